@@ -1,0 +1,142 @@
+"""Why a change cannot act on a script, from what was seen of it: rule by rule, without running one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from workloads.script.changes import (
+    attention,
+    autocasting,
+    compilation,
+    copies,
+    gradients,
+    kept,
+    memory_format,
+    recomputation,
+    updates,
+)
+from workloads.script.changes.change import NO_MODULE
+
+IMAGES = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
+HALF = nn.Linear(2, 2).to(torch.bfloat16)
+REPEATS = nn.Sequential(nn.Sequential(nn.ReLU()), nn.ModuleList([nn.Sequential(nn.ReLU())]), nn.Linear(2, 2))
+
+
+class Seen:
+    """Counts of an iteration that was watched."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.closures: set[str] = facts.pop("closures", set())
+        self.input_dims: dict[nn.Module, set[int]] = facts.pop("dims", {})
+        self.epoch: bool = facts.pop("epoch", True)
+        self.made: list[torch.optim.Optimizer] = facts.pop("made", [])
+        self.counts = Counter(facts)
+
+    def total(self, name: str) -> int:
+        return self.counts[name]
+
+
+def scene(**facts: Any) -> Any:
+    """A scene in which no change has an obstacle but for what is given."""
+    own = SimpleNamespace(reasons=facts.pop("reasons", {}), drops_gradients=facts.pop("drops", set()))
+    given = {
+        "modules": [nn.Linear(2, 2)],
+        "blocks": "",
+        "levels": {},
+        "attention": SimpleNamespace(before=1),
+        "updates": SimpleNamespace(asked=set()),
+        **{
+            name: facts.pop(name)
+            for name in ("modules", "blocks", "levels", "attention", "updates")
+            if name in facts
+        },
+    }
+    seen = {"backward_calls": 1, "optimizer_steps": 1, "batches": 1, "pinned_batches": 1, **facts}
+    return SimpleNamespace(own=own, watched=Seen(**seen), **given)
+
+
+CLOSURE = "computes gradients in a closure that LBFGS calls"
+RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
+    (attention.obstacle, "math", {}, None),
+    (attention.obstacle, "math", {"reasons": {"sdpa": "chooses"}}, "chooses itself"),
+    (attention.obstacle, "math", {"attention": SimpleNamespace(before=0)}, "is not seen to call scaled_dot"),
+    (autocasting.obstacle, "bf16", {}, None),
+    (autocasting.obstacle, "fp16", {}, None),
+    (autocasting.obstacle, "bf16", {"reasons": {"amp": "autocasts"}}, "autocasts itself"),
+    (autocasting.obstacle, "bf16", {"modules": []}, NO_MODULE),
+    (autocasting.obstacle, "bf16", {"modules": [HALF]}, "keeps its parameters in 16 bits itself"),
+    (autocasting.obstacle, "bf16", {"modules": [HALF, IMAGES]}, None),
+    (autocasting.obstacle, "fp16", {"closures": {"LBFGS"}}, CLOSURE),
+    (autocasting.obstacle, "bf16", {"closures": {"LBFGS"}}, None),
+    (autocasting.obstacle, "fp16", {"backward_calls": 0}, "is not seen to call backward"),
+    (compilation.obstacle, "default", {}, None),
+    (
+        compilation.obstacle,
+        "default",
+        {"reasons": {"compile": "calls torch.compile"}},
+        "calls torch.compile itself",
+    ),
+    (compilation.obstacle, "default", {"modules": []}, NO_MODULE),
+    (compilation.late_obstacle, "default", {"drops": {False}}, None),
+    (compilation.late_obstacle, "reduce_overhead", {"drops": {True}}, None),
+    (compilation.late_obstacle, "reduce_overhead", {"drops": {False}}, "zeroes gradients, whose memory"),
+    (compilation.late_obstacle, "reduce_overhead", {"drops": {False}, "levels": {"zero_grad": "none"}}, None),
+    (
+        compilation.late_obstacle,
+        "reduce_overhead",
+        {"levels": {"zero_grad": "zero"}},
+        "zeroes gradients, whose memory",
+    ),
+    (compilation.late_obstacle, "reduce_overhead", {"backward_calls": 2}, "adds up gradients of several"),
+    (copies.obstacle, "on", {}, None),
+    (copies.obstacle, "on", {"pinned_batches": 0}, "has no batches in pinned memory"),
+    (gradients.obstacle, "zero", {"drops": {True}}, None),
+    (gradients.obstacle, "zero", {"drops": {False}}, "zeroes its gradients itself"),
+    (gradients.obstacle, "none", {"drops": {True}}, "drops its gradients itself"),
+    (gradients.obstacle, "none", {"drops": {True, False}}, None),
+    (gradients.late_obstacle, "none", {}, "does not call zero_grad"),
+    (gradients.late_obstacle, "none", {"drops": {True}}, "drops its gradients itself"),
+    (kept.obstacle, "kept", {}, None),
+    (kept.obstacle, "kept", {"batches": 0}, "trains on no batch of a DataLoader"),
+    (kept.obstacle, "kept", {"epoch": False}, "reads a stream"),
+    (memory_format.obstacle, "on", {"modules": [IMAGES], "dims": {IMAGES: {4}}}, None),
+    (memory_format.obstacle, "on", {}, "has no convolution over images"),
+    (memory_format.obstacle, "on", {"modules": [IMAGES], "dims": {IMAGES: {2}}}, "passes no images"),
+    (recomputation.obstacle, "on", {"modules": [REPEATS], "blocks": "Linear"}, None),
+    (recomputation.obstacle, "on", {"reasons": {"grad_checkpointing": "recomputes"}}, "recomputes itself"),
+    (recomputation.obstacle, "on", {"modules": []}, NO_MODULE),
+    (recomputation.obstacle, "on", {"modules": [REPEATS]}, "repeats Sequential: name one"),
+    (
+        recomputation.obstacle,
+        "on",
+        {"modules": [IMAGES], "blocks": "Block"},
+        "has no module of the class Block; it repeats no class of modules",
+    ),
+    (updates.obstacle, "fused", {"made": [torch.optim.AdamW(HALF.parameters())]}, None),
+    (updates.obstacle, "fused", {"updates": SimpleNamespace(asked={"fused"})}, "passes fused=True to its"),
+    (updates.obstacle, "fused", {}, "has no optimiser with a fused implementation; it has: none"),
+    (
+        updates.obstacle,
+        "fused",
+        {"made": [torch.optim.LBFGS(IMAGES.parameters())]},
+        "has no optimiser with a fused implementation; it has: LBFGS",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "level", "facts", "reason"),
+    RULES,
+    ids=[f"{one[0].__module__.rpartition('.')[2]} {number}" for number, one in enumerate(RULES)],
+)
+def test_an_obstacle_is_named_where_there_is_one(
+    rule: Any, level: Any, facts: dict[str, Any], reason: str | None
+) -> None:
+    said = rule(scene(**facts), level)
+    assert said is None if reason is None else said is not None and said.startswith(reason), said
