@@ -10,8 +10,10 @@
       code/<digest>/        snapshots of our packages, which the trials import
       packs/<pack>/         log.txt, events.jsonl, idle.json, attempts/
       trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz
-      replay/ log.txt tables/               Parquet, written by collect and compare report.html, .md      the
-      answer: a page that opens without a network, and the same as text wandb/                offline runs
+                            replay/ log.txt
+      tables/               Parquet, written by collect and compare
+      report.html, .md      the answer: a page that opens without a network, and the same as text
+      wandb/                offline runs
       profiles/             where the time of single arms goes: see `pipelines.store.profiles`
 
 Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in

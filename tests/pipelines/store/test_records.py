@@ -41,6 +41,17 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> Non
     assert folder.read_manifest() == manifest
 
 
+def test_files_lie_where_the_documented_layout_has_them(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path)
+    assert folder.pack_dir("p003") == tmp_path / "packs" / "p003"
+    assert folder.events_file("p003") == tmp_path / "packs" / "p003" / "events.jsonl"
+    files = (folder.manifest_file, folder.config_file, folder.submissions_file, folder.report_file)
+    assert [one.name for one in files] == ["manifest.jsonl", "sweep.yaml", "submissions.jsonl", "report.html"]
+    folders = (folder.code_dir, folder.tables_dir, folder.wandb_dir, folder.profiles_dir)
+    assert [one.name for one in folders] == ["code", "tables", "wandb", "profiles"]
+    assert {one.parent for one in (*files, *folders)} == {tmp_path}
+
+
 def test_the_first_of_two_writers_of_a_record_wins(tmp_path: Path, record: TrialRecord) -> None:
     assert records.write_record(tmp_path, record)
     assert not records.write_record(tmp_path, dataclasses.replace(record, attempt=7))

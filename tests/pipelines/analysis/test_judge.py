@@ -1,0 +1,64 @@
+"""Verdicts on effects whose times are not looked at, each with the code of its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from measured import change, compared, cost, simulated
+
+from pipelines.config.types import DesignConfig
+from pipelines.statistics.verdicts import ReasonCode, Verdict
+from pipelines.store.records import Manifest, SweepFolder, write_evidence
+from workloads.api import Evidence
+
+
+@pytest.fixture
+def measured(command) -> Iterator[tuple[SweepFolder, Manifest]]:
+    """A sweep in which `work=single` takes half the time, with the same results."""
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    yield simulated(command(design, measure={"rounds": 10}), cost)
+
+
+def effect_of(measured: tuple[SweepFolder, Manifest]):
+    (effect,) = compared(*measured).effects
+    return effect
+
+
+def arm_of(measured: tuple[SweepFolder, Manifest]) -> str:
+    return measured[1].effects[0].pairs[0][0]
+
+
+def test_an_arm_that_computes_the_same_in_less_time_is_faster(measured) -> None:
+    effect = effect_of(measured)
+    assert (effect.verdict, effect.code) == (Verdict.FASTER, ReasonCode.CALLED_FASTER)
+    assert effect.ratio == pytest.approx(0.5, rel=0.01)
+
+
+def test_the_time_of_an_arm_that_computes_something_else_does_not_count(measured) -> None:
+    (place,) = measured[0].path.glob(f"trials/{arm_of(measured)}/*-evidence-a0")
+    write_evidence(place, Evidence({"trace": np.full(4, 2.0)}, {"count": 4.0}))
+    effect = effect_of(measured)
+    assert (effect.verdict, effect.code) == (Verdict.DIFFERENT, ReasonCode.RESULTS_DIFFER)
+    assert effect.ratio == pytest.approx(0.5, rel=0.01), "it is shown all the same"
+
+
+@pytest.mark.parametrize(
+    ("shape", "verdict", "code"),
+    [
+        ("job", Verdict.FEWER_UNITS, ReasonCode.FEWER_UNITS),
+        ("steps", Verdict.FASTER, ReasonCode.CALLED_FASTER),
+    ],
+)
+def test_a_job_that_does_less_is_not_faster_and_steps_may_count_otherwise(
+    measured, shape: str, verdict: Verdict, code: ReasonCode
+) -> None:
+    folder, manifest = measured
+    declared = manifest.sweep.declared.model_copy(update={"shape": shape})
+    sweep = manifest.sweep.model_copy(update={"declared": declared})
+    shaped = manifest.model_copy(update={"sweep": sweep})
+    for record in folder.path.glob(f"trials/{arm_of(measured)}/*-r*/record.json"):
+        change(record, units=99.0)
+    effect = effect_of((folder, shaped))
+    assert (effect.verdict, effect.code) == (verdict, code)
