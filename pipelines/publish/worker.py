@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from pipelines.config.wandb_settings import guarded, own_environment
@@ -136,16 +136,30 @@ def staging(place: Path) -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     for left in place.glob(f"{ASIDE}*"):
         _clear(left)
-    with tempfile.TemporaryDirectory(prefix=ASIDE, dir=place, ignore_cleanup_errors=True) as aside:
-        taken = Path(aside) / f"{_ALIVE}.tmp"
-        with holding(taken):
+    with ExitStack() as ends:
+        yield _own_folder(place, ends)
+
+
+def _own_folder(place: Path, ends: ExitStack) -> Path:
+    """Make a folder with a lock in it; anew where another publisher took it for one that was left."""
+    while True:
+        aside = tempfile.TemporaryDirectory(prefix=ASIDE, dir=place, ignore_cleanup_errors=True)
+        taken = Path(ends.enter_context(aside)) / f"{_ALIVE}.tmp"
+        with suppress(FileNotFoundError):
+            ends.enter_context(holding(taken))
             taken.replace(taken.with_suffix(""))  # nobody sees the name before the lock is held
-            yield Path(aside)
+            return taken.parent
 
 
 def _clear(left: Path) -> None:
-    if (left / _ALIVE).exists():
-        with holding(left / _ALIVE) as other:
+    """Remove a folder whose lock nobody holds, or that has none: who is making it makes another."""
+    locks = [left / name for name in (_ALIVE, f"{_ALIVE}.tmp")]
+    with suppress(OSError):
+        lock = next(filter(Path.exists, locks), None)
+        if lock is None:
+            left.rmdir()
+            return
+        with holding(lock) as other:
             if not other:
                 shutil.rmtree(left, ignore_errors=True)
 

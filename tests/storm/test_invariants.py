@@ -297,6 +297,16 @@ def test_a_traceback_in_a_trials_log_is_noticed_unless_it_is_of_the_users_module
     assert [one.kind for one in traces.trial_words(theirs + ours, "toys", "a log")] == ["words"]
 
 
+def test_what_a_full_disk_ends_is_told_by_the_pack_and_its_log_may_be_cut_off_there() -> None:
+    frame = 'Traceback (most recent call last):\n  File "/x/pipelines/trial/process.py", line 1\n'
+    full = f"{frame}OSError: [Errno 28] No space left on device\n"
+    chain = f"\nDuring handling of the above exception, another exception occurred:\n\n{frame}"
+    assert list(traces.trial_words(full, "toys", "a log")) == []
+    assert list(traces.trial_words(f"{full}{chain}    raise OSErr", "toys", "a log")) == []
+    assert list(traces.trial_words(f"{full}\n{frame}KeyError: 3\n", "toys", "a log"))
+    assert list(traces.trial_words(f"{frame}KeyError: 3\n{chain}ValueError: 4\n", "toys", "a log"))
+
+
 def test_a_sentence_with_an_exception_in_it_is_none() -> None:
     text = (
         "pack p000 broke off: it ended with status 3\nwork=single: failed: ValueError: the toy was told to\n"

@@ -84,14 +84,20 @@ def _before_main(text: str) -> bool:
     return alone and _last(text) == "KeyboardInterrupt" and ", in main\n" not in text
 
 
-DISK = re.compile(r"^(PermissionError|OSError): \[Errno (13|28|122)\]")
+DISK = re.compile(r"^(PermissionError|OSError): \[Errno (13|28|122)\]", re.MULTILINE)
 """What ends a trial's process where a fault has closed or filled its disk; the pack says it in a sentence."""
+
+CHAINED = re.compile(r"\n(During handling|The above exception)[^\n]*\n\n" + re.escape(NOT_OURS[0]))
+"""Between exceptions of which one brought about the other."""
 
 
 def trial_words(text: str, users: str, where: str) -> Iterator[Violation]:
-    """A trial's log in which something of ours raised; that of a user's module belongs there."""
-    for part in text.split(NOT_OURS[0])[1:]:
-        if f"{users}/" not in part and not DISK.match(_last(part)):
+    """A trial's log in which something of ours raised; that of a user's module belongs there.
+
+    On a full disk the log ends where the disk did.
+    """
+    for part in CHAINED.sub("", text).split(NOT_OURS[0])[1:]:
+        if f"{users}/" not in part and not DISK.search(part):
             yield Violation("words", f"{where}: {_last(part)}")
 
 
