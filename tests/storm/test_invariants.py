@@ -325,11 +325,16 @@ def test_a_complaint_of_one_sentence_is_none(status: int, errors: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("frames", "found"),
-    [(["<module>"], 0), (["_run_module_as_main", "<module>"], 0), (["<module>", "main"], 1)],
-    ids=["the interpreter", "its imports", "the command"],
+    ("head", "frame", "found"),
+    [
+        ("", 'File "<frozen runpy>", line 189, in _run_module_as_main', 0),
+        ("", 'File "/x/perfsweep/__init__.py", line 21, in <module>', 0),
+        ("Fatal Python error: init_import_site: it failed\n", 'File "<frozen site>", line 599, in main', 0),
+        ("", 'File "/x/perfsweep/__main__.py", line 20, in main', 1),
+        ("pack p000 broke off\n", 'File "<frozen runpy>", line 189, in _run_module_as_main', 1),
+    ],
+    ids=["the interpreter", "its imports", "its site", "the command", "later"],
 )
-def test_only_a_command_that_runs_must_say_that_it_was_interrupted(frames: list[str], found: int) -> None:
-    lines = [f'  File "some.py", line 3, in {name}' for name in frames]
-    text = "\n".join(["Traceback (most recent call last):", *lines, "KeyboardInterrupt", ""])
+def test_only_a_command_that_runs_must_say_that_it_was_interrupted(head: str, frame: str, found: int) -> None:
+    text = f"{head}Traceback (most recent call last):\n  {frame}\nKeyboardInterrupt\n"
     assert len(list(traces.words(text, "here"))) == found

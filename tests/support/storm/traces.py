@@ -80,8 +80,8 @@ def words(text: str, where: str) -> Iterator[Violation]:
 
 def _before_main(text: str) -> bool:
     """An interpreter that was interrupted while it started: no line of a command had run yet."""
-    alone = text.startswith(NOT_OURS[0]) and text.count(NOT_OURS[0]) == 1
-    return alone and _last(text) == "KeyboardInterrupt" and ", in main\n" not in text
+    alone = text.startswith((NOT_OURS[0], NOT_OURS[3])) and text.count(NOT_OURS[0]) == 1
+    return alone and _last(text) == "KeyboardInterrupt" and '/perfsweep/__main__.py"' not in text
 
 
 DISK = re.compile(r"^(PermissionError|OSError): \[Errno (13|28|122)\]", re.MULTILINE)
