@@ -96,9 +96,10 @@ def test_every_row_answers_the_same_number_of_queries(asked: int, dtype: torch.d
 
 @pytest.fixture(params=["tiles", "vectors"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which kernel heads of eight entries have."""
+    """Which kernel heads of eight entries have; those by pairs have tests of their own."""
     if request.param == "vectors":
         monkeypatch.setattr(native_attention, "tiles", lambda: None)
+        monkeypatch.setattr(native_attention, "pairs", lambda: None)
     elif native_attention.tiles() is None:
         pytest.skip("this processor has no matrix tiles")
     return request.param
