@@ -1,8 +1,8 @@
 """The encoder's attention as a hand-written CPU kernel: built on first use, cached, called by ctypes.
 
 The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed.
-On processors with matrix tiles heads of eight entries have a kernel of their own, as precise. Where there are no
-tiles, and pairs of bfloat16 can be multiplied, heads of eight entries that come in bfloat16 stay in it.
+On processors with matrix tiles heads of eight entries have a kernel of their own, as precise. On others that
+multiply pairs of bfloat16, heads of eight entries that come in bfloat16 stay in it.
 """
 
 from __future__ import annotations
