@@ -1,8 +1,8 @@
 """The encoder's attention as a hand-written CPU kernel: built on first use, cached, called by ctypes.
 
 The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed.
-On processors with matrix tiles heads of eight entries have a kernel of their own, as precise. On others that
-multiply pairs of bfloat16, heads of eight entries that come in bfloat16 stay in it.
+Heads of eight entries have kernels of their own: by matrix tiles, as precise; where others multiply pairs of
+bfloat16, by these for heads that come in bfloat16, and a faster one in float32.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workloads.latentwire.maths.encoder import Packed
 
 SOURCE = Path(__file__).with_name("native_attention.cpp")
 TILES = Path(__file__).with_name("attention_tiles.cpp")
-PAIRS = Path(__file__).with_name("attention_pairs.cpp")
-TILE_HEAD = 8
-"""Entries of the heads that the kernels by tiles and by pairs have."""
+LANES = Path(__file__).with_name("attention_lanes.cpp")
+OWN_HEAD = 8
+"""Entries of the heads that have kernels of their own."""
 HEAD_WIDTHS = (4, 8, 16, 32)
 _ENTRIES = {torch.float32: "attention_f32", torch.float64: "attention_f64"}
 
@@ -43,34 +43,36 @@ def tiles() -> ctypes.CDLL | None:
 
 
 @functools.cache
-def pairs() -> ctypes.CDLL | None:
-    """The built kernel by pairs of bfloat16, None where the processor does not multiply them."""
-    found = native.library(PAIRS, "encoder_attn=native")
-    return found if found.pairs_usable() else None
+def lanes() -> ctypes.CDLL | None:
+    """The built kernel by pairs of bfloat16 and by float32, None where the processor multiplies no pairs."""
+    found = native.library(LANES, "encoder_attn=native")
+    return found if found.lanes_usable() else None
 
 
 def build() -> None:
     """Build what this processor may be asked for, rather than inside the first step."""
     library()
     if tiles() is None:
-        pairs()
+        lanes()
+
+
+def _own(width: int) -> ctypes.CDLL | None:
+    """The kernel by lanes where it is the one for heads of `width` entries."""
+    return lanes() if width == OWN_HEAD and tiles() is None else None
 
 
 def _computed_in(width: int, dtype: torch.dtype) -> torch.dtype:
     """The type that heads of `width` entries are given to a kernel in."""
     if dtype in _ENTRIES:
         return dtype
-    by_pairs = dtype == torch.bfloat16 and width == TILE_HEAD and tiles() is None and pairs() is not None
-    return dtype if by_pairs else torch.float32
+    return dtype if dtype == torch.bfloat16 and _own(width) is not None else torch.float32
 
 
 def _kernel(width: int, dtype: torch.dtype, low: bool) -> Callable[..., int]:
-    if dtype == torch.bfloat16:
-        by_pairs = pairs()
-        assert by_pairs is not None
-        return by_pairs.attention_pairs
-    if width == TILE_HEAD and dtype == torch.float32 and (by_tiles := tiles()) is not None:
+    if width == OWN_HEAD and dtype == torch.float32 and (by_tiles := tiles()) is not None:
         return by_tiles.attention_tiles_low if low else by_tiles.attention_tiles
+    if dtype != torch.float64 and (by_lanes := _own(width)) is not None:
+        return by_lanes.attention_lanes_low if dtype == torch.bfloat16 else by_lanes.attention_lanes
     return getattr(library(), _ENTRIES[dtype])
 
 
