@@ -95,6 +95,7 @@ inline void put_row(__m512i x, int quarter, void* row) {
 struct Singles {
     using Number = float;
     static constexpr int PAIR = 1, WORDS = E, KEPT = 2;  // numbers of a word, words of a row, registers of 32 numbers
+    static constexpr int SHARE = 4;                      // rows that are multiplied with a block together
 
     static __m512 dot(__m512 sum, __m512i a, __m512i b) {
         return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
@@ -165,7 +166,7 @@ struct Singles {
 // bfloat16, two in a lane.
 struct Pairs {
     using Number = uint16_t;
-    static constexpr int PAIR = 2, WORDS = E / 2, KEPT = 1;
+    static constexpr int PAIR = 2, WORDS = E / 2, KEPT = 1, SHARE = 8;
 
     static __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 

@@ -21,7 +21,6 @@ namespace {
 
 using namespace lanes;
 
-constexpr int SHARE = 4;  // queries whose scores are computed together
 constexpr int GROUP = 8;  // queries of a way back
 constexpr float LN_2 = 0.6931471805599453f, SCALE = 0.35355339059327373f, FACTOR = SCALE / LN_2;  // one over the root of E
 constexpr float SAFE = 60.f;  // scores within it of zero need no largest
@@ -95,12 +94,12 @@ inline __m512 beyond(__m512 score, float top) {
 
 // Products of queries with a block of rows, added to what is there.
 template <class K>
-inline void products(const Words<K>& words, const uint32_t (*asked)[K::WORDS], __m512 (&s)[SHARE][2]) {
+inline void products(const Words<K>& words, const uint32_t (*asked)[K::WORDS], __m512 (&s)[K::SHARE][2]) {
 #pragma GCC unroll 8
     for (int c = 0; c < K::WORDS; ++c) {
         const __m512i first = bits(words[c][0]), second = bits(words[c][1]);
-#pragma GCC unroll 4
-        for (int i = 0; i < SHARE; ++i) {
+#pragma GCC unroll 8
+        for (int i = 0; i < K::SHARE; ++i) {
             const __m512i q = everywhere(asked[i][c]);
             s[i][0] = K::dot(s[i][0], q, first);
             s[i][1] = K::dot(s[i][1], q, second);
@@ -129,7 +128,7 @@ inline __m512 averages(const Kept<K>* first, const Kept<K>* second, const Plain<
 
 template <class K>
 struct Forward {
-    using Asked = uint32_t[SHARE][K::WORDS];
+    using Asked = uint32_t[K::SHARE][K::WORDS];
     const Head<K>& head;
     Room<K>& room;
     float *out, *lse;
@@ -154,33 +153,33 @@ struct Forward {
 
     // Whether no score of these queries is further than `SAFE` from zero.
     bool near(const Asked& asked) const {
-        return std::all_of(asked, asked + SHARE, [&](const uint32_t(&row)[K::WORDS]) {
+        return std::all_of(asked, asked + K::SHARE, [&](const uint32_t(&row)[K::WORDS]) {
             return product(K::widened(row), K::widened(row)) * longest * (LATER<K> * LATER<K>) <= SAFE * SAFE;
         });
     }
 
-    void largest(const Asked& asked, float (&tops)[SHARE]) const {
-        __m512 top[SHARE];
+    void largest(const Asked& asked, float (&tops)[K::SHARE]) const {
+        __m512 top[K::SHARE];
         for (auto& one : top) one = _mm512_set1_ps(-INFINITY);
         for (int64_t block = 0; block < blocks; ++block) {
-            __m512 s[SHARE][2] = {};
+            __m512 s[K::SHARE][2] = {};
             products<K>(room.keys[block], asked, s);
-            for (int i = 0; i < SHARE; ++i)
+            for (int i = 0; i < K::SHARE; ++i)
                 for (int half = 0; half < 2; ++half)
                     top[i] = _mm512_mask_max_ps(top[i], head.real(block, half), s[i][half], top[i]);
         }
-        for (int i = 0; i < SHARE; ++i) tops[i] = _mm512_reduce_max_ps(top[i]) * LATER<K>;
+        for (int i = 0; i < K::SHARE; ++i) tops[i] = _mm512_reduce_max_ps(top[i]) * LATER<K>;
     }
 
-    void weigh(const Asked& asked, const float (&tops)[SHARE], float (&sums)[SHARE]) const {
-        __m512 sum[SHARE];
+    void weigh(const Asked& asked, const float (&tops)[K::SHARE], float (&sums)[K::SHARE]) const {
+        __m512 sum[K::SHARE];
         for (auto& one : sum) one = _mm512_setzero_ps();
         for (int64_t block = 0; block < blocks; ++block) {
             const __mmask16 real[2] = {head.real(block, 0), head.real(block, 1)};
-            __m512 s[SHARE][2] = {};
+            __m512 s[K::SHARE][2] = {};
             products<K>(room.keys[block], asked, s);
-#pragma GCC unroll 4
-            for (int i = 0; i < SHARE; ++i) {
+#pragma GCC unroll 8
+            for (int i = 0; i < K::SHARE; ++i) {
                 for (int half = 0; half < 2; ++half) {
                     s[i][half] = K::exp2(beyond<K>(s[i][half], tops[i]), real[half]);
                     sum[i] = _mm512_add_ps(sum[i], s[i][half]);
@@ -188,15 +187,15 @@ struct Forward {
                 K::keep(s[i][0], s[i][1], room.rows[i][block]);
             }
         }
-        for (int i = 0; i < SHARE; ++i) sums[i] = _mm512_reduce_add_ps(sum[i]);
+        for (int i = 0; i < K::SHARE; ++i) sums[i] = _mm512_reduce_add_ps(sum[i]);
     }
 
     void run() {
         prepare();
-        for (int first = 0; first < head.queries; first += SHARE) {
-            const int n = std::min(SHARE, head.queries - first);
+        for (int first = 0; first < head.queries; first += K::SHARE) {
+            const int n = std::min(K::SHARE, head.queries - first);
             Asked asked;
-            float tops[SHARE] = {}, sums[SHARE];
+            float tops[K::SHARE] = {}, sums[K::SHARE];
             copied_queries(head, first, asked);
             if (!near(asked)) largest(asked, tops);
             weigh(asked, tops, sums);
@@ -235,7 +234,7 @@ inline void gather(const uint32_t (&rows)[ROWS][E], const Line (&weights)[ROWS][
     __m512 sum[E][2];
 #pragma GCC unroll 8
     for (int e = 0; e < E; ++e) sum[e][0] = floats(sums[e][0]), sum[e][1] = floats(sums[e][1]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int row = 0; row < ROWS; ++row) {
         const __m512i first = bits(weights[row][0]), second = bits(weights[row][1]);
 #pragma GCC unroll 8
@@ -288,17 +287,17 @@ struct Backward {
     // Weights and derivatives of four queries and a block of keys.
     void derive(Asking<K>& asking, int first, int64_t block) const {
         const __mmask16 real[2] = {head.real(block, 0), head.real(block, 1)};
-        __m512 s[SHARE][2] = {}, d[SHARE][2];
+        __m512 s[K::SHARE][2] = {}, d[K::SHARE][2];
         products<K>(room.keys[block], asking.asked + first, s);
-#pragma GCC unroll 4
-        for (int i = 0; i < SHARE; ++i)
+#pragma GCC unroll 8
+        for (int i = 0; i < K::SHARE; ++i)
             for (int half = 0; half < 2; ++half) {
                 s[i][half] = K::exp2(beyond<K>(s[i][half], asking.sums[first + i]), real[half]);
                 d[i][half] = _mm512_set1_ps(-asking.along[first + i]);
             }
         products<K>(room.values[block], asking.given + first, d);
-#pragma GCC unroll 4
-        for (int i = 0; i < SHARE; ++i) {
+#pragma GCC unroll 8
+        for (int i = 0; i < K::SHARE; ++i) {
             for (int half = 0; half < 2; ++half) d[i][half] = _mm512_mul_ps(s[i][half], d[i][half]);
             K::keep(d[i][0], d[i][1], room.rows[first + i][block]);
         }
@@ -312,7 +311,7 @@ struct Backward {
         for (int first = 0; first < head.queries; first += GROUP) {
             begin(asking, first);
             for (int64_t block = 0; block < blocks; ++block) {
-                for (int i = 0; i < GROUP; i += SHARE) derive(asking, i, block);
+                for (int i = 0; i < GROUP; i += K::SHARE) derive(asking, i, block);
                 gather<K>(asking.given_rows(), asking.weights, room.dv[block]);
                 gather<K>(asking.asked_rows(), asking.derivatives, room.dk[block]);
             }

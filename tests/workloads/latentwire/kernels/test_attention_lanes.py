@@ -178,7 +178,7 @@ def test_a_mistake_planted_into_the_kernel_is_noticed(
     assert source.count(right) == 1
     mutant = tmp_path / "mutant.cpp"
     mutant.write_text(source.replace(right, wrong))
-    built = native.library(mutant, "encoder_attn=native")
+    built = native.library(mutant, "encoder_attn=native", ("-O1",))
     monkeypatch.setattr(native_attention, "lanes", lambda: built)
     for dtype in dtypes:
         near, far = (off(name, dtype) for name in ("around blocks of keys", "scores far from zero"))
