@@ -99,7 +99,7 @@ class Builder:
         encoder.bytes.recompute = self.levels["grad_checkpointing"] == "on"
         trained = trained_for(config, shapes)
         if self.levels["encoder_attn"] == "native":
-            native_attention.library()  # built now, not inside the first step
+            native_attention.build()
             encoder.pack(native_attention.attention)
         return encoder.to(self.device, self.dtype), [one.to(self.device, self.dtype) for one in trained]
 

@@ -1,7 +1,8 @@
 """The encoder's attention as a hand-written CPU kernel: built on first use, cached, called by ctypes.
 
 The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed.
-On processors with matrix tiles heads of eight entries have a kernel of their own, as precise.
+Heads of eight entries have kernels of their own: by matrix tiles, as precise; where others multiply pairs of
+bfloat16, by these for heads that come in bfloat16, and a faster one in float32.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from workloads.latentwire.maths.encoder import Packed
 
 SOURCE = Path(__file__).with_name("native_attention.cpp")
 TILES = Path(__file__).with_name("attention_tiles.cpp")
-TILE_HEAD = 8
-"""Entries of the heads that the kernel by tiles has."""
+LANES = Path(__file__).with_name("attention_lanes.cpp")
+OWN_HEAD = 8
+"""Entries of the heads that have kernels of their own."""
 HEAD_WIDTHS = (4, 8, 16, 32)
 _ENTRIES = {torch.float32: "attention_f32", torch.float64: "attention_f64"}
 
@@ -40,9 +42,37 @@ def tiles() -> ctypes.CDLL | None:
     return found if found.tiles_usable() else None
 
 
+@functools.cache
+def lanes() -> ctypes.CDLL | None:
+    """The built kernel by pairs of bfloat16 and by float32, None where the processor multiplies no pairs."""
+    found = native.library(LANES, "encoder_attn=native")
+    return found if found.lanes_usable() else None
+
+
+def build() -> None:
+    """Build what this processor may be asked for, rather than inside the first step."""
+    library()
+    if tiles() is None:
+        lanes()
+
+
+def _own(width: int) -> ctypes.CDLL | None:
+    """The kernel by lanes where it is the one for heads of `width` entries."""
+    return lanes() if width == OWN_HEAD and tiles() is None else None
+
+
+def _computed_in(width: int, dtype: torch.dtype) -> torch.dtype:
+    """The type that heads of `width` entries are given to a kernel in."""
+    if dtype in _ENTRIES:
+        return dtype
+    return dtype if dtype == torch.bfloat16 and _own(width) is not None else torch.float32
+
+
 def _kernel(width: int, dtype: torch.dtype, low: bool) -> Callable[..., int]:
-    if width == TILE_HEAD and dtype == torch.float32 and (by_tiles := tiles()) is not None:
+    if width == OWN_HEAD and dtype == torch.float32 and (by_tiles := tiles()) is not None:
         return by_tiles.attention_tiles_low if low else by_tiles.attention_tiles
+    if dtype != torch.float64 and (by_lanes := _own(width)) is not None:
+        return by_lanes.attention_lanes_low if dtype == torch.bfloat16 else by_lanes.attention_lanes
     return getattr(library(), _ENTRIES[dtype])
 
 
@@ -80,11 +110,13 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor, starts: Tensor, lengths: Tensor, form: _Form) -> Tensor:
         q, kv = q.contiguous(), kv.contiguous()
-        out, lse = torch.zeros_like(q), q.new_empty(q.numel() // q.shape[-1] * form.heads)
+        exact = torch.promote_types(q.dtype, torch.float32)
+        out = torch.zeros_like(q, dtype=exact)
+        lse = q.new_empty(q.numel() // q.shape[-1] * form.heads, dtype=exact)
         _call(q, kv, Packed(starts, lengths), form, out, lse)
         ctx.save_for_backward(q, kv, starts, lengths, out, lse)
         ctx.form = form
-        return out
+        return out.to(q.dtype)
 
     @staticmethod
     @once_differentiable
@@ -97,7 +129,7 @@ class _Attention(torch.autograd.Function):
 
 def attention(q: Tensor, kv: Tensor, rows: Packed, heads: int) -> Tensor:
     """kv [total, 2 w] (keys, then values) and q, the rows' own positions [total, w] or [B, S, w] -> as q"""
-    wide = q.dtype if q.dtype in _ENTRIES else torch.float32
+    kind = _computed_in(q.shape[-1] // heads, q.dtype)
     return _Attention.apply(
-        q.to(wide), kv.to(wide), rows.starts, rows.lengths, _Form(heads, q.dtype == torch.bfloat16)
+        q.to(kind), kv.to(kind), rows.starts, rows.lengths, _Form(heads, q.dtype == torch.bfloat16)
     )  # type: ignore[no-any-return]

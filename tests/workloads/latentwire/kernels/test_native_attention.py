@@ -12,7 +12,7 @@ from torch import Tensor
 from workloads import native
 from workloads.errors import UnsupportedHere
 from workloads.latentwire.kernels import native_attention
-from workloads.latentwire.kernels.native_attention import HEAD_WIDTHS, TILE_HEAD, attention, library
+from workloads.latentwire.kernels.native_attention import HEAD_WIDTHS, OWN_HEAD, attention, library
 from workloads.latentwire.maths import encoder
 from workloads.latentwire.maths.encoder import LatentEncoder, Packed
 from workloads.latentwire.presets import PAD_BYTE
@@ -94,20 +94,23 @@ def test_every_row_answers_the_same_number_of_queries(asked: int, dtype: torch.d
     )
 
 
-@pytest.fixture(params=["tiles", "vectors"])
+KERNELS = ("tiles", "lanes", "vectors")
+
+
+@pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which kernel heads of eight entries have."""
-    if request.param == "vectors":
-        monkeypatch.setattr(native_attention, "tiles", lambda: None)
-    elif native_attention.tiles() is None:
-        pytest.skip("this processor has no matrix tiles")
+    """Which kernel heads of eight entries have: of those that a processor has the first."""
+    for name in KERNELS[: KERNELS.index(request.param)]:
+        monkeypatch.setattr(native_attention, name, lambda: None)
+    if request.param != "vectors" and getattr(native_attention, request.param)() is None:
+        pytest.skip(f"this processor has no kernel by {request.param}")
     return request.param
 
 
 @pytest.mark.parametrize("lengths", [(1,), (2, 31), (32, 33, 16, 17), (63, 64, 65), (515, 700)], ids=str)
-def test_both_kernels_of_heads_of_eight_agree_with_the_formula(kernel: str, lengths: tuple[int, ...]) -> None:
+def test_all_kernels_of_heads_of_eight_agree_with_the_formula(kernel: str, lengths: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    rows, width = rows_of(*lengths), HEADS * TILE_HEAD
+    rows, width = rows_of(*lengths), HEADS * OWN_HEAD
     kv = torch.randn(sum(lengths), 2 * width)
     assert_same(torch.randn(sum(lengths), width), kv, rows)
     assert_same(torch.randn(len(lengths), 35, width), kv, rows)
@@ -121,8 +124,9 @@ def test_a_kernel_that_sums_too_few_weights_is_seen(tmp_path: Path, monkeypatch:
     built = native.library(mutant, "encoder_attn=native")
     monkeypatch.setattr(native_attention, "library", lambda: built)
     monkeypatch.setattr(native_attention, "tiles", lambda: None)
+    monkeypatch.setattr(native_attention, "lanes", lambda: None)
     torch.manual_seed(0)
-    q, kv = torch.randn(130, HEADS * TILE_HEAD), torch.randn(130, 2 * HEADS * TILE_HEAD)
+    q, kv = torch.randn(130, HEADS * OWN_HEAD), torch.randn(130, 2 * HEADS * OWN_HEAD)
     with pytest.raises(AssertionError):
         assert_same(q, kv, rows_of(130))
 
@@ -130,15 +134,15 @@ def test_a_kernel_that_sums_too_few_weights_is_seen(tmp_path: Path, monkeypatch:
 def test_scores_far_from_zero_are_as_precise(kernel: str) -> None:
     """Where no bound keeps exponentials in range the largest score has to be found."""
     torch.manual_seed(0)
-    q, kv = 12 * torch.randn(40, HEADS * TILE_HEAD), torch.randn(40, 2 * HEADS * TILE_HEAD)
-    kv[:, : HEADS * TILE_HEAD] *= 8
+    q, kv = 12 * torch.randn(40, HEADS * OWN_HEAD), torch.randn(40, 2 * HEADS * OWN_HEAD)
+    kv[:, : HEADS * OWN_HEAD] *= 8
     for ours, exact in zip(*both(q, kv, rows_of(40)), strict=True):
         assert (ours.double() - exact).abs().max() <= 1e-4 * exact.abs().max()
 
 
 def test_16_bit_inputs_are_answered_to_their_precision(kernel: str) -> None:
     torch.manual_seed(0)
-    q, kv = torch.randn(150, HEADS * TILE_HEAD).bfloat16(), torch.randn(150, 2 * HEADS * TILE_HEAD).bfloat16()
+    q, kv = torch.randn(150, HEADS * OWN_HEAD).bfloat16(), torch.randn(150, 2 * HEADS * OWN_HEAD).bfloat16()
     for ours, exact in zip(*both(q, kv, rows_of(70, 80)), strict=True):
         assert (ours.double() - exact).norm() <= 1e-2 * exact.norm()
 
@@ -146,12 +150,12 @@ def test_16_bit_inputs_are_answered_to_their_precision(kernel: str) -> None:
 def test_what_a_step_left_behind_reaches_no_other(kernel: str) -> None:
     """Scratch is used again: a long row of large numbers first, then a short one."""
     torch.manual_seed(0)
-    large = 1e3 * torch.randn(200, HEADS * TILE_HEAD)
+    large = 1e3 * torch.randn(200, HEADS * OWN_HEAD)
     attention(large, torch.cat((large, large), dim=1), rows_of(200), HEADS)
-    assert_same(torch.randn(5, HEADS * TILE_HEAD), torch.randn(5, 2 * HEADS * TILE_HEAD), rows_of(5))
+    assert_same(torch.randn(5, HEADS * OWN_HEAD), torch.randn(5, 2 * HEADS * OWN_HEAD), rows_of(5))
 
 
-def test_one_key_that_outweighs_all_others_leaves_no_trace_of_them() -> None:
+def test_one_key_that_outweighs_all_others_leaves_no_trace_of_them(kernel: str) -> None:
     torch.manual_seed(0)
     q, kv = torch.randn(40, HEADS * 8), torch.randn(40, 2 * HEADS * 8)
     q[:, :] = 30.0
@@ -161,13 +165,13 @@ def test_one_key_that_outweighs_all_others_leaves_no_trace_of_them() -> None:
     assert torch.equal(attention(q, kv, rows_of(40), HEADS), kv[7, HEADS * 8 :].expand(40, -1))
 
 
-def test_what_is_not_a_number_stays_visible() -> None:
+def test_what_is_not_a_number_stays_visible(kernel: str) -> None:
     q, kv = torch.zeros(4, HEADS * 8), torch.zeros(4, 2 * HEADS * 8)
     kv[2, 0] = math.nan
     assert attention(q, kv, rows_of(4), HEADS)[:, :8].isnan().all()
 
 
-def test_positions_behind_the_last_row_are_zero_and_get_no_gradient() -> None:
+def test_positions_behind_the_last_row_are_zero_and_get_no_gradient(kernel: str) -> None:
     torch.manual_seed(0)
     q, kv = torch.randn(12, HEADS * 8, requires_grad=True), torch.randn(12, 2 * HEADS * 8, requires_grad=True)
     out = attention(q, kv, rows_of(4, 5), HEADS)
