@@ -61,6 +61,9 @@ NAMES = (
     "jobs",
 )
 
+OF_DEAD = "lambda_max_dead"
+"""The largest damping of pairs without events: where there are none it is nothing, and not 0."""
+
 
 class Counts:
     """Named counts. A code path adds where it does the work, so a path not taken counts nothing."""
@@ -87,5 +90,6 @@ class Counts:
         return tensor.tolist()
 
     def snapshot(self, extra: Iterable[tuple[str, float]] = ()) -> dict[str, float]:
-        """All counts by name, zero where nothing happened."""
-        return {**{name: float(self.values[name]) for name in NAMES}, **dict(extra)}
+        """All counts by name, zero where nothing happened; of pairs without events where there are any."""
+        names = [name for name in NAMES if name != OF_DEAD or self.values[OF_DEAD]]
+        return {**{name: float(self.values[name]) for name in names}, **dict(extra)}
