@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from perfsweep.neighbours import refuse_shadows
 
@@ -22,8 +23,16 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:  # that came while the command line was imported
-        print("perfsweep: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _end_interrupted()
+    except ImportError as error:  # of a compiled module, which says nothing else of a signal
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _end_interrupted()
+
+
+def _end_interrupted() -> NoReturn:
+    print("perfsweep: interrupted", file=sys.stderr)
+    sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

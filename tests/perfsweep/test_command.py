@@ -18,10 +18,32 @@ class Interrupted(ModuleType):
         raise KeyboardInterrupt
 
 
-def test_ctrl_c_while_the_command_line_is_imported_is_one_line(monkeypatch, capsys) -> None:
+class Compiled(ModuleType):
+    """The same of one in C, whose start raises something else because of it."""
+
+    def __getattr__(self, name: str) -> None:
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+
+class Broken(ModuleType):
+    """A module that cannot be imported."""
+
+    def __getattr__(self, name: str) -> None:
+        raise ImportError("initialization failed") from OSError("a library is missing")
+
+
+@pytest.mark.parametrize("module", [Interrupted, Compiled])
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(module, monkeypatch, capsys) -> None:
     monkeypatch.setattr(door, "refuse_shadows", lambda: None)
-    monkeypatch.setitem(sys.modules, "pipelines.cli", Interrupted("pipelines.cli"))
+    monkeypatch.setitem(sys.modules, "pipelines.cli", module("pipelines.cli"))
     with pytest.raises(SystemExit) as end:
         door.main()
     assert end.value.code == door.INTERRUPTED == INTERRUPTED
     assert capsys.readouterr().err == "perfsweep: interrupted\n"
+
+
+def test_a_module_that_cannot_be_imported_is_not_taken_for_ctrl_c(monkeypatch) -> None:
+    monkeypatch.setattr(door, "refuse_shadows", lambda: None)
+    monkeypatch.setitem(sys.modules, "pipelines.cli", Broken("pipelines.cli"))
+    with pytest.raises(ImportError, match="initialization failed"):
+        door.main()

@@ -67,6 +67,8 @@ def forbid_folder(world: World, rng: Random) -> Iterator[str]:
     folder = chosen[rng.randrange(len(chosen))]
     mode = rng.choice((0o555, 0o555, 0o000))
     before = folder.stat().st_mode & 0o777
+    if before in (0o555, 0o000):
+        raise NoTarget  # the same fault has it already, and knows how it was
     try:
         folder.chmod(mode)
         yield f"{folder.relative_to(world.runs)} to {mode:03o}"
