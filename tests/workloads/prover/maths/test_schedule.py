@@ -1,4 +1,4 @@
-"""Which rows are stepped, when a slab ends, and what fills it: with a step that solves rows at known depths."""
+"""Which rows are stepped, when a slab ends, and what fills it: by a step that ends rows at known depths."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_bytes_grow_with_rows() -> None:
 
 def test_a_slab_that_just_fits_passes_and_one_more_byte_is_refused() -> None:
     SMALL.check(7, 7 * ROW)
-    with pytest.raises(PredictedOutOfMemory, match="a slab of 7 rows .*toggles.slab_size=6 would fit"):
+    with pytest.raises(PredictedOutOfMemory, match=r"a slab of 7 rows .*toggles\.slab_size=6 would fit"):
         SMALL.check(7, 7 * ROW - 1)
     with pytest.raises(PredictedOutOfMemory, match="not even one row would fit"):
         SMALL.check(1, ROW - 1)
