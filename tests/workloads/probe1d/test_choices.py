@@ -39,7 +39,7 @@ def chosen(**levels: str | int) -> Choices:
         ({"warm_start": "on"}, "warm_start", "on"),
         ({"timing_hook": "profiler"}, "timing_hook", "profiler"),
         ({"active_set": "pair"}, "active_set", "pair"),
-        ({"skip_zero_grad": "on"}, "skip_zero_grad", "on"),
+        ({"skip_zero_grad": "exact"}, "skip_zero_grad", "exact"),
     ],
 )
 def test_each_level_reaches_its_choice_and_no_other(level: dict, field: str, value: object) -> None:

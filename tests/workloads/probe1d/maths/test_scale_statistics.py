@@ -28,7 +28,7 @@ RMS = torch.tensor([12.5**0.5, 1.0, (21 * 22 * 43 / 6 / 21) ** 0.5, SCALE_FLOOR]
         ("rms_free", RMS.tolist(), 0, 0),
         ("meanabs", [3.5, 1.0, 11.0, SCALE_FLOOR], 1, 2),
         ("max", [4.0, 1.0, 21.0, SCALE_FLOOR], 1, 2),
-        ("q95", [4.0, 1.0, 20.0, SCALE_FLOOR], 1, 2),  # of 21 values, 19 lie below it
+        ("p95", [4.0, 1.0, 20.0, SCALE_FLOOR], 1, 2),  # of 21 values, 19 lie below it
     ],
 )
 def test_a_scale_of_each_level(level: str, expected: list[float], passes: int, changed: int) -> None:
@@ -52,4 +52,4 @@ def test_numbers_and_squares_are_summed_in_one_pass(monkeypatch: pytest.MonkeyPa
 def test_a_quantile_of_nothing_is_one() -> None:
     nothing = Csr(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int64), torch.zeros(0), 2)
     zeros = torch.zeros(2, dtype=torch.float64)
-    assert metric_scale(nothing, "q95", zeros, zeros + 1, Counts()).tolist() == [1.0, 1.0]
+    assert metric_scale(nothing, "p95", zeros, zeros + 1, Counts()).tolist() == [1.0, 1.0]
