@@ -54,3 +54,76 @@ def test_examples_fill_a_batch_and_evidence(name: str) -> None:
     preset = PRESETS[name]
     assert preset.examples >= preset.batch >= preset.probe_rows - 4
     assert preset.early_tokens <= preset.answer_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-7b", 7_615_616_512),
+    ],
+)
+def test_published_models_have_as_many_parameters_as_published(name: str, parameters: int) -> None:
+    shape = LMS[name]
+    norms = (2 * shape.n_layers + 1) * shape.d_model
+    biases = shape.n_layers * shape.head_dim * (shape.n_heads + 2 * shape.n_kv_heads) if shape.qkv_bias else 0
+    heads = 1 if shape.tie_embeddings else 2
+    assert shape.body_parameters + heads * shape.head_parameters + norms + biases == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "theta", "eps", "factor"),
+    [
+        ("llama-3.2-1b", 5e5, 1e-5, 32.0),
+        ("llama-3.1-8b", 5e5, 1e-5, 8.0),
+        ("qwen2.5-0.5b", 1e6, 1e-6, None),
+        ("qwen2.5-7b", 1e6, 1e-6, None),
+        ("nano-q", 1e4, 1e-6, None),
+        ("nano-l", 1e4, 1e-5, None),
+    ],
+)
+def test_positions_and_norms_are_those_of_the_family(
+    name: str, theta: float, eps: float, factor: float | None
+) -> None:
+    shape = LMS[name]
+    assert (shape.rope_theta, shape.rms_eps) == (theta, eps)
+    assert (shape.rope_scaling and (shape.rope_scaling.factor, shape.rope_scaling.original_max)) == (  # type: ignore[union-attr]
+        factor and (factor, 8192)
+    )
+
+
+SMALL = """
+    nano-l 512 64 2 4 2 16 176
+    nano-q 512 48 2 4 2 12 128
+    tiny-l 2048 192 3 6 2 32 512
+    tiny-q 2048 128 3 4 2 32 384
+    mid-l 2048 384 3 6 2 64 1024
+    mid-q 2048 256 3 4 2 64 768
+    count-l 4096 256 4 4 2 64 896
+    count-q 4096 192 4 4 2 48 672
+"""
+SIZES = """
+    test nano-l/nano-q 32 1 128 4 6 3 64 4 4
+    demo mid-l/mid-q 64 2 512 32 16 4 512 8 64
+    count count-l/count-q 128 6 512 32 16 4 64 8 64
+    full llama-3.2-1b/qwen2.5-0.5b 256 6 512 32 16 4 20000 8 64
+    full8b llama-3.1-8b/qwen2.5-7b 256 6 512 32 16 4 20000 8 64
+    quality tiny-l/tiny-q 64 2 512 32 16 4 2000 8 64
+"""
+
+
+def test_sizes_of_generated_models_and_of_workloads() -> None:
+    """Vocabulary, width, layers, heads, key heads, head width, inner width; and a preset's in their order."""
+    own = [
+        " ".join(map(str, [name, *list(vars(shape).values())[:7]]))
+        for name, shape in LMS.items()
+        if "." not in name
+    ]
+    assert own == [line.strip() for line in SMALL.strip().splitlines()]
+    found = []
+    for name, preset in PRESETS.items():
+        _, *sizes = vars(preset).values()
+        found.append(" ".join([name, "/".join(preset.lms), *map(str, sizes)]))
+    assert found == [line.strip() for line in SIZES.strip().splitlines()]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import pytest
 import spelled
 
+from workloads.api import Level, Parity
+from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.toggles import TOGGLES
 
 EXPECTED = """
@@ -76,3 +82,56 @@ EXPECTED = """
 
 def test_every_level_needs_and_moves_what_it_is_said_to() -> None:
     assert spelled.levels(TOGGLES) == spelled.entries(EXPECTED, {})
+
+
+BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
+
+
+def level_of(name: str) -> tuple[Level, dict[str, Any]]:
+    toggle, value = name.split("=")
+    level = next(one for one in TOGGLES if one.name == toggle).level(value)
+    return level, {**BASE, toggle: level.value}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "levels", "sentence"),
+    [
+        ("micro_batch=64", {}, {}, None),
+        ("micro_batch=65", {}, {}, "a piece cannot be larger than effective_batch=64"),
+        ("micro_batch=auto", {}, {}, None),
+        ("micro_batch=1", {}, {"effective_batch": 1}, None),
+        ("micro_batch=8", {"manifold": True}, {}, "manifold=true .* use micro_batch=64"),
+        ("micro_batch=auto", {"adaptive_first": True}, {}, "adaptive_first=true takes statistics"),
+        ("micro_batch=64", {"manifold": True, "adaptive_first": True}, {}, None),
+        ("micro_batch=1", {"manifold": True}, {}, "use micro_batch=64"),
+        ("teacher=cache_h", {}, {}, None),
+        ("teacher=cache_h", {"state_kd": True}, {}, "the cache holds the last"),
+        ("teacher=cache_topk", {"state_kd": True}, {}, "the cache holds the last"),
+        ("teacher=slice", {"state_kd": True}, {}, None),
+        ("parallel=model_per_gpu", {}, {}, None),
+        ("parallel=model_per_gpu", {"models": 1}, {}, "models=1 leaves the other GPUs without a model"),
+    ],
+)
+def test_a_level_is_refused_where_it_cannot_be_meant(
+    name: str, config: dict[str, Any], levels: dict[str, Any], sentence: str | None
+) -> None:
+    level, chosen = level_of(name)
+    found = level.refused(LatentWireConfig(**config), {**chosen, **levels})
+    assert (found is None) if sentence is None else (found and re.search(sentence, found))
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "levels", "expected"),
+    [
+        ("attn=sdpa", {}, {}, Parity.EXACT),
+        ("attn=sdpa", {}, {"lm_dtype": "bf16"}, Parity.TOLERANCE),
+        ("attn=sdpa", {}, {"amp": "bf16"}, Parity.TOLERANCE),
+        ("encoder_attn=native", {}, {}, Parity.EXACT),
+        ("encoder_attn=native", {"dropout": 0.1}, {}, Parity.STOCHASTIC),
+    ],
+)
+def test_a_class_is_loosened_where_numbers_are_rounded_or_drawn_otherwise(
+    name: str, config: dict[str, Any], levels: dict[str, Any], expected: Parity
+) -> None:
+    level, chosen = level_of(name)
+    assert level.parity_with(LatentWireConfig(**config), {**chosen, **levels}) is expected

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
 import spelled
 
 from workloads.prover.toggles import TOGGLES
@@ -57,3 +60,11 @@ EXPECTED = """
 
 def test_every_level_needs_and_moves_what_it_is_said_to() -> None:
     assert spelled.levels(TOGGLES) == spelled.entries(EXPECTED, SHORT)
+
+
+@pytest.mark.parametrize(("largest", "fits"), [(32_767, True), (32_768, False)])
+def test_sixteen_bits_hold_ids_up_to_their_end(largest: int, fits: bool) -> None:
+    level = next(toggle for toggle in TOGGLES if toggle.name == "index_dtype").level("int16")
+    found = level.refused(SimpleNamespace(largest_id=largest), {})
+    assert (found is None) == fits
+    assert fits or found == "ids reach 32768, and int16 ends at 32767: use index_dtype=int32"
