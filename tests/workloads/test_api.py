@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.api import Baseline, Check, Claim, Device, Evidence, Level, Numbers, Parity, Toggle, Workload
+from workloads.api import (
+    Baseline,
+    Check,
+    Claim,
+    Context,
+    Device,
+    Evidence,
+    Level,
+    Numbers,
+    Parity,
+    Toggle,
+    Workload,
+)
 from workloads.errors import ConfigError, ContractError
 
 AMP = Toggle("amp", (Level("off"), Level("bf16")), "")
@@ -333,3 +346,10 @@ def test_optional_parts_of_a_workload_do_nothing_by_themselves() -> None:
     assert workload.work().flops is None
     workload.reset()
     workload.close()
+
+
+def test_a_trial_that_is_told_nothing_is_alone_on_its_node(tmp_path: Path) -> None:
+    alone = Context(Device(), tmp_path, tmp_path)
+    assert (alone.rank, alone.world, alone.local_rank, alone.local_world, alone.node) == (0, 1, 0, 1, 0)
+    assert (alone.seed, alone.master, alone.memory_budget, alone.deadline) == (0, "127.0.0.1", None, None)
+    assert alone.log({"loss": 1.0}) is None

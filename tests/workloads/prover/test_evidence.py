@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from workloads.prover.evidence import time_of_steps
+from workloads.prover.evidence import _rates, step_slope, time_of_steps
+from workloads.prover.maths.job import ModeResult, _log_row
 
 SLAB = 512
 
@@ -41,3 +45,50 @@ def test_a_slab_that_is_not_full_or_is_fed_says_nothing_about_512_rows(first: di
     assert set(time_of_steps(steps({1: 294}, {}, **first), SLAB)) == {"evaluation_s"}
     assert set(time_of_steps(steps({1: 294}, {}), None)) == {"evaluation_s"}
     assert time_of_steps([], SLAB) == {"evaluation_s": 0}
+
+
+@pytest.mark.parametrize(
+    ("empty_ms", "full_ms", "slope"), [(4.0, 4.0, 0.0), (0.0, 6.0, 1.0), (2.0, 8.0, 0.75)]
+)
+def test_a_slope_is_the_share_of_a_full_slabs_time_that_idle_rows_save(
+    empty_ms: float, full_ms: float, slope: float
+) -> None:
+    rows = [
+        {"row_steps": 10, "active": active, "step_ms": empty_ms + (full_ms - empty_ms) * active / 10}
+        for active in (10, 7, 7, 2)
+    ]
+    smaller = {"row_steps": 9, "active": 5, "step_ms": 1e6}
+    assert step_slope([*rows, smaller]) == pytest.approx(slope, abs=1e-9)
+    assert math.isnan(step_slope(rows[:3]))
+    assert math.isnan(step_slope([]))
+
+
+def test_queries_and_corruptions_have_rates_of_their_own() -> None:
+    def result(success: list[bool], depth: list[int], sizes: list[int]) -> ModeResult:
+        return ModeResult({"success": np.array(success), "depth": np.array(depth)}, np.array(sizes))
+
+    modes = {
+        "head": result([True, False, True, False, True], [1, 2, 3, 4, 5], [2, 3]),
+        "tail": result([False], [9], [1]),
+    }
+    rates = _rates(modes)
+    assert rates == pytest.approx(
+        {"success_positive": 2 / 3, "success_negative": 1 / 3, "depth_mean": 24 / 6}
+    )
+    assert _rates({"tail": modes["tail"]})["success_negative"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "left", "expected"),
+    [
+        ({"done": 3.0, "step_ms": 6.0}, 5, {"queue_left": 5.0, "cand_per_s": 500.0}),
+        ({"done": 3.0, "step_ms": 0.0}, -2, {"queue_left": 0.0, "cand_per_s": 0.0}),
+    ],
+)
+def test_an_iteration_is_logged_with_its_rate_and_what_is_left(
+    row: dict[str, float], left: int, expected: dict[str, float]
+) -> None:
+    logged = _log_row(row, left)
+    assert {name: logged[name] for name in expected} == expected
+    assert logged["done"] == row["done"]
+    assert logged["refilled"] == 0.0

@@ -7,6 +7,7 @@ from collections import UserDict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny import INPUTS, ROWS, TARGETS, Train, go_on, parameters, squared_error
@@ -20,7 +21,7 @@ from torch.utils.data import (
 )
 
 from workloads.errors import ConfigError
-from workloads.training import batches
+from workloads.training import batches, sources
 from workloads.training.batches import Share
 
 PAIRS = TensorDataset(INPUTS, TARGETS)
@@ -285,3 +286,20 @@ def test_ranks_share_every_row_of_a_batch_once(rows: int, world: int) -> None:
 def test_a_batch_with_fewer_rows_than_ranks_is_refused() -> None:
     with pytest.raises(ConfigError, match="shares a batch of 1 rows, and each rank needs one"):
         Share(0, 2).of_batch(torch.zeros(1))
+
+
+def test_what_is_drawn_at_random_inside_depends_on_the_seed_and_nothing_outside_on_it() -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.random()), float(torch.rand(()))
+
+    def drawn(seed: int) -> tuple[float, float, float]:
+        with sources.fixed_draws(seed):
+            return draw()
+
+    with sources.fixed_draws(5):
+        undisturbed = draw(), draw()
+    with sources.fixed_draws(5):
+        disturbed = draw(), drawn(1), draw()
+    assert (disturbed[0], disturbed[2]) == undisturbed
+    assert disturbed[1] == drawn(1)
+    assert all(one != other for one, other in zip(drawn(1), drawn(2), strict=True))

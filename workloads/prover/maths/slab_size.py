@@ -140,7 +140,7 @@ def _climb(probe: Callable[[int], float], most: int, memory: SlabMemory, budget:
         if times and (memory.peak_bytes(size) > budget or size >= 2 * most):
             break
         times[size] = probe(size)
-        if list(times.values())[-2:] > [1.5 * min(times.values())] * 2:
+        if all(found > 1.5 * min(times.values()) for found in list(times.values())[-2:]):
             break
     return times
 

@@ -10,7 +10,18 @@ import torch
 from torch import nn
 
 from workloads.api import NullClock
-from workloads.spd.maths.adversarial_search import DetachedSearch, FixedSteps, LargerSteps, Search, split
+from workloads.spd.maths.adversarial_search import (
+    DetachedSearch,
+    EverySteps,
+    FixedSteps,
+    LargerSteps,
+    PersistentSources,
+    ScheduledSteps,
+    Search,
+    Steps,
+    ascend,
+    split,
+)
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.divergence import SquaredError
 from workloads.spd.maths.masked_passes import Masking, Moment, Passes
@@ -190,3 +201,58 @@ def test_larger_steps_are_what_sources_move_by(start) -> None:
 
 def test_fixed_steps_are_as_many_as_asked_for() -> None:
     assert FixedSteps(3).of(LossSpec("pgd", 1.0, 7, 0.1), 10) == 3
+
+
+@pytest.mark.parametrize(
+    ("iterations", "expected"), [(8, [1, 1, 2, 3, 4, 4, 4, 4]), (1, [1, 4, 4]), (2, [1, 4, 4, 4])]
+)
+def test_steps_grow_from_one_to_all_at_half_of_training(iterations: int, expected: list[int]) -> None:
+    steps = ScheduledSteps(iterations)
+    spec = LossSpec("pgd", 1.0, 4, 0.1)
+    assert [steps.of(spec, iteration) for iteration in range(len(expected))] == expected
+    assert steps.of(LossSpec("pgd", 1.0, 0, 0.1), iterations) == 0
+    assert steps.size(spec) == 0.1
+
+
+def test_every_fourth_iteration_searches() -> None:
+    spec = LossSpec("pgd", 1.0, 4, 0.1)
+    assert [EverySteps().of(spec, iteration) for iteration in range(9)] == [4, 0, 0, 0, 4, 0, 0, 0, 4]
+    assert [Steps().of(spec, iteration) for iteration in range(3)] == [4, 4, 4]
+
+
+def test_sources_move_by_the_sign_of_the_gradient_and_stay_in_the_box() -> None:
+    sources = {("a",): torch.tensor([0.5, 0.5, 0.5, 0.95, 0.05])}
+    gradients = {("a",): torch.tensor([1e-9, -7.0, 0.0, 1.0, -1.0])}
+    assert ascend(sources, gradients, 0.1)["a",].tolist() == pytest.approx([0.6, 0.4, 0.5, 1.0, 0.0])
+
+
+def test_the_last_source_is_that_of_the_delta() -> None:
+    components, deltas = split({("a",): torch.tensor([[1.0, 2.0, 3.0]])})
+    assert components["a",].tolist() == [[1, 2]]
+    assert deltas["a",].tolist() == [3]
+
+
+def test_persistent_sources_ascend_by_adam_and_go_on_from_a_state() -> None:
+    first, second = PersistentSources(), PersistentSources()
+    drawn = {("a",): torch.tensor([0.5, 0.5, 0.99])}
+    assert first.of(LossSpec("pgd", 1.0, 4, 0.1), 0) == 0
+    moved = first.start("pgd", drawn)
+    (moved["a",] * torch.tensor([1.0, -3.0, 2.0])).sum().backward()
+    first.finish("pgd", moved)
+    after = first.start("pgd", {("a",): torch.zeros(3)})["a",]
+    assert after.tolist() == pytest.approx([0.6, 0.4, 1.0])  # a first step of Adam is as long as its rate
+    second.load(first.state())
+    for one in (first, second):
+        again = one.start("pgd", drawn)
+        (again["a",] * torch.tensor([-1.0, -3.0, 0.0])).sum().backward()
+        one.finish("pgd", again)
+    optimizer = torch.optim.Adam(
+        [leaf := torch.nn.Parameter(torch.tensor([0.5, 0.5, 0.99]))], lr=0.1, betas=(0.9, 0.99), maximize=True
+    )
+    for gradient in ([1.0, -3.0, 2.0], [-1.0, -3.0, 0.0]):
+        leaf.grad = torch.tensor(gradient)
+        optimizer.step()
+        leaf.data.clamp_(0, 1)
+    for one in (first, second):
+        assert one.start("pgd", drawn)["a",].tolist() == pytest.approx(leaf.tolist(), rel=1e-5)
+    assert first.start("other", drawn)["a",].tolist() == pytest.approx([0.5, 0.5, 0.99])

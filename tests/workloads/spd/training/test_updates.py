@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -23,3 +25,48 @@ def test_the_schedule_goes_on_after_a_checkpoint_was_loaded(capturable: bool) ->
     assert wanted[0] != wanted[1]
     for group in made.optimizer.param_groups:
         assert float(group["lr"]) == pytest.approx(wanted[1])
+
+
+def clipped(components: float | None, importance: float | None, amp: str = "off") -> Updates:
+    recipe = replace(PRESETS["lm_test"], clip_components=components, clip_importance=importance, lr=0.1)
+    one, other = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+    made = Updates(recipe, [one], [other], "default", amp=amp)
+    made.zero()
+    made.backward(3 * one[0] + 4 * one[1] + 2 * other.sum())
+    return made
+
+
+@pytest.mark.parametrize("amp", ["off", "fp16"])
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((None, None), [3.0, 4.0, 2.0]),
+        ((2.5, None), [1.5, 2.0, 2.0]),
+        ((None, 1.0), [3.0, 4.0, 1.0]),
+        ((9.0, 9.0), [3.0, 4.0, 2.0]),
+    ],
+)
+def test_each_group_is_clipped_by_itself_after_it_was_unscaled(
+    limits: tuple[float | None, float | None], expected: list[float], amp: str
+) -> None:
+    made = clipped(*limits, amp=amp)
+    made.apply()
+    # AdamW's averages are a tenth of the gradients.
+    moments = [made.optimizer.state[group[0]]["exp_avg"] for group in made.groups.values()]
+    assert (10 * torch.cat(moments)).tolist() == pytest.approx(expected, rel=1e-4)
+    norms = made.gradient_norms()
+    assert {name: float(norm) for name, norm in norms.items()} == pytest.approx(
+        {
+            "train/grad_norms/components": 5.0 if limits[0] else float(torch.tensor(expected[:2]).norm()),
+            "train/grad_norms/importance": 2.0 if limits[1] else expected[2],
+        }
+    )
+
+
+def test_gradients_are_added_up_until_they_are_dropped() -> None:
+    made = clipped(None, None)
+    one = made.groups["components"][0]
+    made.backward(one.sum())
+    assert one.grad is not None and one.grad.tolist() == [4.0, 5.0]
+    made.zero()
+    assert one.grad is None

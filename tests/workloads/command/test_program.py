@@ -1,0 +1,68 @@
+"""What is said of a run that did not end as it should, and where a program is looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from workloads.command.output import Kept
+from workloads.command.program import LAST_LINES, Run, RunFailed, executable, require_end
+from workloads.errors import ConfigError
+
+
+def run(status: int, output: str = "", errors: str = "", late: bool = False) -> Run:
+    streams = Kept(), Kept()
+    for stream, text in zip(streams, (output, errors), strict=True):
+        stream.add(text.encode())
+    return Run("workload.command", status, (), 0, *streams, late)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, 0), (3, 3), (-9, -9)])
+def test_a_run_that_ended_as_it_should_is_none_to_speak_of(status: int, expected: int) -> None:
+    require_end(run(status), expected)
+
+
+@pytest.mark.parametrize(
+    ("failed", "sentence"),
+    [
+        (run(2), "a run ended with status 2 instead of 0; it wrote nothing"),
+        (run(-9), "a run ended with signal SIGKILL instead of 0; it wrote nothing"),
+        (run(1, "out\n"), "a run ended with status 1 instead of 0; last it wrote: out"),
+        (run(1, "out\n", "a\n\nb"), "a run ended with status 1 instead of 0; last it wrote: a | b"),
+        (
+            run(0, "out", late=True),
+            "a run did not end in time and was killed with all it had started; see workload.timeout and"
+            " measure.timeout_s; last it wrote: out",
+        ),
+    ],
+)
+def test_a_run_that_failed_is_told_with_its_last_words(failed: Run, sentence: str) -> None:
+    with pytest.raises(RunFailed) as told:
+        require_end(failed, 0)
+    assert str(told.value) == f"workload.command: {sentence}"
+
+
+def test_eight_lines_are_shown_at_most() -> None:
+    with pytest.raises(RunFailed) as told:
+        require_end(run(1, "\n".join(map(str, range(20)))), 0)
+    assert str(told.value).endswith(": " + " | ".join(map(str, range(12, 20))))
+    assert LAST_LINES == 8
+
+
+def test_a_program_is_looked_for_on_the_path_or_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    environment = {"PATH": f"/nowhere{os.pathsep}{tmp_path / 'bin'}"}
+    assert executable("tool", environment, Path("/"), "here") == str(program)
+    assert executable("bin/tool", {}, tmp_path, "here") == str(program)
+    assert executable(str(program), {}, Path("/"), "here") == str(program)
+    assert executable("sh", {}, tmp_path, "here").endswith("/sh")  # as where there is no PATH
+    with pytest.raises(ConfigError, match=r"^here: tool is not on PATH; name a program, or its interpreter$"):
+        executable("tool", {"PATH": "/nowhere"}, tmp_path, "here")
+    program.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"^here: .*/bin/tool does not exist, or cannot be executed; name"):
+        executable("bin/tool", environment, tmp_path, "here")

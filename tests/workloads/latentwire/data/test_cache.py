@@ -1,0 +1,111 @@
+"""What is kept on disk: keys, rows of tokens, and a teacher's results with what is missing of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.errors import RecordError
+from workloads.latentwire.data.cache import (
+    TeacherCache,
+    fingerprint,
+    key_of,
+    load_rows,
+    save_rows,
+    weights_key,
+)
+from workloads.latentwire.data.row_layout import Row
+
+ROWS = [Row([1, 2, 3], [4]), Row([5], [6, 7]), Row([8, 9], [10])]
+
+
+def test_keys_tell_values_apart() -> None:
+    assert key_of("a", 1) == key_of("a", 1)
+    assert len({key_of("a", 1), key_of("a", "1"), key_of("a1"), key_of(("a", 1))}) == 4
+
+
+@pytest.mark.parametrize("key", [weights_key, fingerprint])
+def test_weights_are_told_apart_by_name_shape_and_content(key) -> None:
+    one = torch.arange(12.0)
+    keys = {
+        key([("a", one)]),
+        key([("b", one)]),
+        key([("a", one.view(3, 4))]),
+        key([("a", one + 1)]),
+        key([("a", one), ("b", one)]),
+    }
+    assert len(keys) == 5
+    assert key([("a", one.clone())]) in keys
+
+
+def test_a_change_between_samples_changes_the_sum_and_a_type_the_key() -> None:
+    large = torch.zeros(3 * 4096)
+    changed = large.clone()
+    changed[1] = 1.0
+    assert weights_key([("a", large)]) != weights_key([("a", changed)])
+    assert weights_key([("a", large)]) != weights_key([("a", large.double())])
+    assert fingerprint([("a", large)]) == fingerprint([("a", large.double())])
+
+
+def test_rows_come_back_and_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "tokens"
+    assert load_rows(folder, 3) is None
+    save_rows(folder, ROWS)
+    assert load_rows(folder, 3) == ROWS
+    with pytest.raises(RecordError, match="does not hold 2 examples; delete the folder"):
+        load_rows(folder, 2)
+    np.save(folder / "ids.npy", np.arange(9, dtype=np.int32))
+    with pytest.raises(RecordError, match="does not hold 3 examples"):
+        load_rows(folder, 3)
+    (folder / "ids.npy").write_bytes(b"broken")
+    with pytest.raises(RecordError, match=r"cannot be read .*; delete the folder and start again"):
+        load_rows(folder, 3)
+
+
+def test_hidden_states_are_kept_by_example_until_all_are_there(tmp_path: Path) -> None:
+    cache = TeacherCache(tmp_path / "t", (3, 2, 4), torch.float64)
+    assert cache.width == 4
+    assert cache.missing([2, 0, 1]) == [0, 1, 2]
+    cache.keep([2, 0], torch.arange(16.0).view(2, 2, 4))
+    assert not cache.complete
+    assert cache.missing([2, 1, 0]) == [1]
+    assert cache.hidden(torch.tensor([0, 2])).flatten().tolist() == [*range(8, 16), *range(8)]
+    again = TeacherCache(tmp_path / "t", (3, 2, 4), torch.float64)
+    assert again.missing(range(3)) == [1]
+    again.keep([1], torch.full((1, 2, 4), 7.0))
+    assert again.complete
+    assert again.missing(range(3)) == []
+    assert again.hidden(torch.tensor([1])).dtype == torch.float64
+    assert (again.hidden(torch.tensor([1])) == 7).all()
+    with cache.building():  # the other one has finished meanwhile
+        assert cache.complete
+
+
+def test_the_top_of_a_distribution_is_kept_with_its_ids(tmp_path: Path) -> None:
+    cache = TeacherCache(tmp_path / "t", (2, 1, 2), torch.float64, top=True)
+    cache.keep_top([1], torch.tensor([[[-0.5, -1.5]]], dtype=torch.float64), torch.tensor([[[7, 3]]]))
+    values, ids = cache.top(torch.tensor([1]))
+    assert (values.dtype, ids.dtype) == (torch.float32, torch.int64)
+    assert (values.tolist(), ids.tolist()) == ([[[-0.5, -1.5]]], [[[7, 3]]])
+    cache.keep_top([0], torch.tensor([[[-2.0, -3.0]]]), torch.tensor([[[1, 2]]]))
+    values, ids = cache.top(torch.tensor([1, 0]))
+    assert values.tolist() == [[[-0.5, -1.5]], [[-2.0, -3.0]]]
+    assert ids.tolist() == [[[7, 3]], [[1, 2]]]
+
+
+def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
+    TeacherCache(tmp_path / "t", (3, 2, 4), torch.float32)
+    with pytest.raises(RecordError, match=r"values\.bin has 96 bytes, not 64; delete "):
+        TeacherCache(tmp_path / "t", (2, 2, 4), torch.float32)
+
+
+def test_what_building_cost_is_known_to_whoever_finds_it_built(tmp_path: Path) -> None:
+    cache = TeacherCache(tmp_path / "t", (1, 1, 1), torch.float32)
+    assert cache.cost() == 0.0
+    cache.note_cost(1.5)
+    assert TeacherCache(tmp_path / "t", (1, 1, 1), torch.float32).cost() == 1.5
+    (tmp_path / "t/cost.json").write_text("{}")
+    assert cache.cost() == 0.0

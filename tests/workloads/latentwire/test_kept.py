@@ -1,0 +1,107 @@
+"""Files of results that a training leaves, from scores that are made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from workloads.errors import ConfigError
+from workloads.latentwire import checkpoint
+from workloads.latentwire.config import SIZES, LatentWireConfig
+from workloads.latentwire.data.readers import Example
+from workloads.latentwire.facts import of_training
+from workloads.latentwire.kept import write_results
+from workloads.latentwire.maths.answer_scores import Interval
+from workloads.latentwire.training.evaluate import Score
+
+HALF = Interval(0.5, 0.25, 0.75)
+EXAMPLES = [Example("a", "s", "Den", ("Den", "den")), Example("b", "s", "Grün", ("Grün",))]
+
+
+def score(model: int, arm: str, *texts: str) -> Score:
+    return Score(model, arm, HALF, HALF, (0.0, 1.0), 1.5, 0.25, 0.75, 12.0, 9.9, texts)
+
+
+def test_losses_scores_and_answers_are_written(tmp_path: Path) -> None:
+    scores = [score(0, "text", "Den", "Far"), score(1, "latent", "x", "Grün")]
+    write_results(tmp_path, {3: 0.1, 4: 2.0}, scores, EXAMPLES)
+    assert (tmp_path / "losses.csv").read_text() == "step,loss\n3,0.1\n4,2.0\n"
+    half = {"mean": 0.5, "low": 0.25, "high": 0.75}
+    (first, second) = json.loads((tmp_path / "scores.json").read_text())
+    assert first == {
+        "model": 0,
+        "arm": "text",
+        "em": half,
+        "f1": half,
+        "nll": 1.5,
+        "top1": 0.25,
+        "top5": 0.75,
+        "prompt_tokens": 12.0,
+    }
+    assert (second["model"], second["arm"]) == (1, "latent")
+    lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 4
+    assert json.loads(lines[0]) == {
+        "id": "a",
+        "model": 0,
+        "arm": "text",
+        "answer": "Den",
+        "right": ["Den", "den"],
+    }
+    assert "Grün" in lines[3] and json.loads(lines[3])["id"] == "b"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none cannot be written .*; name another folder"):
+        write_results(tmp_path / "none", {}, [], [])
+
+
+def test_facts_are_what_must_agree_where_a_training_goes_on() -> None:
+    config = LatentWireConfig(preset="test", latents=3, lora_rank=2, lora_targets=["q"], dropout=0.5)
+    facts = of_training(config, {1: "y", 0: "x"}, ("d0", "d1"), (7, 2))
+    assert facts["sizes"] == {name: getattr(config.sizes, name) for name in SIZES}
+    assert facts["sizes"]["latents"] == 3
+    assert facts["frozen_models"] == ["x", "y"]
+    assert (facts["data"], facts["data_order"]) == (["d0", "d1"], [7, 2])
+    own = {"norm": "post", "dropout": 0.5, "dtype": "float32", "lora_rank": 2, "lora_alpha": 16.0}
+    assert {name: facts[name] for name in own} == own
+    assert (facts["lora_layers"], facts["deep_prefix"], facts["lora_targets"]) == (None, False, ["q"])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "has no readable checkpoint.json"),
+        ("[]", "checkpoint.json is not LatentWire's"),
+        ('{"format": "other"}', "checkpoint.json is not LatentWire's; name another folder"),
+        (
+            '{"format": "perfsweep.latentwire", "version": 2}',
+            "has version 2, and version 1 is read here; keep the training anew",
+        ),
+    ],
+)
+def test_a_folder_that_holds_no_checkpoint_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.json").write_text(text)
+    with pytest.raises(ConfigError, match=rf"^workload\.resume=.*{sentence}"):
+        checkpoint.read(tmp_path)
+    with pytest.raises(ConfigError, match=r"^workload\.folder="):
+        checkpoint.read(tmp_path, "folder")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ({}, r"has a as missing, expected \[2\]; copy the checkpoint again"),
+        ({"a": torch.ones(3)}, r"has a as \[3\], expected \[2\]"),
+        ({"a": torch.ones(2), "z": torch.ones(1), "b": torch.ones(1)}, "has b, which is not trained here"),
+    ],
+)
+def test_tensors_that_are_not_those_that_are_trained_are_named(found: dict, sentence: str) -> None:
+    expected = {"a": torch.zeros(2)}
+    checkpoint._require_equal_shapes(Path("f"), {"a": torch.ones(2)}, expected)
+    checkpoint._require_equal_shapes(Path("f"), {**found, "a": torch.ones(2)}, expected, whole=False)
+    with pytest.raises(ConfigError, match=sentence):
+        checkpoint._require_equal_shapes(Path("f"), found, expected)

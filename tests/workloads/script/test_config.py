@@ -1,0 +1,34 @@
+"""What may be said of a script that is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workloads.errors import ConfigError
+from workloads.script.config import ScriptConfig
+
+
+@pytest.mark.parametrize("end", ["auto", "optimizer.step", "loader", "marks", "my.module:Class.method"])
+def test_ends_of_an_iteration(end: str) -> None:
+    assert ScriptConfig(iteration=end).iteration == end
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "beyond", "rule"),
+    [
+        ("every", 1, 0, "a whole number from 1"),
+        ("units", 0.0, -0.5, "a number from 0"),
+        ("writes", "allow", "some", "refuse or allow"),
+        ("ranks", 1, 0, "a whole number from 1"),
+        ("ranks", None, -1, "a whole number from 1"),
+        ("iteration", "a:b", "a.b", "one of auto, optimizer.step, loader, marks, or package.module:function"),
+        ("iteration", "a:b", "a:b()", "one of auto"),
+        ("iteration", "a:b", ":b", "one of auto"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(name: str, last: Any, beyond: Any, rule: str) -> None:
+    ScriptConfig(**{name: last})
+    with pytest.raises(ConfigError, match=rf"^workload\.{name}=.* cannot be used: it must be {rule}"):
+        ScriptConfig(**{name: beyond})

@@ -1,0 +1,67 @@
+"""V and U, what they leave of a weight, and when weights are looked up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from workloads.spd.maths.components import CachedDeltas, Components, Deltas, Operands, normal
+from workloads.spd.maths.sites import Site
+
+SITE = Site("one", "linear", 3, 5, 2, 0)
+
+
+def target() -> Any:
+    return nn.ModuleDict({"one": nn.Linear(3, 5)})
+
+
+def test_a_component_matrix_is_the_transposed_product() -> None:
+    made = Components(SITE, torch.Generator().manual_seed(0))
+    assert made.V.shape == (3, 2)
+    assert made.U.shape == (2, 5)
+    assert torch.allclose(made.weight, torch.einsum("ic,co->oi", made.V, made.U))
+
+
+def test_values_begin_with_one_over_the_root_of_what_is_added_up() -> None:
+    made = Components(Site("w", "linear", 400, 300, 100, 0), torch.Generator().manual_seed(0))
+    assert float(made.V.std()) == pytest.approx(400**-0.5, rel=0.02)
+    assert float(made.U.std()) == pytest.approx(100**-0.5, rel=0.02)
+    drawn = normal((100, 100), 4, torch.Generator().manual_seed(0), torch.float32, gain=3.0)
+    assert float(drawn.std()) == pytest.approx(1.5, rel=0.02)
+    assert drawn.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("kind", "looked_up"), [(Deltas, 3), (CachedDeltas, 1)])
+def test_what_is_left_of_a_weight_and_how_often_it_is_looked_up(kind: type[Deltas], looked_up: int) -> None:
+    network, counts = target(), Counter[str]()
+    made = Components(SITE, torch.Generator().manual_seed(0))
+    deltas = kind(network, (SITE,), counts)
+    for _ in range(3):
+        left = deltas.all({"one": Operands(made.V, made.U)})["one"]
+        assert torch.allclose(left + made.weight, network["one"].weight)
+    assert left.requires_grad
+    assert counts["weight_fetches"] == looked_up
+
+
+def test_weights_that_were_loaded_anew_are_looked_up_again() -> None:
+    network, counts = target(), Counter[str]()
+    deltas = CachedDeltas(network, (SITE,), counts)
+    deltas.weight(SITE)
+    network["one"] = nn.Linear(3, 5)
+    assert not torch.equal(deltas.weight(SITE), network["one"].weight)
+    deltas.forget()
+    assert torch.equal(deltas.weight(SITE), network["one"].weight)
+
+
+def test_detached_operands_have_the_values_and_no_graph() -> None:
+    made = Components(SITE, torch.Generator().manual_seed(0))
+    delta = made.weight * 2
+    bare, full = Operands(made.V, made.U).detached(), Operands(made.V, made.U, delta).detached()
+    assert bare.delta is None
+    assert full.delta is not None and torch.equal(full.delta, delta) and not full.delta.requires_grad
+    assert torch.equal(full.V, made.V) and torch.equal(full.U, made.U)
+    assert not (full.V.requires_grad or full.U.requires_grad)

@@ -1,0 +1,73 @@
+"""The formula of an iteration's cost, added up by hand for two modules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from workloads.spd.maths.cost import flops_per_position, macs, passes_of
+from workloads.spd.maths.sites import Site
+from workloads.spd.presets import LossSpec, Recipe, TargetSpec
+
+SITES = (Site("a", "linear", 3, 5, 2, 0), Site("b", "linear", 4, 7, 6, 1))
+LM = TargetSpec(layers=2, width=8, vocab=11)
+RECIPE = Recipe(
+    target=LM,
+    modules=(),
+    importance="shared_mlp",
+    hidden=(9,),
+    losses=(LossSpec("faithfulness", 1.0), LossSpec("stochastic", 1.0), LossSpec("pgd", 1.0, steps=3)),
+    batch=4,
+    seq=10,
+    steps=1,
+    lr=1.0,
+)
+P = 3 * 5 + 4 * 7
+Q = 2 * (3 + 5) + 6 * (4 + 7)
+HEAD, ATTENTION = 8 * 11, 2 * 10 * 8
+IMPORTANCE = 3 * 9 + 9 * 2 + 4 * 9 + 9 * 6
+DELTAS = 3 * (3 * 5 * 2 + 4 * 7 * 6)
+
+
+@pytest.mark.parametrize(("folds", "E"), [(True, 0), (False, P)])
+def test_terms_of_a_position(folds: bool, E: int) -> None:
+    unit = macs(SITES, LM, RECIPE, folds)
+    assert unit.target == P + HEAD + ATTENTION
+    assert unit.importance == IMPORTANCE
+    assert unit.forward == unit.target + Q + E
+    assert unit.backward == P + 2 * Q + 2 * E + HEAD + 2 * ATTENTION
+    assert unit.inner == P + Q + E + HEAD + 2 * ATTENTION
+    assert unit.deltas == DELTAS
+
+
+@pytest.mark.parametrize("spec", [TargetSpec("tms", width=8), TargetSpec("module", vectors=True)])
+def test_vectors_meet_no_head_and_no_attention(spec: TargetSpec) -> None:
+    unit = macs(SITES, spec, RECIPE, folds=True)
+    assert (unit.target, unit.forward, unit.backward, unit.inner) == (P, P + Q, P + 2 * Q, P + Q)
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "expected"),
+    [
+        ("faithfulness", 0, (0, 0)),
+        ("minimality", 0, (0, 0)),
+        ("unmasked", 0, (1, 0)),
+        ("stochastic", 5, (1, 0)),
+        ("stochastic_layerwise", 0, (7, 0)),
+        ("pgd", 5, (1, 5)),
+        ("pgd_layerwise", 5, (7, 35)),
+    ],
+)
+def test_passes_of_a_term_and_of_its_search(kind: str, steps: int, expected: tuple[int, int]) -> None:
+    assert passes_of(LossSpec(kind, 1.0, steps=steps), 7) == expected
+
+
+def test_an_iteration_is_the_sum_of_its_passes() -> None:
+    unit = macs(SITES, LM, RECIPE, folds=False)
+    outer, inner = 2, 3  # a stochastic pass and that after the search; three steps of the search
+    each = unit.target + 3 * IMPORTANCE
+    each += outer * (unit.forward + unit.backward) + inner * (unit.forward + unit.inner)
+    assert flops_per_position(SITES, LM, RECIPE, folds=False) == pytest.approx(2 * (each + DELTAS / 40))
+    larger = replace(RECIPE, batch=8)
+    assert flops_per_position(SITES, LM, larger, folds=False) == pytest.approx(2 * (each + DELTAS / 80))

@@ -1,0 +1,115 @@
+"""Distances from a target's output: every form against the formula, and what each notes of its work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from workloads.spd.maths.divergence import (
+    CachedKl,
+    ChunkedKl,
+    Divergence,
+    RecomputedKl,
+    SquaredError,
+    kl_sum,
+    note_vocabulary,
+)
+
+HEAD = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def hidden(seed: int) -> Tensor:
+    """States before the head [2, 5, 3]."""
+    return torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def by_definition(target: Tensor, prediction: Tensor) -> Tensor:
+    p, q = target.softmax(-1), prediction.softmax(-1)
+    return (p * (p.log() - q.log())).sum()
+
+
+FORMS: dict[str, Callable[[Tensor, Counter[str]], Divergence]] = {
+    "recomputed": lambda states, counts: RecomputedKl(states @ HEAD, counts),
+    "cached": lambda states, counts: CachedKl(states @ HEAD, counts),
+    "chunked": lambda states, counts: ChunkedKl(states, lambda s: s @ HEAD, 4, counts, cached=False),
+    "chunked and cached": lambda states, counts: ChunkedKl(
+        states, lambda s: s @ HEAD, 4, counts, cached=True
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_the_sum_the_mean_and_the_gradient_of_the_definition(form: str) -> None:
+    divergence = FORMS[form](hidden(1), Counter())
+    states = hidden(2).requires_grad_()
+    right = by_definition(hidden(1) @ HEAD, states @ HEAD)
+    (expected,) = torch.autograd.grad(3 * right, states)
+    prediction = states if divergence.reads_hidden else states @ HEAD
+    found = divergence.sum(prediction)
+    (gradient,) = torch.autograd.grad(3 * found, states)
+    assert found.item() == pytest.approx(right.item())
+    assert torch.allclose(gradient, expected)
+    assert divergence.mean(prediction).item() == pytest.approx(right.item() / 10)
+    assert divergence.normaliser == 10
+    assert divergence.reads_hidden == form.startswith("chunked")
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "held"),
+    # Of two sums: the target's rows that meet a softmax; ten rows, or four, of seven numbers in float64.
+    [
+        ("recomputed", 20, 4 * 70 * 8),
+        ("cached", 10, 2 * 70 * 8),
+        ("chunked", 20, 4 * 28 * 8),
+        ("chunked and cached", 10, 4 * 28 * 8),
+    ],
+)
+def test_softmaxes_of_the_target_and_most_bytes_are_counted(form: str, rows: int, held: int) -> None:
+    counts: Counter[str] = Counter()
+    divergence = FORMS[form](hidden(1), counts)
+    for seed in (2, 3):
+        divergence.sum(hidden(seed) if divergence.reads_hidden else hidden(seed) @ HEAD)
+    assert counts == {"softmax_rows": rows, "vocabulary_bytes": held}
+
+
+def test_the_most_bytes_stay() -> None:
+    counts: Counter[str] = Counter()
+    for numel in (3, 10, 5):
+        note_vocabulary(counts, torch.zeros(numel, dtype=torch.float16), tensors=2)
+    assert counts["vocabulary_bytes"] == 2 * 10 * 2
+
+
+def test_without_gradients_chunks_make_none() -> None:
+    divergence = ChunkedKl(hidden(1), lambda s: s @ HEAD, 4, Counter(), cached=True)
+    total, gradient = divergence.value_and_gradient(hidden(2), wants_gradient=False)
+    assert gradient is None
+    assert total.item() == pytest.approx(by_definition(hidden(1) @ HEAD, hidden(2) @ HEAD).item())
+
+
+def test_compiled_passes_compute_the_cached_form() -> None:
+    divergence = CachedKl(hidden(1) @ HEAD, Counter())
+    found = kl_sum(hidden(2) @ HEAD, *divergence.constants())
+    assert found.item() == pytest.approx(divergence.sum(hidden(2) @ HEAD).item())
+
+
+@pytest.mark.parametrize("form", ["recomputed", "cached"])
+def test_sixteen_bits_are_added_up_in_single_precision(form: str) -> None:
+    divergence = FORMS[form](hidden(1), Counter())
+    coarse = (hidden(2) @ HEAD).bfloat16().requires_grad_()
+    found = divergence.sum(coarse)
+    found.backward()
+    right = by_definition(hidden(1) @ HEAD, coarse.detach().double())
+    assert found.item() == pytest.approx(right.item(), rel=1e-4)
+    assert coarse.grad is not None and coarse.grad.dtype == torch.bfloat16
+
+
+def test_squares_are_summed_and_divided_by_elements() -> None:
+    divergence = SquaredError(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    prediction = torch.tensor([[1.0, 0.0], [0.0, 4.0]])
+    assert divergence.sum(prediction).item() == 4 + 9
+    assert divergence.mean(prediction).item() == 13 / 4
+    assert not divergence.reads_hidden

@@ -1,0 +1,77 @@
+"""From importances to masks: values and slopes of every sigmoid, and masks that are refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workloads.spd.maths.masked_products import CHECKS, FORMS, WeightedActivation, shaken
+
+G = [-1.0, 0.0, 0.25, 1.0, 3.0]
+
+
+def value_and_slope(form: str, which: int, incoming: float) -> tuple[list[float], list[float]]:
+    g = torch.tensor(G, dtype=torch.float64, requires_grad=True)
+    found = FORMS[form][which](g)
+    found.backward(torch.full_like(found, incoming))
+    assert g.grad is not None
+    return found.tolist(), g.grad.tolist()
+
+
+@pytest.mark.parametrize(
+    ("incoming", "slopes"),
+    # Below zero nothing but what raises g leaks through.
+    [(2.0, [0.0, 0.0, 2.0, 2.0, 0.0]), (-2.0, [-0.02, -0.02, -2.0, -2.0, 0.0])],
+)
+def test_masks_are_clamped_and_dead_components_can_come_back(incoming: float, slopes: list[float]) -> None:
+    values, found = value_and_slope("leaky_hard", 0, incoming)
+    assert values == [0.0, 0.0, 0.25, 1.0, 1.0]
+    assert found == pytest.approx(slopes)
+
+
+def test_the_minimality_leaks_above_one() -> None:
+    values, slopes = value_and_slope("leaky_hard", 1, 1.0)
+    assert values == pytest.approx([0.0, 0.0, 0.25, 1.0, 1.02])
+    assert slopes[0] == 0.0
+    assert slopes[2:] == pytest.approx([1.0, 1.0, 0.01])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_other_sigmoids_are_one_form_for_both(which: int) -> None:
+    assert value_and_slope("hard", which, 1.0)[0] == [0.0, 0.0, 0.25, 1.0, 1.0]
+    assert value_and_slope("normal", which, 1.0)[0] == pytest.approx(torch.tensor(G).sigmoid().tolist())
+
+
+def test_importances_are_shaken_below_one() -> None:
+    assert float(shaken(torch.tensor(1.0), torch.tensor(0.0))) == pytest.approx(1.05)
+    assert float(shaken(torch.tensor(0.5), torch.tensor(1.0))) == pytest.approx(0.475)
+
+
+@pytest.mark.parametrize("bad", [-1e-6, 1 + 1e-6])
+def test_a_mask_beyond_its_range_is_refused_and_the_ends_are_none(bad: float) -> None:
+    CHECKS["sync"](torch.tensor([0.0, 1.0, float("nan")]))
+    CHECKS["async_assert"](torch.tensor([0.0, 1.0, float("nan")]))
+    mask = torch.tensor([0.5, bad, 0.5])
+    with pytest.raises(ValueError, match=r"a mask must lie in \[0, 1\]"):
+        CHECKS["sync"](mask)
+    with pytest.raises(RuntimeError, match=r"a mask must lie in \[0, 1\]"):
+        CHECKS["async_assert"](mask)
+    CHECKS["off"](mask)
+
+
+@pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (0,), (1,), (2,), (3,), (0, 3)])
+def test_the_weighted_activation_is_its_formula_with_its_gradients(wanted: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, 3, 4), (2, 3, 4), (1, 1, 4), (1, 1, 1))
+    given = [torch.rand(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    given = [tensor.requires_grad_(number in wanted) for number, tensor in enumerate(given)]
+    a, ci, s, mu = given
+    own = WeightedActivation.apply(a, ci, s, mu)
+    right = (ci + (1 - ci) * s - mu) * a
+    outer = torch.rand(2, 3, 4, generator=generator, dtype=torch.float64)
+    leaves = [given[number] for number in wanted]
+    assert torch.allclose(own, right)
+    for found, expected in zip(
+        torch.autograd.grad(own, leaves, outer), torch.autograd.grad(right, leaves, outer), strict=True
+    ):
+        assert torch.allclose(found, expected)

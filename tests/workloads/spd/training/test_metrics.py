@@ -1,0 +1,67 @@
+"""Rows of the log, read at once or together, and losses that are no numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from workloads.spd.training.metrics import DeferredMetrics, DivergedError, EagerMetrics, needed
+
+LOWER = {("a", "b"): torch.tensor([[[0.0, 0.1, 0.2], [1.0, 1.0, 0.3]], [[0.0, 0.0, 0.0], [0.0, 0.5, 0.0]]])}
+LOSSES = {"pgd": torch.tensor(2.0), "total": torch.tensor(3.0, dtype=torch.float64)}
+BROKEN = {"pgd": torch.tensor(2.0), "total": torch.tensor(math.nan)}
+
+
+def test_components_above_a_tenth_are_needed() -> None:
+    assert {name: float(count) for name, count in needed(LOWER).items()} == {"a": 2.0, "b": 0.5}
+
+
+@pytest.mark.parametrize("kind", [EagerMetrics, DeferredMetrics])
+def test_a_row_names_losses_counts_and_what_is_added(kind: type[EagerMetrics]) -> None:
+    metrics = kind()
+    metrics.observe(4, {"pgd": torch.tensor(9.0)}, {("a",): torch.zeros(1, 1)})
+    metrics.observe(5, LOSSES, LOWER)
+    metrics.check(5)
+    assert metrics.row(5, {"train/grad_norms/components": torch.tensor(0.5)}) == {
+        "train/loss/pgd": 2.0,
+        "train/loss/total": 3.0,
+        "train/l0/a": 2.0,
+        "train/l0/b": 0.5,
+        "train/grad_norms/components": 0.5,
+    }
+
+
+REMEDY = "the training has diverged; lower workload.lr and continue from the last checkpoint"
+
+
+def test_the_eager_log_stops_in_the_step_itself() -> None:
+    with pytest.raises(DivergedError, match=rf"^train/loss/total is nan at step 7: {REMEDY}"):
+        EagerMetrics().observe(7, BROKEN, LOWER)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_the_deferred_log_says_when_losses_were_numbers(value: float) -> None:
+    metrics = DeferredMetrics()
+    metrics.observe(7, {"total": torch.tensor(value)}, LOWER)
+    with pytest.raises(DivergedError, match=r"at step 7 \(losses are read .* before, none had been read\): "):
+        metrics.check(7)
+    metrics.observe(8, LOSSES, LOWER)
+    metrics.check(8)
+    metrics.observe(9, {"total": torch.tensor(value)}, LOWER)
+    with pytest.raises(DivergedError, match=r"at step 9 .* before, those of step 8 were numbers\): "):
+        metrics.row(9, {})
+
+
+def test_before_the_first_iteration_there_is_nothing_to_check() -> None:
+    DeferredMetrics().check(0)
+
+
+def test_counts_and_norms_that_are_no_numbers_are_written_as_they_are() -> None:
+    metrics = DeferredMetrics()
+    metrics.observe(1, LOSSES, LOWER)
+    assert (
+        metrics.row(1, {"train/grad_norms/components": torch.tensor(math.inf)})["train/grad_norms/components"]
+        == math.inf
+    )

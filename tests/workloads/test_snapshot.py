@@ -1,0 +1,53 @@
+"""Copies of sources: where they lie, and what is hidden of a version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workloads import snapshot
+from workloads.snapshot import Snapshot
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Snapshot:
+    for name in ("b.py", "a.py"):
+        file = tmp_path / "copies/home/me" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    return Snapshot(tmp_path / "copies")
+
+
+def test_a_copy_lies_at_the_path_of_its_original(kept: Snapshot) -> None:
+    assert list(kept.copies) == [Path("/home/me/a.py"), Path("/home/me/b.py")]
+    assert kept.copies[Path("/home/me/a.py")] == kept.copy_of(Path("/home/me/a.py"))
+    assert kept.copy_of(Path("/x/y.py")) == kept.root / "x/y.py"
+
+
+def test_a_folder_without_copies_is_its_own(kept: Snapshot) -> None:
+    assert kept.folder(Path("/home/me")) == kept.root / "home/me"
+    assert kept.folder(Path("/home/you")) == Path("/home/you")
+    assert kept.folder(Path("/home/me/a.py")) == Path("/home/me/a.py")
+
+
+def test_a_whole_version_says_what_it_does_not_have(kept: Snapshot) -> None:
+    assert not kept.is_version
+    assert kept.hidden == frozenset()
+    version = Snapshot(kept.root)
+    files = [Path("/home/me/c d.py"), Path("/home/me/e\nf.py")]
+    version.hide(files)
+    assert version.is_version
+    assert version.hidden == frozenset(files)
+    assert list(version.copies) == [Path("/home/me/a.py"), Path("/home/me/b.py")]
+    version.hide([])
+    assert Snapshot(kept.root).is_version and Snapshot(kept.root).hidden == frozenset()
+
+
+def test_a_process_runs_the_copies_that_its_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(snapshot.VARIABLE, "/somewhere")
+    assert snapshot.current() == Snapshot(Path("/somewhere"))
+    monkeypatch.setenv(snapshot.VARIABLE, "")
+    assert snapshot.current() is None
+    monkeypatch.delenv(snapshot.VARIABLE)
+    assert snapshot.current() is None
