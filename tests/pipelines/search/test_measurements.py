@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from measured import SimulatedLaunch
+from omegaconf import OmegaConf
+from rich.console import Console
 from toys.tunable import Config, Tunable
 
-from pipelines.config.types import MeasureConfig, SweepCommand
+from pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand
+from pipelines.execution import launch
+from pipelines.execution.launch import Launched
 from pipelines.plan import plan
 from pipelines.plan.arms import Space
-from pipelines.search.measurements import Candidate, extended
+from pipelines.search.measurements import Candidate, Limits, PackBroke, SearchSweep, extended
 from pipelines.store.records import Manifest
-from workloads.api import Device
+from workloads.api import Device, Levels
 
 SPACE = Space(Tunable.toggles, Config())
 NAIVE = SPACE.complete({})
@@ -89,3 +100,97 @@ def test_a_reference_alone_is_a_pack_too() -> None:
 def test_equal_searches_grow_equally() -> None:
     new = [candidate(fuse="on"), candidate(narrow="on")]
     assert extended(alone(), new, SPACE, 8) == extended(alone(), new, SPACE, 8)
+
+
+def cost(levels: Levels) -> float:
+    return (0.5 if levels["fuse"] == "on" else 1.0) * (2.0 if levels["narrow"] == "on" else 1.0)
+
+
+NO_LIMITS = Limits()
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SearchSweep]:
+    """Begins a search of a few rounds on a simulated machine."""
+
+    def begin(limits: Limits = NO_LIMITS, rounds: int = 3, **machine: object) -> SearchSweep:
+        simulated = SimulatedLaunch(cost, noise=0.001, spikes=0.0, **machine)  # type: ignore[arg-type]
+        monkeypatch.setattr(launch, "launch", simulated)
+        measure = MeasureConfig(rounds=20, precision=0.01, budget_s=60.0, placebo=2, repeats=2, target=None)
+        command = SweepCommand(
+            workload={"name": "toys.tunable:Tunable"},
+            measure=measure,
+            cluster=ClusterConfig(executor="inprocess"),
+            runs=str(tmp_path / "runs"),
+        )
+        return SearchSweep(Console(file=StringIO()), command, OmegaConf.create({}), limits, rounds, {})
+
+    return begin
+
+
+def test_a_search_measures_its_rounds_and_nothing_that_only_a_comparison_needs(begun) -> None:
+    sweep = begun(rounds=4)
+    measure = sweep.manifest.sweep.measure
+    assert (measure.rounds, measure.precision, measure.budget_s) == (4, None, None)
+    assert (measure.placebo, measure.repeats, measure.timed_parity, measure.stall) == (0, 0, False, False)
+    assert [arm.label for arm in sweep.manifest.arms] == ["baseline"]
+    assert sweep.reference.label == "baseline" and sweep.trials == 0
+
+
+def test_what_was_measured_is_observed_against_the_reference(begun) -> None:
+    sweep = begun(peak_of=lambda levels: 500 if levels["fuse"] == "on" else 1000)
+    sweep.measure([candidate(fuse="on"), candidate(narrow="on")])
+    assert sweep.trials == 9
+    found = {sweep.manifest.arm(arm).label: one for arm, one in sweep.observations().items()}
+    assert found["baseline"].value == 0.0
+    assert found["fuse=on"].value == pytest.approx(math.log(0.5), abs=0.01)
+    assert found["narrow=on"].value == pytest.approx(math.log(2.0), abs=0.01)
+    assert (found["fuse=on"].peak_bytes, found["narrow=on"].peak_bytes) == (500, 1000)
+    assert 0 < found["fuse=on"].variance < 1e-4
+
+
+def test_what_is_there_is_not_measured_again(begun) -> None:
+    sweep = begun(rounds=2)
+    sweep.measure([candidate(fuse="on")])
+    assert launch.launch.timed == 4  # type: ignore[attr-defined]
+    again = begun(rounds=2)
+    again.measure([candidate(fuse="on")])
+    assert launch.launch.timed == 0  # type: ignore[attr-defined]
+    assert len(again.observations()) == 2
+
+
+def test_arms_that_compute_something_else_or_have_no_round_are_ruled_out(begun) -> None:
+    sweep = begun(wrong=lambda levels: levels["fuse"] == "on")
+    sweep.measure([candidate(fuse="on")])
+    sweep.manifest = extended(sweep.manifest, [candidate(narrow="on")], sweep.space, 8)
+    found = {sweep.manifest.arm(arm).label: one for arm, one in sweep.observations().items()}
+    assert (found["fuse=on"].value, found["fuse=on"].outcome) == (None, "different")
+    waiting = found["narrow=on"]
+    assert (waiting.value, waiting.outcome, waiting.reason) == (None, "unfinished", "no finished round")
+
+
+def test_compiling_is_limited_and_counts_for_a_stated_number_of_iterations(begun) -> None:
+    machine = {"compile_of": lambda levels: 30.0 if levels["fuse"] == "on" else 0.0}
+    limited = begun(Limits(compile_s=10.0), **machine)
+    limited.measure([candidate(fuse="on")])
+    found = limited.observations()[limited.arm(SPACE.complete({"fuse": "on"}))]
+    assert (found.value, found.reason) == (None, "compiles for 30.0 s, and tune.compile_s=10")
+
+
+@pytest.mark.parametrize("iterations", [10.0, 1e6])
+def test_what_is_paid_once_counts_the_less_the_more_iterations_follow(begun, iterations: float) -> None:
+    sweep = begun(
+        Limits(iterations=iterations), compile_of=lambda levels: 30.0 if levels["fuse"] == "on" else 0.0
+    )
+    sweep.measure([candidate(fuse="on")])
+    found = sweep.observations()[sweep.arm(SPACE.complete({"fuse": "on"}))]
+    # A trial does 10 iterations in a second, or half of one.
+    naive, fused = iterations * 0.1, 30 + iterations * 0.05
+    assert found.value == pytest.approx(math.log(fused / naive), abs=0.15)
+
+
+def test_a_pack_that_breaks_off_ends_the_search_with_the_end_of_its_log(begun, monkeypatch) -> None:
+    sweep = begun()
+    monkeypatch.setattr(launch, "launch", lambda *arguments: Launched({"p000": "killed"}))
+    with pytest.raises(PackBroke, match=r"pack p000 broke off; the end of .*p000/log.txt:\nkilled"):
+        sweep.measure([candidate(fuse="on")])
