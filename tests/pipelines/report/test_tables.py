@@ -199,3 +199,4 @@ def test_cells_that_are_text_already_are_tabulated_with_numbers_on_the_right() -
         [["a", "1"], ["b", "2"]],
     )
     assert [column.number for column in table.columns] == [False, True]
+    assert not any(column.short for column in table.columns), "their words break in the page"

@@ -10,25 +10,6 @@ from pipelines.analysis.quantities.quantity import Quantity, QuantityResult
 from pipelines.analysis.quantities.registry import chosen
 from pipelines.store.options import COLUMNS
 
-
-@pytest.mark.parametrize(
-    ("joules", "text"),
-    [
-        (1234.0, "1.23 kJ"),
-        (1000.0, "1 kJ"),
-        (999.0, "999 J"),
-        (1.0, "1 J"),
-        (0.5, "500 mJ"),
-        (1e-3, "1 mJ"),
-        (2.5e-6, "2.5 uJ"),
-        (3e-9, "3 nJ"),
-        (0.0, "0 nJ"),
-    ],
-)
-def test_an_energy_reads_in_the_unit_that_suits_it(joules: float, text: str) -> None:
-    assert energy_text(joules) == text
-
-
 QUANTITY = Quantity(
     key="energy",
     heading="energy",
