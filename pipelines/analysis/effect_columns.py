@@ -33,6 +33,7 @@ VERDICT_STYLES = {
     Verdict.UNDECIDED: Style.OPEN,
     Verdict.HELD_BACK: Style.OPEN,
     Verdict.DIFFERENT: Style.ALARM,
+    Verdict.FEWER_UNITS: Style.ALARM,
 }
 """Of verdicts that are news; the others are soft."""
 

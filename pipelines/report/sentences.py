@@ -36,16 +36,14 @@ def opening(comparison: Comparison) -> str:
 NAMED = 5
 """Toggles that the answer names in a sentence; the table has the rest."""
 
-_FASTER, _SLOWER, _CHANGED = (
-    "faster, with the same results",
-    "slower",
-    "changes results, so its time does not count",
-)
+_FASTER, _SLOWER = "faster, with the same results", "slower"
+_CHANGED = "changes results, so its time does not count"
+_FEWER = "does less work, so its time does not count"
 _LIKE, _OPEN, _NONE = "no difference", "not decided by this many rounds", "no time"
 _HELD = "held back: nothing is said, and the notes say why"
 _UNCHECKED = "faster, results unchecked"
 _MORE, _LESS = "less time together than apart lets expect", "more time together than apart lets expect"
-_KINDS = (_FASTER, _UNCHECKED, _SLOWER, _MORE, _LESS, _CHANGED, _LIKE, _OPEN, _HELD, _NONE)
+_KINDS = (_FASTER, _UNCHECKED, _SLOWER, _MORE, _LESS, _CHANGED, _FEWER, _LIKE, _OPEN, _HELD, _NONE)
 
 
 def answer(comparison: Comparison) -> list[str]:
@@ -71,6 +69,8 @@ def _kind(result: EffectResult) -> str:
             return _SLOWER
         case Verdict.DIFFERENT:
             return _CHANGED
+        case Verdict.FEWER_UNITS:
+            return _FEWER
         case Verdict.NO_DIFFERENCE:
             return _LIKE
         case Verdict.HELD_BACK:

@@ -60,7 +60,12 @@ class VerifiedEffect:
 
 
 NAIVE, ALL_ON, TUNED = "naive", "all_on", "tuned"
-NO_GAIN = (Verdict.SLOWER.value, Verdict.DIFFERENT.value, Verdict.NO_DIFFERENCE.value)
+NO_GAIN = (
+    Verdict.SLOWER.value,
+    Verdict.DIFFERENT.value,
+    Verdict.FEWER_UNITS.value,
+    Verdict.NO_DIFFERENCE.value,
+)
 """Verdicts on the winner that contradict the search."""
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
+from matplotlib.colors import to_rgba
 
+from pipelines.analysis.combinations import Corners
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.scaling import Scaling, Work
+from pipelines.parity.results import ParityResult, ParityVerdict
 from pipelines.report import charts, svg
-from pipelines.report.chart_data import Trace, scaled_effects
+from pipelines.report.chart_data import RoundTimes, SizeCurve, SizeResult, Trace, scaled_effects
 from pipelines.report.charts import factor_ticks, fold
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Effect
+from workloads.api import Parity
 
 
 @pytest.mark.parametrize(
@@ -91,3 +96,111 @@ def test_ranks_whose_time_is_held_back_are_not_drawn():
     told = scaled("ddp", 2, Work.STRONG, 0.8, Verdict.UNDECIDED)
     held = scaled("ddp", 4, Work.STRONG, 0.5, Verdict.HELD_BACK)
     assert scaled_effects([told, held]) == [told]
+
+
+def points(axes) -> list[tuple[float, float]]:
+    """Points of the last scatter that was drawn."""
+    return [(round(float(x), 6), round(float(y), 6)) for x, y in axes.collections[-1].get_offsets()]
+
+
+def line(one) -> tuple[list[float], list[float]]:
+    return [float(x) for x in one.get_xdata()], [round(float(y), 6) for y in one.get_ydata()]
+
+
+def timed(ratio: float, low: float, high: float, same: bool = True) -> EffectResult:
+    effect = Effect(id="e", design="arms", toggle="t", level="on", pairs=(("a", "b"),))
+    verdict = ParityVerdict.IDENTICAL if same else ParityVerdict.DIFFERENT
+    parity = ParityResult(verdict, Parity.EXACT)
+    return EffectResult(effect, "t=on", "baseline", None, ratio, low, high, parity=parity)
+
+
+def test_effects_stand_in_percent_with_their_intervals_the_fastest_on_top_and_doubtful_ones_in_red() -> None:
+    named = [("slow", timed(1.2, 1.1, 1.3)), ("fast", timed(0.8, 0.7, 0.9, same=False))]
+    (axes,) = charts.effects(named, 0.05, svg.WIDE).axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["fast", "slow"]
+    assert points(axes) == [(-20.0, 0.0), (20.0, 1.0)]
+    ends = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
+    assert [pytest.approx(one) for one in ([-30.0, -10.0], [10.0, 30.0])] == ends
+    red, blue = (tuple(colour) for colour in axes.collections[-1].get_facecolors())
+    assert (red, blue) == (to_rgba(svg.RED), to_rgba(svg.BLUE))
+    band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert (band.x0, band.x1) == (pytest.approx(-5.0), pytest.approx(5.0))
+    assert axes.get_xlabel() == "change of time, % (95 % interval)"
+
+
+def test_effects_of_large_factors_stand_as_factors() -> None:
+    (axes,) = charts.effects([("fast", timed(0.1, 0.05, 0.2))], 0.05, svg.WIDE).axes
+    assert (axes.get_xlabel(), axes.get_xscale()) == ("time against the base", "log")
+    assert points(axes) == [(0.1, 0.0)]
+    assert axes.get_xlim() == (pytest.approx(0.05 / 1.2), pytest.approx(1.2))
+
+
+CORNERS = Corners(("a", "b"), ("off", "low"), ("on", "high"), 0.5, 0.8, 0.3)
+
+
+def test_an_interaction_is_a_line_for_each_level_of_the_second_and_one_of_what_was_to_be_expected() -> None:
+    (axes,) = charts.interaction(CORNERS, svg.WIDE).axes
+    assert {one.get_label(): line(one)[1] for one in axes.lines} == {
+        "b=low": [1.0, 0.5],
+        "b=high": [0.8, 0.3],
+        "if neither touched the other": [0.8, 0.4],
+    }
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a=off", "a=on"]
+
+
+@pytest.mark.parametrize(("both", "scale"), [(0.6, "linear"), (0.01, "log")])
+def test_interactions_of_large_factors_stand_on_a_logarithmic_axis(both: float, scale: str) -> None:
+    (axes,) = charts.interaction(replace(CORNERS, first=0.7, both=both), svg.WIDE).axes
+    assert axes.get_yscale() == scale
+
+
+def test_rounds_are_points_in_microseconds_a_row_for_each_arm() -> None:
+    arms = [RoundTimes("a", (1500.0, 2500.0)), RoundTimes("b", (4000.0,))]
+    (axes,) = charts.distributions(arms, svg.WIDE).axes
+    assert points(axes) == [(1.5, 0.0), (2.5, 0.0), (4.0, 1.0)]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
+    assert axes.get_xlabel() == "microseconds per unit, a point for each round"
+    assert charts.distributions(arms, svg.NARROW).axes[0].get_xlabel() == "microseconds per unit"
+
+
+@pytest.mark.parametrize(("slowest", "scale"), [(5000.0, "linear"), (5001.0, "log"), (100.0, "log")])
+def test_rounds_of_arms_far_apart_stand_on_a_logarithmic_axis(slowest: float, scale: str) -> None:
+    arms = [RoundTimes("a", (1000.0,) * 3), RoundTimes("b", (slowest,) * 3)]
+    assert charts.distributions(arms, svg.WIDE).axes[0].get_xscale() == scale
+
+
+def test_of_very_many_rounds_the_boxes_say_enough() -> None:
+    def drawn(count: int) -> int:
+        (axes,) = charts.distributions([RoundTimes("a", (1.0,) * count)], svg.WIDE).axes
+        return len(axes.collections)
+
+    assert (drawn(charts.MOST_POINTS), drawn(charts.MOST_POINTS + 1)) == (1, 0)
+
+
+def test_memory_is_a_bar_for_each_arm() -> None:
+    (axes,) = charts.memory(["a", "b"], [10.0, 20.0], svg.WIDE).axes
+    assert [bar.get_width() for bar in axes.patches] == [10.0, 20.0]
+    assert axes.get_xlabel() == "peak memory, MB"
+
+
+def test_sizes_that_did_not_finish_are_marked_along_the_top_with_the_reason() -> None:
+    sizes = (
+        SizeResult(1, "1", 4000.0, 1, "ok"),
+        SizeResult(2, "2", 2000.0, 1, "ok"),
+        SizeResult(4, "4", None, None, "oom"),
+    )
+    (axes,) = charts.size_curve(SizeCurve("slab", sizes), svg.WIDE).axes
+    assert line(axes.lines[0]) == ([0.0, 1.0], [4.0, 2.0])
+    assert points(axes) == [(2.0, 4.0)]
+    assert [text.get_text() for text in axes.texts] == ["oom"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
+    assert (axes.get_xlabel(), axes.get_ylim()) == ("slab", (0.0, pytest.approx(4.6)))
+
+
+def test_the_warm_up_of_iterations_is_dotted_and_only_the_timed_part_is_named() -> None:
+    traces = [Trace("a", "A", (0.0, 1.0), (9.0, 8.0), (2.0, 3.0), (5.0, 5.0))]
+    (axes,) = charts.iterations(traces, svg.WIDE).axes
+    warm, own = axes.lines
+    assert (warm.get_linestyle(), line(warm)) == (":", ([0.0, 1.0], [9.0, 8.0]))
+    assert (own.get_label(), own.get_linestyle(), line(own)) == ("A", "-", ([2.0, 3.0], [5.0, 5.0]))
+    assert warm.get_color() == own.get_color()

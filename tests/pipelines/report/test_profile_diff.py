@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,26 @@ def test_a_damaged_profile_is_named(tmp_path: Path) -> None:
     file.write_text(file.read_text()[:50])
     with pytest.raises(RecordError, match=r"torch0/profile\.json is damaged"):
         profiles_at(str(tmp_path / "slow"))
+
+
+def shown(top: int) -> list[str]:
+    output = StringIO()
+    profile_diff.show(Console(file=output, width=160), SLOW, FAST, top)
+    return [" ".join(line.split()) for line in output.getvalue().strip().splitlines()]
+
+
+def test_the_largest_changes_are_shown_with_what_all_add_up_to_set_apart() -> None:
+    lines = shown(2)
+    rows = lines[lines.index("operator or kernel A B B - A") :]
+    assert " ".join(lines[: -len(rows)]).strip() == "torch: A is slow, B is fast; self time per example"
+    assert rows[2:4] == ["mm 100 ns 50 ns -50 ns", "copy 20 ns 6 ns -14 ns"]
+    assert rows[4] == ""
+    assert rows[5] == "everything 125 ns 56.5 ns -68.5 ns"
+    assert "and 2 more, together -4.5 ns" in lines
+    assert lines[-1].startswith(
+        "- without the profiler an iteration takes 100 ns in A and 50 ns in B (2x less)"
+    )
+
+
+def test_where_all_are_shown_nothing_is_counted() -> None:
+    assert not [line for line in shown(4) if line.startswith("and")]

@@ -9,7 +9,8 @@ import pytest
 from pipelines.analysis.judge import EffectResult
 from pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.report.version_answer import Answer, Side, judged
+from pipelines.parity.results import Deviation
+from pipelines.report.version_answer import Answer, Side, duration_of, judged
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Effect
 from workloads.api import Parity
@@ -70,3 +71,49 @@ def test_the_object_has_a_schema_and_the_commits() -> None:
     assert values["base"] == {"name": "main", "commit": "0123456789abcdef"}
     assert values["head"] == {"name": "worktree", "commit": None}
     assert (values["ratio"], values["low"], values["high"], values["level"]) == (1.1, 1.08, 1.12, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(99.0, "99 s"), (99.6, "100 s"), (100.0, "2 min"), (5999.0, "100 min"), (6000.0, "1.7 h")],
+)
+def test_a_time_that_somebody_waits_for_is_told_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
+    assert duration_of(seconds) == text
+
+
+WORST = Deviation("loss", 0.0234, 0.01, "worst at [3]", False)
+
+
+@pytest.mark.parametrize(
+    ("parity", "deviation"),
+    [
+        (ParityResult(ParityVerdict.DIFFERENT, Parity.EXACT, WORST), "loss: 0.023, allowed 0.01"),
+        (ParityResult(ParityVerdict.DIFFERENT, Parity.EXACT), ""),
+        (ParityResult(ParityVerdict.WITHIN_TOLERANCE, Parity.EXACT, WORST), ""),
+        (None, ""),
+    ],
+)
+def test_of_different_results_the_check_that_is_furthest_off_is_told(
+    parity: ParityResult | None, deviation: str
+) -> None:
+    found = judged(replace(RESULT, parity=parity))
+    assert found["deviation"] == deviation
+    assert found["results"] == (parity.verdict.value if parity else "unchecked")
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds", "needed"),
+    [
+        (
+            {"rounds_needed": 24},
+            60.0,
+            ("about 24 rounds (2 min of trials) would decide, if the estimate stayed", 24, 120.0),
+        ),
+        ({"rounds_needed": 24}, 0.0, ("about 24 rounds would decide, if the estimate stayed", 24, None)),
+        ({}, 60.0, ("no number of rounds would decide, if the estimate stayed", None, None)),
+        ({"held_back": "too few"}, 60.0, ("too few", None, None)),
+    ],
+)
+def test_an_undecided_answer_says_what_would_decide_it(change: dict, seconds: float, needed: tuple) -> None:
+    found = judged(replace(RESULT, verdict=Verdict.UNDECIDED, **change), seconds)
+    assert (found["reason"], found.get("rounds_needed"), found.get("seconds_needed")) == needed

@@ -1,0 +1,210 @@
+"""What the table of effects shows of one, and what the file holds of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.analysis.columns import Style, Where, row_values, visible_columns
+from pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
+from pipelines.analysis.judge import ClockResult, EffectResult
+from pipelines.analysis.rulings import RuledClaim
+from pipelines.analysis.scaling import Scaling, Work
+from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from pipelines.statistics.claims import Ruling
+from pipelines.statistics.clocks import Clock
+from pipelines.statistics.verdicts import ReasonCode, Verdict
+from pipelines.store.schema import Effect
+from pipelines.units import MB
+from workloads.api import Claim, Parity
+
+EFFECT = Effect(
+    id="e1", design="leave_one_out", toggle="amp", level="bf16", pairs=(("a", "b"),), also=("fuse", "loader")
+)
+CLAIM = Claim("twice as fast", "A report", "2.1", ({"amp": "bf16"},), low=2.0)
+WORST = Deviation("loss", 0.02, 0.01, "worst at [3]", False)
+FULL = EffectResult(
+    EFFECT,
+    "amp=bf16",
+    "baseline",
+    Verdict.SLOWER,
+    ratio=1.1,
+    low=1.05,
+    high=1.15,
+    p=0.001,
+    rounds=6,
+    method="pooled variance",
+    code=ReasonCode.RESULTS_DIFFER,
+    wall=ClockResult(1.1, 1.05, 1.15, Verdict.SLOWER),
+    cpu=ClockResult(0.9, 0.8, 0.95, Verdict.FASTER),
+    parity=ParityResult(ParityVerdict.DIFFERENT, Parity.EXACT, WORST),
+    memory_bytes=-3.0 * MB,
+    compile_s=12.34,
+    warm_compile_s=1.26,
+    break_even=120.5,
+    rounds_needed=40,
+    note="a note",
+    rulings=(RuledClaim(CLAIM, "amp=bf16", "leave_one_out", Ruling.REFUTED),) * 2,
+    trials={"ok": 6, "oom": 2},
+    scaling=Scaling(4, 2, Work.WEAK, 0.625, 0.5, 0.75),
+)
+BARE = EffectResult(EFFECT.model_copy(update={"also": ()}), "amp=bf16", "baseline", None, outcome="oom")
+
+
+def cells(result: EffectResult, where: Where = Where.HTML) -> dict[str, str]:
+    return {one.key: one.cell(result) for one in visible_columns(EFFECTS, [result], where)}
+
+
+def test_a_person_reads_of_an_effect() -> None:
+    assert cells(FULL) == {
+        "name": "amp=bf16 (with fuse, loader)",
+        "ratio": "+10.0 %",
+        "interval": "+5.0 .. +15.0",
+        "verdict": "slower (40)",
+        "parity": "different: loss 0.02 > 0.01",
+        "cpu_beside": "-10.0 %, faster\n-20.0\u00a0..\u00a0-5.0",
+        "efficiency": "62% (4 ranks, weak)",
+        "memory_bytes": "-3.0 MB",
+        "compile_s": "12.3 s",
+        "warm_compile_s": "1.3 s",
+        "base": "baseline",
+        "rounds": "6",
+        "trials": "6 ok\n2 oom",
+    }
+
+
+def test_of_an_effect_without_a_time_a_person_reads_why() -> None:
+    assert cells(BARE) == {
+        "name": "amp=bf16",
+        "ratio": "",
+        "interval": "",
+        "verdict": "oom",
+        "parity": "",
+        "memory_bytes": "",
+        "base": "baseline",
+        "rounds": "",
+    }
+
+
+def test_a_terminal_leaves_the_base_and_the_rounds_to_the_pages() -> None:
+    assert set(cells(FULL)) - set(cells(FULL, Where.TERMINAL)) == {"base", "rounds"}
+
+
+def test_a_file_holds_of_an_effect() -> None:
+    assert row_values(EFFECTS, FULL) == {
+        "design": "leave_one_out",
+        "toggle": "amp",
+        "level": "bf16",
+        "also": "fuse, loader",
+        "arm": "amp=bf16",
+        "ratio": 1.1,
+        "low": 1.05,
+        "high": 1.15,
+        "verdict": "slower",
+        "reason": "results_differ",
+        "outcome": "",
+        "parity": "different",
+        "parity_worst": 0.02,
+        "parity_where": "loss worst at [3]",
+        "clock": "wall time",
+        "cpu_ratio": 0.9,
+        "cpu_low": 0.8,
+        "cpu_high": 0.95,
+        "cpu_verdict": "faster",
+        "wall_ratio": 1.1,
+        "wall_low": 1.05,
+        "wall_high": 1.15,
+        "wall_verdict": "slower",
+        "efficiency": 0.625,
+        "efficiency_low": 0.5,
+        "efficiency_high": 0.75,
+        "ranks": 4,
+        "base_ranks": 2,
+        "scaling": "weak",
+        "memory_bytes": -3.0 * MB,
+        "compile_s": 12.34,
+        "warm_compile_s": 1.26,
+        "break_even_iterations": 120.5,
+        "base": "baseline",
+        "rounds": 6,
+        "rounds_needed": 40,
+        "method": "pooled variance",
+        "p": 0.001,
+        "rulings": "2.1: refuted; 2.1: refuted",
+        "note": "a note",
+        "id": "e1",
+    }
+
+
+def test_of_what_an_effect_lacks_a_file_holds_nothing() -> None:
+    held = {key: value for key, value in row_values(EFFECTS, BARE).items() if value not in (None, "")}
+    assert held == {
+        "design": "leave_one_out",
+        "toggle": "amp",
+        "level": "bf16",
+        "arm": "amp=bf16",
+        "reason": "no_records",
+        "outcome": "oom",
+        "clock": "wall time",
+        "base": "baseline",
+        "rounds": 0,
+        "id": "e1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({}, "amp=bf16 (with fuse, loader)"),
+        ({"also": ()}, "amp=bf16"),
+        ({"also": (), "level": ""}, "amp"),
+        ({"also": (), "design": "arms", "toggle": "tuned", "level": "vs late"}, "tuned vs late"),
+        ({"also": ("fuse",), "design": "factorial"}, "amp=bf16 (with fuse)"),
+    ],
+)
+def test_an_effect_is_called_by_toggle_level_and_what_moved_along(change: dict, name: str) -> None:
+    assert effect_name(replace(FULL, effect=EFFECT.model_copy(update=change))) == name
+
+
+@pytest.mark.parametrize(
+    ("verdict", "style"),
+    [
+        (Verdict.FASTER, Style.GOOD),
+        (Verdict.SLOWER, Style.BAD),
+        (Verdict.UNDECIDED, Style.OPEN),
+        (Verdict.HELD_BACK, Style.OPEN),
+        (Verdict.DIFFERENT, Style.ALARM),
+        (Verdict.FEWER_UNITS, Style.ALARM),  # what it says of time must not be used either
+        (Verdict.NO_DIFFERENCE, Style.SOFT),
+        (None, Style.SOFT),
+    ],
+)
+def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style) -> None:
+    assert verdict_style(replace(FULL, verdict=verdict)) is style
+
+
+def test_the_clock_that_does_not_judge_stands_beside_the_one_that_does() -> None:
+    by_cpu = cells(replace(FULL, clock=Clock.CPU))
+    assert "cpu_beside" not in by_cpu
+    assert by_cpu["wall_beside"] == "+10.0 %, slower\n+5.0\u00a0..\u00a0+15.0"
+    without = replace(FULL, cpu=ClockResult(0.9, 0.8, 0.95, None))
+    assert cells(without)["cpu_beside"] == "-10.0 %\n-20.0\u00a0..\u00a0-5.0"
+    assert "cpu_beside" not in cells(replace(FULL, cpu=ClockResult(0.9, None, None, None)))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({}, "62% (4 ranks, weak)"),
+        ({"scaling": Scaling(4, 2, Work.OTHER, 0.5, None, None)}, "50% (4 ranks)"),
+        ({"verdict": Verdict.HELD_BACK}, "62% (4 ranks, weak), held back"),
+    ],
+)
+def test_efficiency_says_of_how_many_ranks_and_which_work(change: dict, text: str) -> None:
+    assert cells(replace(FULL, **change))["efficiency"] == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.009, None), (0.01, "0.0 s"), (0.06, "0.1 s")])
+def test_compiling_under_a_hundredth_of_a_second_is_none(seconds: float, text: str | None) -> None:
+    assert cells(replace(FULL, compile_s=seconds)).get("compile_s") == text

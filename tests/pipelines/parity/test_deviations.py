@@ -1,0 +1,171 @@
+"""How far results lie from those of an oracle or a reference: the value, its bound, and where it is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from evidences import tensor_evidence
+
+from pipelines.parity.deviations import oracle_deviations, reference_deviations
+from pipelines.parity.results import Deviation
+from workloads.api import Check, Comparator, Evidence, Parity
+
+EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC
+ABSOLUTE, RELATIVE = Comparator.ABSOLUTE, Comparator.RELATIVE
+
+FLAT = Check("x", ABSOLUTE, 0.1)
+ORACLE = Check("gap", against="oracle", bound=0.5)
+
+
+def departed(
+    reference: Evidence, arm: Evidence, check: Check = FLAT, parity: Parity = EXACT, **bounds: float
+) -> list[Deviation]:
+    return reference_deviations(reference, arm, check, parity, bounds)
+
+
+def one(*args: object, **bounds: float) -> Deviation:
+    (deviation,) = departed(*args, **bounds)  # type: ignore[arg-type]
+    return deviation
+
+
+@pytest.mark.parametrize(
+    ("gaps", "value", "where", "ok"),
+    [
+        ([0.1, 0.4, 0.2], 0.4, "[1]", True),
+        ([0.1, 0.5, 0.2], 0.5, "[1]", True),  # the bound itself is within it
+        ([0.1, 0.2, 0.6], 0.6, "[2]", False),
+        ([[0.1, 0.2], [0.7, 0.3]], 0.7, "[1, 0]", False),
+        (0.3, 0.3, "", True),
+        ([0.6, math.nan], math.inf, "is nan", False),
+        ([math.inf, 0.1], math.inf, "is inf", False),
+        ([], math.inf, "is empty", False),
+    ],
+)
+def test_the_largest_entry_of_an_oracles_evidence_counts(
+    gaps: object, value: float, where: str, ok: bool
+) -> None:
+    (found,) = oracle_deviations(tensor_evidence(gap=gaps), [ORACLE], EXACT, {})
+    assert found == Deviation("gap", value, 0.5, where, ok)
+
+
+def test_an_oracle_without_evidence_is_broken_and_the_next_is_judged_all_the_same() -> None:
+    checks = [Check("lost", against="oracle", bound=1.0), FLAT, ORACLE]
+    lost, gap = oracle_deviations(tensor_evidence(gap=[0.1], x=[9.0]), checks, EXACT, {})
+    assert lost == Deviation("lost", math.inf, 0.0, "there is no such evidence", False)
+    assert (gap.check, gap.ok) == ("gap", True)
+
+
+@pytest.mark.parametrize(
+    ("reference", "arm", "value", "ok", "where"),
+    [
+        ([1.0, 2.0, 3.0], [1.0, 2.05, 3.0], 0.05, True, "worst at [1]"),
+        ([1.0, 2.0, 3.0], [1.0, 2.2, 3.5], 0.5, False, "first at [1], worst at [2]"),
+        ([1.0, 2.0, 3.0], [1.5, 2.0, 3.2], 0.5, False, "first at [0], worst at [0]"),
+        ([[1.0, 2.0], [3.0, 4.0]], [[1.2, 2.0], [3.0, 4.5]], 0.5, False, "worst at [1, 1]"),
+        ([1.0, 2.0], [1.0, 2.0], 0.0, True, ""),
+        (1.0, 1.5, 0.5, False, ""),
+    ],
+)
+def test_a_deviation_says_where_it_is_largest_and_of_a_series_where_deviations_begin(
+    reference: object, arm: object, value: float, ok: bool, where: str
+) -> None:
+    found = one(tensor_evidence(x=reference), tensor_evidence(x=arm))
+    assert (found.value, found.bound) == (pytest.approx(value), 0.1)
+    assert (found.ok, found.where, found.excused) == (ok, where, 0)
+
+
+@pytest.mark.parametrize(("at", "part"), [(0, "weight"), (1, "weight"), (2, "bias"), (4, "bias"), (5, "?")])
+def test_a_flat_tensor_of_named_pieces_says_which_piece_deviates_most(at: int, part: str) -> None:
+    arm = np.zeros(6)
+    arm[at] = 1.0
+    reference = Evidence({"x": np.zeros(6)}, parts={"x": {"weight": 2, "bias": 3}})
+    assert one(reference, tensor_evidence(x=arm)).where == f"worst in {part}"
+
+
+def test_single_runs_of_a_stochastic_level_may_differ_by_anything_that_can_be_compared() -> None:
+    reference = tensor_evidence(x=[1.0])
+    assert not one(reference, tensor_evidence(x=[9.0]), FLAT, TOLERANCE).ok
+    assert one(reference, tensor_evidence(x=[9.0]), FLAT, STOCHASTIC).ok
+    broken = one(reference, tensor_evidence(x=[math.nan]), FLAT, STOCHASTIC)
+    assert (broken.ok, broken.value) == (False, math.inf)
+    assert broken.where == "is NaN in 1 of 1 entries of the arm"
+
+
+@pytest.mark.parametrize(
+    ("reference", "arm", "where"),
+    [
+        (tensor_evidence(x=[1.0]), tensor_evidence(), "missing in the arm"),
+        (tensor_evidence(), tensor_evidence(x=[1.0]), "missing in the reference"),
+    ],
+)
+def test_evidence_of_one_side_only_is_a_deviation_that_says_which_side_lacks_it(
+    reference: Evidence, arm: Evidence, where: str
+) -> None:
+    assert one(reference, arm) == Deviation("x", math.inf, 0.0, where, False)
+
+
+def test_neither_side_having_the_evidence_is_no_deviation() -> None:
+    assert departed(tensor_evidence(y=[1.0]), tensor_evidence(y=[2.0])) == []
+
+
+def test_a_pattern_compares_each_name_of_either_side_once() -> None:
+    reference = tensor_evidence(**{"grad/a": [1.0], "grad/b": [1.0], "loss": [1.0]})
+    arm = tensor_evidence(**{"grad/b": [2.0], "grad/a": [1.0], "grad/c": [1.0], "loss": [9.0]})
+    found = departed(reference, arm, Check("grad/*", ABSOLUTE, 0.1))
+    assert [(one.check, one.ok) for one in found] == [("grad/a", True), ("grad/b", False), ("grad/c", False)]
+
+
+@pytest.mark.parametrize(("bounds", "value", "ok"), [({}, 1.0, False), ({"x": 0.5}, 0.25, True)])
+def test_whole_numbers_must_be_the_same_unless_a_bound_is_stated(
+    bounds: dict[str, float], value: float, ok: bool
+) -> None:
+    found = one(tensor_evidence(x=[4]), tensor_evidence(x=[5]), Check("x", RELATIVE), TOLERANCE, **bounds)
+    assert (found.value, found.ok) == (value, ok)
+
+
+MASKED = Check("x", ABSOLUTE, 0.1, excused="ties")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "value", "excused"),
+    [
+        ([True, False], None, 0.0, 1),
+        (None, [True, False], 0.0, 1),
+        ([True, False], [False, True], None, None),  # together they leave nothing
+        ([False, True], [False, False], 5.0, 1),
+    ],
+)
+def test_entries_that_either_side_marks_are_excused(
+    ours: object, theirs: object, value: float | None, excused: int | None
+) -> None:
+    def marked(x: list[float], mask: object) -> Evidence:
+        return tensor_evidence(x=x) if mask is None else tensor_evidence(x=x, ties=mask)
+
+    found = one(marked([1.0, 2.0], theirs), marked([6.0, 2.0], ours), MASKED)
+    if value is None:
+        assert found.where == "all 2 entries are excused, which leaves nothing to compare"
+    else:
+        assert (found.value, found.excused) == (value, excused)
+
+
+def test_a_mask_per_row_excuses_whole_rows() -> None:
+    x, moved = np.zeros((2, 3)), np.array([[5.0, 5.0, 5.0], [0.0, 0.0, 0.05]])
+    found = one(tensor_evidence(x=x, ties=[True, False]), tensor_evidence(x=moved), MASKED)
+    assert (found.value, found.excused, found.ok) == (0.05, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("mask", "where"),
+    [
+        (None, "neither arm has the mask ties that excuses deviations"),
+        ([1, 0], "the mask ties is int64[2] and does not fit [2]"),
+        ([True], "the mask ties is bool[1] and does not fit [2]"),
+        ([[True], [False]], "the mask ties is bool[2, 1] and does not fit [2]"),
+    ],
+)
+def test_a_mask_that_does_not_fit_excuses_nothing(mask: object, where: str) -> None:
+    extra = {} if mask is None else {"ties": mask}
+    found = one(tensor_evidence(x=[1.0, 2.0], **extra), tensor_evidence(x=[1.0, 2.0]), MASKED)
+    assert found == Deviation("x", math.inf, 0.1, where, False)

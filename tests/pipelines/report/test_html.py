@@ -1,0 +1,135 @@
+"""The page of a report: which pictures it has, and how their captions say to read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipelines.analysis.arm_results import ArmResult
+from pipelines.analysis.collect import TRIALS
+from pipelines.analysis.columns import parquet_table
+from pipelines.analysis.compare import Comparison, Reference
+from pipelines.analysis.judge import EffectResult
+from pipelines.config.types import DesignConfig
+from pipelines.parity.results import ParityResult, ParityVerdict
+from pipelines.plan import plan
+from pipelines.report import html
+from pipelines.report.tables import Table
+from pipelines.statistics.clocks import Clock
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.provenance import read_provenance
+from pipelines.store.records import Effect, SweepFolder
+from workloads.api import Device, Parity
+
+Page = Callable[..., str]
+UNREAD = re.compile(r"<(svg|style|script).*?</\1>", re.DOTALL)
+NO_TRIALS: pl.DataFrame = parquet_table(TRIALS, [])
+
+
+@pytest.fixture
+def page(command: Callable) -> Page:
+    """Writes the page of a comparison without trials, and gives its words."""
+
+    def write(comparison: Comparison) -> str:
+        manifest = plan.make_plan(
+            command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), Device()
+        )
+        folder = SweepFolder(command().runs + "/toy")
+        folder.path.mkdir(parents=True)
+        html.write_html(folder, manifest, comparison, NO_TRIALS, read_provenance(folder.config_file, []))
+        text = re.sub(
+            r"<svg.*?</svg>|<style.*?</style>|<script.*?</script>",
+            "",
+            folder.report_file.read_text(),
+            flags=re.S,
+        )
+        return " ".join(re.sub(r"<[^>]*>", " ", text).split())
+
+    return write
+
+
+def effect(arm: str, verdict: Verdict | None, ratio: float | None, same: bool = True) -> EffectResult:
+    made = Effect(id=arm, design="one_at_a_time", toggle="t", level=arm, pairs=((arm, "base"),))
+    parity = ParityResult(ParityVerdict.IDENTICAL if same else ParityVerdict.DIFFERENT, Parity.EXACT)
+    return EffectResult(made, arm, "base", verdict, ratio, parity=parity)
+
+
+def arm(name: str, ns: float | None, peak: int, **fields: Any) -> ArmResult:
+    return ArmResult(name, 6, ns, peak, {"ok": 6}, id=name, paired_ns=ns, **fields)
+
+
+ARMS = (arm("base", 2000.0, 10 * 2**20), arm("x", 1000.0, 20 * 2**20))
+WHOLE = Comparison(
+    "demo", "pair", 0.01, Reference("naive", 2000.0, 6), (effect("x", Verdict.FASTER, 0.5),), ARMS, ()
+)
+STAY = "Nobody would pass by the filled points"
+CROSSES = "Crosses are arms whose results are not known to be the same: they do not count."
+SQUARES = "Squares are arms whose times are held back"
+
+
+@pytest.mark.parametrize(
+    ("change", "has", "lacks"),
+    [
+        (
+            {},
+            [
+                "Times as paired rounds have them",
+                STAY,
+                "takes longer or needs more memory by more than the margin",
+            ],
+            [CROSSES, SQUARES, "CPU times", "On CPU the resident memory of the process"],
+        ),
+        ({"clock": Clock.CPU}, ["CPU times as paired rounds have them"], [CROSSES]),
+        ({"effects": (effect("x", Verdict.DIFFERENT, 0.5, same=False),)}, [STAY, CROSSES], [SQUARES]),
+        (
+            {
+                "effects": (effect("x", Verdict.FASTER, 0.5), effect("y", Verdict.HELD_BACK, 0.9)),
+                "arms": (arm("base", 2000.0, 2**20), arm("x", 1000.0, 2**20), arm("y", 900.0, 2**20)),
+            },
+            [STAY, SQUARES],
+            [CROSSES],
+        ),
+        (
+            {"effects": (effect("x", Verdict.HELD_BACK, 0.5),)},
+            ["Every comparison of times here is held back"],
+            [STAY, CROSSES, SQUARES],
+        ),
+    ],
+)
+def test_a_trade_off_says_how_to_read_it(page: Page, change: dict, has: list[str], lacks: list[str]) -> None:
+    text = page(replace(WHOLE, **change))
+    assert [words for words in has if words not in text] == []
+    assert [words for words in lacks if words in text] == []
+
+
+def test_energy_and_money_are_weighed_where_they_are_known_and_memory_then_has_a_picture_of_its_own(
+    page: Page,
+) -> None:
+    priced = tuple(replace(one, quantities={"energy": 3.0, "cost": 7.0}) for one in ARMS)
+    text = page(replace(WHOLE, arms=priced))
+    assert "any other arm takes longer, draws more energy, or costs more, by more than the margin" in text
+    assert "On CPU the resident memory of the process" in text
+
+
+@pytest.mark.parametrize(
+    ("titles", "found"),
+    [
+        ([("Effects: factorial", "a x b"), ("Effects: arms", "a x b")], "Effects: factorial"),
+        ([("Effects: arms", "a"), ("Effects: factorial", "a x b")], "Effects: factorial"),
+        ([("On a GPU: factorial", "a x b"), ("Effects: arms", "a")], ""),
+        ([], ""),
+    ],
+)
+def test_interactions_are_drawn_beside_the_first_table_that_estimates_any(
+    titles: list[tuple[str, str]], found: str
+) -> None:
+    def table(title: str, toggle: str) -> Table:
+        one = effect("x", None, None)
+        return Table(title, (), (replace(one, effect=one.effect.model_copy(update={"toggle": toggle})),))
+
+    assert html.interaction_title([table(*one) for one in titles]) == found

@@ -1,0 +1,196 @@
+"""A search as one sweep: how it grows by a proposal, and what an arm costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from measured import SimulatedLaunch
+from omegaconf import OmegaConf
+from rich.console import Console
+from toys.tunable import Config, Tunable
+
+from pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand
+from pipelines.execution import launch
+from pipelines.execution.launch import Launched
+from pipelines.plan import plan
+from pipelines.plan.arms import Space
+from pipelines.search.measurements import Candidate, Limits, PackBroke, SearchSweep, extended
+from pipelines.store.records import Manifest
+from workloads.api import Device, Levels
+
+SPACE = Space(Tunable.toggles, Config())
+NAIVE = SPACE.complete({})
+
+
+def alone(rounds: int = 3) -> Manifest:
+    """The reference alone, with nothing to measure yet."""
+    command = SweepCommand(workload={"name": "toys.tunable:Tunable"}, measure=MeasureConfig(rounds=rounds))
+    planned = plan.single_arm(command, Device())
+    sweep = planned.sweep.model_copy(
+        update={"references": {"naive": planned.arms[0].id}, "measure": command.measure}
+    )
+    return planned.model_copy(update={"sweep": sweep, "packs": ()})
+
+
+def candidate(base: dict | None = None, **levels: object) -> Candidate:
+    whole = SPACE.complete(levels)  # type: ignore[arg-type]
+    return Candidate(whole, SPACE.complete(base or {}), "arms", SPACE.label(whole), "vs naive")
+
+
+def labels(manifest: Manifest, pack: int) -> set[str]:
+    return {manifest.arm(arm).label for arm in manifest.packs[pack].arms}
+
+
+def test_new_arms_stand_in_packs_of_their_own_beside_the_reference() -> None:
+    first = extended(alone(), [candidate(fuse="on"), candidate(narrow="on")], SPACE, 8)
+    assert [pack.id for pack in first.packs] == ["p000"]
+    assert labels(first, 0) == {"baseline", "fuse=on", "narrow=on"}
+    assert len(first.packs[0].orders) == 3 and first.packs[0].start == "fork"
+    assert all(len(set(order)) == 3 for order in first.packs[0].orders)
+    second = extended(first, [candidate(share="on")], SPACE, 8)
+    assert [pack.id for pack in second.packs] == ["p000", "p001"]
+    assert second.packs[0] == first.packs[0]
+    assert labels(second, 1) == {"baseline", "share=on"}
+
+
+def test_packs_have_room_for_so_many_arms_with_all_bases_in_each() -> None:
+    many = [candidate(slab=size) for size in (2, 4, 8)]
+    grown = extended(alone(), many, SPACE, 3)
+    assert [labels(grown, place) for place in range(2)] == [
+        {"baseline", "slab=2", "slab=4"},
+        {"baseline", "slab=8"},
+    ]
+    narrow = extended(alone(), many, SPACE, 1)
+    assert [len(pack.arms) for pack in narrow.packs] == [2, 2, 2], "one beside the reference at least"
+
+
+def test_what_is_measured_against_another_arm_has_it_in_its_packs_too() -> None:
+    fused = extended(alone(), [candidate(fuse="on")], SPACE, 8)
+    grown = extended(fused, [candidate({"fuse": "on"}, fuse="on", share="on")], SPACE, 8)
+    assert labels(grown, 1) == {"baseline", "fuse=on", "fuse=on,share=on"}
+    effect = grown.effects[-1]
+    ((arm, base),) = effect.pairs
+    assert (grown.arm(arm).label, grown.arm(base).label) == ("fuse=on,share=on", "fuse=on")
+    assert (effect.design, effect.toggle, effect.level, effect.reference) == (
+        "arms",
+        "fuse=on,share=on",
+        "vs naive",
+        "naive",
+    )
+
+
+def test_arms_and_effects_are_there_once_and_the_reference_is_no_effect_of_its_own() -> None:
+    again = extended(alone(), [candidate(), candidate(fuse="on"), candidate(fuse="on")], SPACE, 8)
+    assert [arm.label for arm in again.arms] == ["baseline", "fuse=on"]
+    assert len(again.effects) == 1
+    whole = extended(again, [candidate(fuse="on")], SPACE, 8)
+    assert (whole.arms, whole.effects) == (again.arms, again.effects)
+    assert labels(whole, 1) == {"baseline", "fuse=on"}
+
+
+def test_a_reference_alone_is_a_pack_too() -> None:
+    grown = extended(alone(), [candidate()], SPACE, 8)
+    assert labels(grown, 0) == {"baseline"} and grown.effects == ()
+
+
+def test_equal_searches_grow_equally() -> None:
+    new = [candidate(fuse="on"), candidate(narrow="on")]
+    assert extended(alone(), new, SPACE, 8) == extended(alone(), new, SPACE, 8)
+
+
+def cost(levels: Levels) -> float:
+    return (0.5 if levels["fuse"] == "on" else 1.0) * (2.0 if levels["narrow"] == "on" else 1.0)
+
+
+NO_LIMITS = Limits()
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SearchSweep]:
+    """Begins a search of a few rounds on a simulated machine."""
+
+    def begin(limits: Limits = NO_LIMITS, rounds: int = 3, **machine: object) -> SearchSweep:
+        simulated = SimulatedLaunch(cost, noise=0.001, spikes=0.0, **machine)  # type: ignore[arg-type]
+        monkeypatch.setattr(launch, "launch", simulated)
+        measure = MeasureConfig(rounds=20, precision=0.01, budget_s=60.0, placebo=2, repeats=2, target=None)
+        command = SweepCommand(
+            workload={"name": "toys.tunable:Tunable"},
+            measure=measure,
+            cluster=ClusterConfig(executor="inprocess"),
+            runs=str(tmp_path / "runs"),
+        )
+        return SearchSweep(Console(file=StringIO()), command, OmegaConf.create({}), limits, rounds, {})
+
+    return begin
+
+
+def test_a_search_measures_its_rounds_and_nothing_that_only_a_comparison_needs(begun) -> None:
+    sweep = begun(rounds=4)
+    measure = sweep.manifest.sweep.measure
+    assert (measure.rounds, measure.precision, measure.budget_s) == (4, None, None)
+    assert (measure.placebo, measure.repeats, measure.timed_parity, measure.stall) == (0, 0, False, False)
+    assert [arm.label for arm in sweep.manifest.arms] == ["baseline"]
+    assert sweep.reference.label == "baseline" and sweep.trials == 0
+
+
+def test_what_was_measured_is_observed_against_the_reference(begun) -> None:
+    sweep = begun(peak_of=lambda levels: 500 if levels["fuse"] == "on" else 1000)
+    sweep.measure([candidate(fuse="on"), candidate(narrow="on")])
+    assert sweep.trials == 9
+    found = {sweep.manifest.arm(arm).label: one for arm, one in sweep.observations().items()}
+    assert found["baseline"].value == 0.0
+    assert found["fuse=on"].value == pytest.approx(math.log(0.5), abs=0.01)
+    assert found["narrow=on"].value == pytest.approx(math.log(2.0), abs=0.01)
+    assert (found["fuse=on"].peak_bytes, found["narrow=on"].peak_bytes) == (500, 1000)
+    assert 0 < found["fuse=on"].variance < 1e-4
+
+
+def test_what_is_there_is_not_measured_again(begun) -> None:
+    sweep = begun(rounds=2)
+    sweep.measure([candidate(fuse="on")])
+    assert launch.launch.timed == 4  # type: ignore[attr-defined]
+    again = begun(rounds=2)
+    again.measure([candidate(fuse="on")])
+    assert launch.launch.timed == 0  # type: ignore[attr-defined]
+    assert len(again.observations()) == 2
+
+
+def test_arms_that_compute_something_else_or_have_no_round_are_ruled_out(begun) -> None:
+    sweep = begun(wrong=lambda levels: levels["fuse"] == "on")
+    sweep.measure([candidate(fuse="on")])
+    sweep.manifest = extended(sweep.manifest, [candidate(narrow="on")], sweep.space, 8)
+    found = {sweep.manifest.arm(arm).label: one for arm, one in sweep.observations().items()}
+    assert (found["fuse=on"].value, found["fuse=on"].outcome) == (None, "different")
+    waiting = found["narrow=on"]
+    assert (waiting.value, waiting.outcome, waiting.reason) == (None, "unfinished", "no finished round")
+
+
+def test_compiling_is_limited_and_counts_for_a_stated_number_of_iterations(begun) -> None:
+    machine = {"compile_of": lambda levels: 30.0 if levels["fuse"] == "on" else 0.0}
+    limited = begun(Limits(compile_s=10.0), **machine)
+    limited.measure([candidate(fuse="on")])
+    found = limited.observations()[limited.arm(SPACE.complete({"fuse": "on"}))]
+    assert (found.value, found.reason) == (None, "compiles for 30.0 s, and tune.compile_s=10")
+
+
+@pytest.mark.parametrize("iterations", [10.0, 1e6])
+def test_what_is_paid_once_counts_the_less_the_more_iterations_follow(begun, iterations: float) -> None:
+    sweep = begun(
+        Limits(iterations=iterations), compile_of=lambda levels: 30.0 if levels["fuse"] == "on" else 0.0
+    )
+    sweep.measure([candidate(fuse="on")])
+    found = sweep.observations()[sweep.arm(SPACE.complete({"fuse": "on"}))]
+    # A trial does 10 iterations in a second, or half of one.
+    naive, fused = iterations * 0.1, 30 + iterations * 0.05
+    assert found.value == pytest.approx(math.log(fused / naive), abs=0.15)
+
+
+def test_a_pack_that_breaks_off_ends_the_search_with_the_end_of_its_log(begun, monkeypatch) -> None:
+    sweep = begun()
+    monkeypatch.setattr(launch, "launch", lambda *arguments: Launched({"p000": "killed"}))
+    with pytest.raises(PackBroke, match=r"pack p000 broke off; the end of .*p000/log.txt:\nkilled"):
+        sweep.measure([candidate(fuse="on")])

@@ -1,0 +1,354 @@
+"""What follows a search: what is measured anew, what that says of the winner, and the preset that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import polars as pl
+import pytest
+from searched import FUSE, NARROW, SLAB, SPACE, Searching, known, searching, tune_command
+
+from pipelines.config.types import SweepCommand
+from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
+from pipelines.search.search import Observation, SearchResult
+from pipelines.search.surrogate import Factor, Point
+from pipelines.search.verification import Verification, VerifiedEffect
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import SweepFolder
+from workloads.api import LevelValue
+
+WRONG = Factor("wrong", (None, "on"))
+EXPECTED = {
+    ("fuse", 0): (0.25, 0.01),
+    ("fuse", 1): (-0.25, 0.01),
+    ("narrow", 0): (0.02, 0.02),
+    ("narrow", 1): (-0.02, 0.02),
+    ("slab", 0): (0.1, 0.01),
+}
+STATED = {
+    "baseline": Observation(0.0),
+    "fuse=on": Observation(-0.25, 0.0001),
+    "narrow=on": Observation(-0.02, 0.0001),
+    "wrong=on": Observation(None, reason="departs", outcome="different"),
+}
+
+
+def effect(
+    toggle: str, level: str, ratio: float | None, verdict: str | None, **fields: object
+) -> VerifiedEffect:
+    design = str(fields.pop("design", "arms"))
+    low, high = (ratio * 0.98, ratio * 1.02) if ratio else (None, None)
+    outcome, parity = str(fields.pop("outcome", "")), fields.pop("parity", "identical")
+    assert not fields
+    return VerifiedEffect(design, toggle, level, ratio, low, high, verdict, outcome, parity)  # type: ignore[arg-type]
+
+
+NAIVE_FASTER = effect("tuned", "vs naive", 0.7, "faster")
+
+
+def left_out(toggle: str, ratio: float | None, verdict: str | None, **fields: object) -> VerifiedEffect:
+    return effect(toggle, "on", ratio, verdict, design="leave_one_out", **fields)
+
+
+@dataclass
+class Verified:
+    """A verification whose sweeps have the effects that are stated for them, one after another."""
+
+    search: Searching
+    status: int
+    printed: list[str]
+    asked: list[SweepCommand] = field(default_factory=list)
+
+
+def verified(
+    runs: Path,
+    result: SearchResult,
+    *rounds: Sequence[VerifiedEffect],
+    stated: Mapping[str, Observation] = STATED,
+    points: Sequence[Point] = ((1, 0, 0), (0, 1, 0)),
+    factors: Sequence[Factor] = (FUSE, NARROW, SLAB),
+    status: int = DONE,
+    reference_levels: Mapping[str, LevelValue] = MappingProxyType({}),
+    **tune: object,
+) -> Verified:
+    search = searching(runs / "search", stated, factors, reference_levels=reference_levels)
+    known(search, *points)
+    search.driver.result = result
+    done = Verified(search, -1, [])
+    left = list(rounds)
+
+    def measure(command: SweepCommand) -> int:
+        done.asked.append(command)
+        tables = SweepFolder(runs / str(command.name)).tables_dir
+        tables.mkdir(parents=True)
+        kinds = {"ratio": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+        rows = [asdict(one) for one in left.pop(0)]
+        pl.DataFrame(rows, schema_overrides=kinds).write_parquet(tables / "effects.parquet")
+        return status
+
+    verification = Verification(search.driver.console, tune_command(runs, **tune), search.driver, measure)
+    done.status = verification.run()
+    assert not left
+    done.printed = search.printed.splitlines()
+    return done
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def result(best: Point | None, **changes: object) -> SearchResult:
+    best_levels = {"fuse": 1, "narrow": 1, "slab": 1}
+    return SearchResult(best, **{"expected": EXPECTED, "best_levels": best_levels, **changes})  # type: ignore[arg-type]
+
+
+def presets(runs: Path) -> list[Path]:
+    return list(runs.glob("conf/toggles/*.yaml"))
+
+
+def lines_with(done: Verified, *starts: str) -> list[str]:
+    return [line for line in done.printed if line.startswith(starts)]
+
+
+def test_a_winner_that_fresh_rounds_bear_out_is_kept_as_a_preset(tmp_path: Path) -> None:
+    fresh = [NAIVE_FASTER, effect("tuned", "vs all_on", 0.9, "faster"), left_out("fuse", 0.8, "faster")]
+    fresh.append(left_out("slab", 0.95, "faster"))
+    done = verified(tmp_path, result((1, 0, 1)), fresh)
+    assert done.status == DONE
+    assert done.printed == [
+        "",
+        "searched 3 of 12 arms in 12 timing trials; all of them would take 36 (33%)",
+        f"the search's report: {tmp_path}/search/report.html",
+        "",
+        "tuned: fuse=on, slab=2",
+        "against the reference: -30.0 % (-31.4 .. -28.6) faster, results identical",
+        "against everything on: -10.0 % (-11.8 .. -8.2) faster, results identical",
+        "- kept fuse=on: -20.0 % (-21.6 .. -18.4) faster, results identical",
+        "- kept slab=2: -5.0 % (-6.9 .. -3.1) faster, results identical",
+        "- dropped narrow=on: -2.0 % (+-4.0%) by the search, which is within the noise",
+        "preset: " + str(tmp_path / "conf/toggles/tuned-tunable-cpu.yaml"),
+        f"use it: perfsweep run workload=toys.tunable:Tunable 'hydra.searchpath=[file://{tmp_path}/conf]'"
+        " toggles=tuned-tunable-cpu",
+    ]
+    (preset,) = presets(tmp_path)
+    facts, levels = preset.read_text().split("fuse:")
+    assert levels == " 'on'\nslab: 2\n"
+    lines = facts.splitlines()
+    assert lines[:3] == [
+        "# toys.tunable:Tunable on cpu: -30.0 % (-31.4 .. -28.6) faster, results identical"
+        " against the reference",
+        "# limits: results no looser than tolerance; for a long run",
+        "# kept fuse=on: -20.0 % (-21.6 .. -18.4) faster, results identical",
+    ]
+    assert lines[-1] == f"# evidence: {tmp_path}/search-verified"
+
+
+def test_winner_reference_everything_on_and_each_level_left_out_are_measured_together(tmp_path: Path) -> None:
+    done = verified(tmp_path, result((1, 0, 1)), [NAIVE_FASTER])
+    (asked,) = done.asked
+    assert asked.name == "search-verified"
+    assert asked.sweep.references == {
+        "naive": SPACE.complete({}),
+        "all_on": SPACE.complete({"fuse": "on", "narrow": "on", "slab": 2}),
+    }
+    best = SPACE.complete({"fuse": "on", "slab": 2})
+    arms, leave_one_out = asked.sweep.designs
+    assert (arms.kind, arms.arms) == ("arms", {"tuned": best})
+    assert (leave_one_out.kind, leave_one_out.best, leave_one_out.toggles) == (
+        "leave_one_out",
+        best,
+        ["fuse", "slab"],
+    )
+
+
+def test_a_size_that_the_search_started_from_is_a_reference_of_its_own_where_it_is_no_baseline(
+    tmp_path: Path,
+) -> None:
+    middle = Factor("slab", (1, 2, 4), (0.0, 1.0, 2.0), start=1)
+    done = verified(
+        tmp_path,
+        result((1, 2)),
+        [NAIVE_FASTER, effect("tuned", "vs slab at 2", 0.9, "faster")],
+        stated={"slab=2": STATED["baseline"]},
+        points=((1, 1),),
+        factors=(FUSE, middle),
+        reference_levels={"slab": 2},
+    )
+    (asked,) = done.asked
+    assert asked.sweep.references == {
+        "naive": SPACE.complete({"slab": 2}),
+        "slab at 2": SPACE.complete({"slab": 2, "fuse": "on"}),
+    }
+    assert asked.sweep.designs[1].toggles == ["fuse"]
+    assert "- kept slab=4: -10.0 % (-11.8 .. -8.2) faster, results identical" in done.printed
+
+
+def test_without_its_only_level_the_winner_is_the_reference_which_it_is_compared_with_anyway(
+    tmp_path: Path,
+) -> None:
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER])
+    assert [design.kind for design in done.asked[0].sweep.designs] == ["arms"]
+    assert lines_with(done, "- kept") == [
+        "- kept fuse=on: -30.0 % (-31.4 .. -28.6) faster, results identical"
+    ]
+    assert "- left slab=1: no other size is faster" in done.printed
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "kept"),
+    [
+        (Verdict.FASTER, DONE, True),
+        (Verdict.UNDECIDED, DONE, True),
+        (Verdict.SLOWER, SOME_FAILED, False),
+        (Verdict.DIFFERENT, SOME_FAILED, False),
+        (Verdict.FEWER_UNITS, SOME_FAILED, False),
+        (Verdict.NO_DIFFERENCE, SOME_FAILED, False),
+    ],
+)
+def test_a_preset_is_written_unless_fresh_rounds_contradict_the_search(
+    tmp_path: Path, verdict: Verdict, status: int, kept: bool
+) -> None:
+    done = verified(tmp_path, result((1, 0, 0)), [effect("tuned", "vs naive", 0.97, verdict.value)])
+    assert (done.status, len(presets(tmp_path))) == (status, int(kept))
+    refused = "the comparison does not bear the search out: no preset is written"
+    assert (refused in done.printed) is not kept
+
+
+def test_a_winner_without_a_time_is_not_kept_and_its_outcome_is_said(tmp_path: Path) -> None:
+    done = verified(tmp_path, result((1, 0, 0)), [effect("tuned", "vs naive", None, None, outcome="oom")])
+    assert done.status == SOME_FAILED and not presets(tmp_path)
+    assert "against the reference: oom" in done.printed
+    assert lines_with(done, "- kept") == ["- kept fuse=on: -22.1 % (+-2.0%) by the search"]
+
+
+@pytest.mark.parametrize("status", [SOME_FAILED, DONE])
+def test_a_kept_preset_leaves_the_status_of_its_sweep(tmp_path: Path, status: int) -> None:
+    assert verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], status=status).status == status
+
+
+def test_a_verification_that_breaks_off_says_what_was_learnt(tmp_path: Path) -> None:
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], status=INTERRUPTED)
+    assert done.status == INTERRUPTED and not presets(tmp_path)
+    assert lines_with(done, "learnt so far") == [
+        "learnt so far: of 3 arms the best is fuse=on: -22.1 % (+-2.0%), not verified"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("useless", "why"),
+    [
+        (left_out("narrow", 1.1, "slower"), "costs time"),
+        (left_out("narrow", None, None, outcome="inert"), "does nothing"),
+    ],
+)
+def test_a_level_that_is_worth_nothing_beside_the_others_is_taken_out_and_the_rest_measured_anew(
+    tmp_path: Path, useless: VerifiedEffect, why: str
+) -> None:
+    done = verified(tmp_path, result((1, 1, 0)), [NAIVE_FASTER, useless], [NAIVE_FASTER])
+    assert [command.name for command in done.asked] == ["search-verified", "search-verified-2"]
+    assert f"narrow {why} beside the others: once more without" in done.printed
+    assert "tuned: fuse=on" in done.printed
+    assert f"- dropped narrow=on: {why} beside the others" not in done.printed
+    assert f"- dropped narrow: {why} beside the others" in done.printed
+    assert list(done.asked[1].sweep.references) == ["naive"], "everything on would bring it back"
+
+
+def test_three_sweeps_at_most_verify_a_search(tmp_path: Path) -> None:
+    factors = (FUSE, NARROW, Factor("extra", (None, "on")), Factor("share", (None, "on")))
+    every = [[NAIVE_FASTER, left_out(name, 1.1, "slower")] for name in ("narrow", "extra", "share")]
+    done = verified(
+        tmp_path, SearchResult((1, 1, 1, 1), EXPECTED), *every, factors=factors, points=((1, 0, 0, 0),)
+    )
+    assert [command.name for command in done.asked] == [
+        "search-verified",
+        "search-verified-2",
+        "search-verified-3",
+    ]
+    assert "tuned: fuse=on, share=on" in done.printed
+    assert "- kept share=on: +10.0 % (+7.8 .. +12.2) slower, results identical" in done.printed
+
+
+def test_where_nothing_but_the_reference_would_be_left_the_winner_stays(tmp_path: Path) -> None:
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER, left_out("fuse", 1.1, "slower")])
+    assert len(done.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("ratio", "tune", "again"),
+    [
+        (1.1, {}, True),
+        (1.01, {}, False),  # the interval reaches below one
+        (0.9, {}, False),
+        (1.1, {"iterations": 100.0}, False),  # set-up counts too, which fresh rounds leave out
+    ],
+)
+def test_where_everything_on_is_faster_for_sure_it_is_verified_instead(
+    tmp_path: Path, ratio: float, tune: dict, again: bool
+) -> None:
+    fresh = [NAIVE_FASTER, effect("tuned", "vs all_on", ratio, "slower")]
+    done = verified(tmp_path, result((1, 0, 0)), *([fresh, [NAIVE_FASTER]] if again else [fresh]), **tune)
+    assert ("everything on is faster: once more with it" in done.printed) is again
+    assert ("tuned: fuse=on, narrow=on" in done.printed) is again
+
+
+def test_for_a_number_of_iterations_the_searchs_own_figure_is_said_too(tmp_path: Path) -> None:
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], iterations=1e6)
+    assert "for 1e+06 iterations: -22.1 % (+-2.0%) by the search" in done.printed
+
+
+def test_an_arm_with_everything_on_that_was_ruled_out_is_not_measured_again(tmp_path: Path) -> None:
+    stated = {**STATED, "fuse=on,narrow=on": Observation(None, reason="departs", outcome="different")}
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], stated=stated, points=((1, 0, 0), (1, 1, 0)))
+    assert list(done.asked[0].sweep.references) == ["naive"]
+
+
+@pytest.mark.parametrize(
+    ("ruled_out", "words", "status"),
+    [
+        (True, "every other arm was ruled out; no preset is written", SOME_FAILED),
+        (False, "nothing that was tried is faster than the reference; no preset is written", DONE),
+    ],
+)
+def test_where_the_reference_is_best_no_sweep_follows_and_every_toggle_says_why(
+    tmp_path: Path, ruled_out: bool, words: str, status: int
+) -> None:
+    dropped = {"wrong": "changes results"}
+    done = verified(
+        tmp_path,
+        result((0, 0, 0), dropped=dropped, expected={("narrow", 1): (0.05, 0.01)}),
+        factors=(FUSE, NARROW, WRONG),
+        points=((0, 0, 1),) if ruled_out else ((0, 1, 0), (0, 0, 1)),
+    )
+    assert (done.status, done.asked) == (status, [])
+    assert words in done.printed
+    assert lines_with(done, "- ") == [
+        "- dropped fuse=on: not legal beside the others",
+        "- dropped narrow=on: +5.1 % (+-2.0%) by the search",
+        "- dropped wrong: changes results",
+    ]
+
+
+def test_where_not_even_the_reference_is_feasible_that_is_said(tmp_path: Path) -> None:
+    stated = {"baseline": Observation(None, reason="too much memory", outcome="oom")}
+    done = verified(tmp_path, result(None), stated=stated, points=())
+    assert done.status == SOME_FAILED
+    assert done.printed[-1] == "no feasible arm: not even the reference: out: oom: too much memory"
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (effect("a", "b", 0.4, "faster"), "2.5x less (2.45x .. 2.55x) faster, results identical"),
+        (effect("a", "b", 1.1, "slower", parity=None), "+10.0 % (+7.8 .. +12.2) slower"),
+        (effect("a", "b", None, None, outcome="failed"), "failed"),
+        (effect("a", "b", None, None), "no rounds"),
+    ],
+)
+def test_an_effect_in_words_has_its_interval_verdict_and_results_or_why_there_is_none(
+    one: VerifiedEffect, text: str
+) -> None:
+    assert one.text == text

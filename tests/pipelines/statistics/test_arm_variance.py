@@ -1,0 +1,152 @@
+"""The variance of an arm's mean, on tables small enough to work out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable
+
+
+def pack(*arms: Sequence[float], servers: Sequence[int] | None = None, name: str = "p000") -> PackTable:
+    """A pack of arms a, b, ...: values by round, each round on a server of its own unless told otherwise."""
+    values = np.array(arms, float)
+    servers = list(range(values.shape[1])) if servers is None else servers
+    return PackTable(name, tuple("abcdefgh"[: len(values)]), values, np.array(servers))
+
+
+def noise(arms: int, rounds: int, scale: Sequence[float] | float = 1.0, seed: int = 0) -> np.ndarray:
+    """Values whose arms scatter by `scale`, around one mean a round."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((arms, rounds)) * np.reshape(scale, (-1, 1))
+    return values + 10 * rng.standard_normal(rounds)
+
+
+def test_the_mean_of_an_arm_over_the_rounds_of_a_server_leaves_out_what_is_missing() -> None:
+    nan = math.nan
+    table = pack([1, 3, 5, nan], [2, 4, nan, nan], servers=[0, 0, 1, 1])
+    np.testing.assert_array_equal(table.means(), [[2, 5], [3, nan]])
+
+
+def test_two_arms_tell_the_variance_of_their_difference() -> None:
+    # Each has squares of 2 and two degrees of freedom; they mirror one another, so that half of these count.
+    variances = ArmVariances([pack([-1, 0, 1], [1, 0, -1])])
+    assert (variances.variance, variances.degrees) == (pytest.approx(2.0), pytest.approx(2.0))
+
+
+def test_the_variance_of_a_sum_weighs_the_pooled_one_by_the_squares_of_its_weights() -> None:
+    variances = ArmVariances([pack([-1, 0, 1], [1, 0, -1])])
+    variance, degrees = variances.of_sum({("p000", "a"): 1 / 3, ("p000", "b"): 1 / 3})
+    assert (variance, degrees) == (pytest.approx(2 * 2.0 / 3), pytest.approx(2.0))
+    assert variances.of_sum({}) == (0.0, pytest.approx(2.0))
+
+
+def test_packs_of_one_sweep_pool_by_their_degrees() -> None:
+    quiet, loud = pack([-1, 0, 1], [1, 0, -1]), pack([-2, -2, 0, 2, 2], [2, 2, 0, -2, -2], name="p001")
+    both = ArmVariances([quiet, loud])
+    alone = [ArmVariances([one]) for one in (quiet, loud)]
+    degrees = sum(one.degrees for one in alone)
+    assert both.degrees == pytest.approx(degrees) == pytest.approx(6.0)
+    assert both.variance == pytest.approx(sum(one.variance * one.degrees for one in alone) / degrees)
+
+
+def test_what_arms_take_on_average_changes_no_variance() -> None:
+    values = noise(4, 9)
+    shifted = values + 100 * np.arange(4)[:, None]
+    assert ArmVariances([pack(*shifted)]).variance == pytest.approx(ArmVariances([pack(*values)]).variance)
+
+
+def centred(values: np.ndarray) -> np.ndarray:
+    """As pseudo-values come: without what a round does to all its arms."""
+    return values - values.mean(axis=0)
+
+
+def test_the_pooled_variance_is_that_of_one_arms_values() -> None:
+    values = centred(noise(40, 200, scale=0.5))
+    variances = ArmVariances([pack(*values)])
+    assert variances.variance == pytest.approx(0.25, rel=0.05)
+    assert variances.degrees == pytest.approx(40 * 199 * (1 - 1 / 40))
+
+
+def test_an_arm_that_scatters_beyond_the_others_answers_for_itself_and_they_for_one_another() -> None:
+    scale = [1.0] * 7 + [6.0]
+    values = centred(noise(8, 40, scale))
+    variances = ArmVariances([pack(*values)])
+    loud, degrees = variances.of_sum({("p000", "h"): 1.0})
+    quiet, pooled = variances.of_sum({("p000", "a"): 1.0})
+    assert loud == pytest.approx(36, rel=0.4)
+    assert degrees == pytest.approx(39)
+    assert pooled == pytest.approx(variances.degrees)
+    assert quiet == pytest.approx(variances.variance)
+    # Of both, Satterthwaite's degrees lie between.
+    variance, both = variances.of_sum({("p000", "h"): 1.0, ("p000", "a"): 1.0})
+    assert variance == pytest.approx(loud + quiet)
+    assert degrees < both < degrees + pooled
+    assert both == pytest.approx(variance**2 / (loud**2 / degrees + quiet**2 / pooled))
+
+
+def test_arms_that_scatter_alike_share_one_variance() -> None:
+    variances = ArmVariances([pack(*centred(noise(8, 40)))])
+    every = {variances.of_sum({("p000", arm): 1.0}) for arm in "abcdefgh"}
+    assert len(every) == 1
+
+
+# Servers of two rounds, whose draws of layout go one way and the other.
+SERVERS = [0, 0, 1, 1, 2, 2, 3, 3]
+DRAWS = np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
+WITHIN = np.array([0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1])
+
+
+def test_what_servers_add_is_told_from_noise_within_them() -> None:
+    arm = DRAWS + WITHIN
+    layout = ArmVariances([pack(arm, -arm, servers=SERVERS)]).layout()
+    assert layout is not None
+    # Of each arm: eight values of squares 0.01 over four degrees within, both mirrored (times two); four
+    # means of squares 1 over three degrees.
+    noise_within, between = 2 * 8 * 0.01 / 4, 2 * 4 * 1.0 / 3
+    assert layout.noise == pytest.approx(noise_within)
+    assert layout.layout == pytest.approx(between - noise_within / 2)
+    assert layout.f == pytest.approx(2 * between / noise_within)
+    assert layout.p < 0.01
+    assert layout.share == pytest.approx(layout.layout / (layout.layout + layout.noise))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(pack(DRAWS, -DRAWS), id="a round for each server"),
+        pytest.param(pack(DRAWS + WITHIN, -DRAWS - WITHIN, servers=[0] * 8), id="one server"),
+        pytest.param(pack(DRAWS, -DRAWS, servers=SERVERS), id="no noise"),
+    ],
+)
+def test_layout_is_not_told_from_noise(table: PackTable) -> None:
+    assert ArmVariances([table]).layout() is None
+
+
+def test_servers_that_add_nothing_have_no_share() -> None:
+    # Means of servers are equal: between them lies less than noise alone would bring.
+    layout = ArmVariances([pack(WITHIN, -WITHIN, servers=SERVERS)]).layout()
+    assert layout is not None
+    assert (layout.layout, layout.share, layout.f) == (0.0, 0.0, 0.0)
+    assert layout.p == pytest.approx(1.0)
+
+
+def test_layout_in_words_has_its_share_and_the_test() -> None:
+    words = "process and layout: 75% of the variance (F 7.0, p 0.0012)"
+    assert str(Layout(noise=0.01, layout=0.03, f=7.04, p=0.00123)) == words
+
+
+def test_pairs_scatter_beyond_a_figure_where_chance_is_no_excuse() -> None:
+    variances = ArmVariances([pack(*centred(noise(6, 60, scale=0.1)))])
+    pair_sd = 0.1 * math.sqrt(2)
+    assert variances.beyond(pair_sd * 0.8)
+    assert not variances.beyond(pair_sd), "by chance some lie above"
+    assert not variances.beyond(pair_sd * 1.2)
+
+
+def test_nothing_measured_scatters_beyond_nothing() -> None:
+    assert not ArmVariances([pack([1.0], [2.0])]).beyond(0.0)
+    assert ArmVariances([pack([1.0], [2.0])]).layout() is None
