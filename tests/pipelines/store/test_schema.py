@@ -146,3 +146,9 @@ def test_sweeps_kept_before_options_moved_are_read() -> None:
     assert Version.model_validate(kept) == Version(
         levels={"commit": "v1"}, digest="d", code="c", config={}, sources="d"
     )
+
+
+def test_a_deep_copy_of_a_plan_shares_no_arm_and_a_plain_one_does() -> None:
+    plan = manifest()
+    assert plan.model_copy(deep=True).arms[0].levels is not plan.arms[0].levels
+    assert plan.model_copy().arms[0] is plan.arms[0]
