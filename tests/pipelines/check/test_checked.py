@@ -17,7 +17,7 @@ from pipelines.check.plan import plan_check
 from pipelines.check.rules import Defect
 from pipelines.config.types import MeasureConfig, RunCommand
 from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Arm, Failure, Kind, Outcome, TrialRecord, write_evidence
+from pipelines.store.records import Arm, Failure, Kind, Outcome, TrialRecord, read_spec, write_evidence
 from workloads.api import Device, Evidence
 from workloads.errors import ConfigError, RecordError
 
@@ -330,6 +330,14 @@ def test_what_was_counted_is_known_by_level(check) -> None:
     assert checked.counters_of("rounded", "on") == {}
 
 
+def test_what_was_counted_is_that_of_the_level_and_of_no_other(check) -> None:
+    own = {"never": {"host_reads": 0.0}, "now": {"host_reads": 3.0}}
+    checked, _ = check(where("read=never", counters=own["never"]), workload="ReadsSwitched")
+    list(checked.findings())
+    assert checked.counters_of("read", "never") == own["never"]
+    assert checked.counters_of("read", "now")["host_reads"] == 3.0
+
+
 @pytest.mark.parametrize(("products", "defect"), [({8: 2.0}, False), ({}, True)])
 def test_a_number_that_does_nothing_is_a_choice_where_another_number_acts(
     check, products: dict, defect: bool
@@ -344,3 +352,45 @@ def test_a_number_that_does_nothing_is_a_choice_where_another_number_acts(
     assert trials.asked[-1] == ("piece=16 (8)", "counting", 12)
     if not defect:
         assert checked.choices["piece=16"].endswith("a sweep calls it inert")
+
+
+class Server:
+    """Stands where a process of its own looks at a workload several times."""
+
+    answers: str | None = None
+
+    def __init__(self, modules: list[str]) -> None:
+        self.modules = modules
+
+    def call(self, function: Any, spec: str, answer: str) -> str:
+        assert function is module.trials.forked
+        assert read_spec(Path(spec)).cache_dir == str(Path(spec).with_name("cache"))
+        Path(spec).with_name("log.txt").write_text("Traceback\nValueError: already open\n\n")
+        if self.answers is not None:
+            Path(answer).write_text(self.answers)
+        return "child"
+
+
+@pytest.mark.parametrize(
+    ("answers", "ending", "leaks"),
+    [
+        ('{"leaks": ["a thread"], "reads": []}', None, ["a thread"]),
+        (None, None, ["a process that sets it up several times breaks: ValueError: already open"]),
+        (
+            '{"leaks": [], "reads": []}',
+            "killed",
+            ["a process that sets it up several times breaks: ValueError: already open"],
+        ),
+    ],
+    ids=["it answers", "it does not", "it is killed"],
+)
+def test_a_process_that_lives_several_times_is_asked_once(
+    check, monkeypatch: pytest.MonkeyPatch, answers: str | None, ending: str | None, leaks: list[str]
+) -> None:
+    waited = list[Any]()
+    monkeypatch.setattr(module, "ForkServer", type("Answering", (Server,), {"answers": answers}))
+    monkeypatch.setattr(module, "wait", lambda children, patience: waited.append(patience) or ending)
+    checked, _ = check()
+    (checked._folder / "probe/answer.json").unlink()
+    assert checked._probed == {"leaks": leaks, "reads": []}
+    assert checked._probed["leaks"] == leaks and waited == [360]
