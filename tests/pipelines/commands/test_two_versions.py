@@ -135,7 +135,7 @@ def compared(monkeypatch: pytest.MonkeyPatch, api: Api, *more: str) -> tuple[Any
     monkeypatch.setattr(module, "ArmRecords", lambda progress, packs: timed)
     heard = Heard()
     heard.notices = heard.said.extend  # type: ignore[attr-defined]
-    own = TwoVersions.of("judge", ["workload=digits"], commits=False)
+    own = TwoVersions((*module.DEFAULTS, "workload=digits"), None, "digits", 0.025, 300.0)
     sides = Side("/envs/a", None), Side("/envs/b", None)
     return own.compare(*sides, heard, more), judged, heard  # type: ignore[arg-type]
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.profiling import process
 from pipelines.profiling.process import (
     Marks,
     Repeated,
@@ -276,3 +277,14 @@ def test_measured_is_of_the_profiled_repetitions_where_there_are_no_others() -> 
     assert found.measured() == Measured(
         found.profiled[0].ns, found.measured().phases, found.profiled[0].iterations
     )
+
+
+@pytest.mark.parametrize(("words", "rank"), [([], 0), (["3"], 3)])
+def test_a_process_profiles_what_its_file_says_as_the_rank_that_it_is(
+    words: list[str], rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Any]()
+    monkeypatch.setattr(process, "read_spec", lambda file: f"read {file.name}")
+    monkeypatch.setattr(process, "run", lambda *given: asked.append(given))
+    assert process.main([str(tmp_path / "spec.json"), *words]) == 0
+    assert asked == [("read spec.json", tmp_path, rank)]
