@@ -78,7 +78,7 @@ class Checked:
     @property
     def trials_ahead(self) -> int:
         """Trials that a sound workload takes: two of each arm, and those that ask whether it repeats."""
-        return 2 * len(self.manifest.arms) + 4 + (self._cls.shape == "steps")
+        return 2 * len(self.manifest.arms) + 3 + (self._cls.shape == "steps")
 
     def keep_log(self) -> Path | None:
         """Keep the log of the last trial that failed, with its traceback, where a person finds it."""

@@ -58,8 +58,8 @@ class Number(click.ParamType[float]):
 
 def _sweep_folders(ctx: click.Context, typed: str) -> list[str]:
     """Folders of sweeps, under `runs` unless another folder has been typed."""
-    root = Path(typed).parent if "/" in typed else Path("runs")
-    return [str(path.parent) for path in sorted(root.glob("*/manifest.jsonl"))]
+    root = typed[: typed.rindex("/") + 1] if "/" in typed else "runs/"
+    return [f"{root}{path.parent.name}" for path in sorted(Path(root).glob("*/manifest.jsonl"))]
 
 
 def _files(ctx: click.Context, typed: str) -> list[str]:

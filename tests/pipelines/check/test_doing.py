@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from pipelines.check import check as checking
 from pipelines.check.check import Doing
+from pipelines.check.rules import Defect, Finding
+from pipelines.config.types import MeasureConfig, RunCommand
+from pipelines.store.records import Refused
 
 
 @pytest.fixture
@@ -50,3 +58,86 @@ def test_a_log_gets_a_line_at_most_every_ten_seconds(now: SimpleNamespace) -> No
         "trial 7 of about 20",
         "trial 10 of about 20",
     ]
+
+
+class Ended:
+    """A check of a workload that has ended."""
+
+    def __init__(self, *findings: Finding, log: Path | None = None, **fields: Any) -> None:
+        self.name, self.trials, self.trials_ahead, self.compared = "mine:Own", 9, 12, 4
+        self.left_out: dict[str, str] = {}
+        self.choices: dict[str, str] = {}
+        self.manifest = SimpleNamespace(refused=fields.pop("refused", ()))
+        self.told, self.log = findings, log
+        vars(self).update(fields)
+
+    def findings(self) -> Iterator[Finding]:
+        self.tell("a trial")  # type: ignore[attr-defined]
+        yield from self.told
+
+    def keep_log(self) -> Path | None:
+        return self.log
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: Ended) -> Any:
+    """Exit status and what was printed, and how the check was planned."""
+    asked = list[Any]()
+
+    def plan_check(command: RunCommand, device: Any, given: Any, toggles: Any) -> Any:
+        asked.append((given, toggles))
+        measure = MeasureConfig(timeout_s=90.0)
+        return SimpleNamespace(arms=(1, 2, 3), sweep=SimpleNamespace(measure=measure))
+
+    command = RunCommand(workload={"name": "mine:Own"}, measure=MeasureConfig())
+    monkeypatch.setattr(checking.validation, "typed", lambda cfg, of: command)
+    monkeypatch.setattr(checking, "plan_check", plan_check)
+    monkeypatch.setattr(checking, "Checked", lambda command, folder, device, planned: ended)
+    status = checking.check(OmegaConf.create(), {"rounds"}, ["amp"])
+    assert asked == [({"rounds"}, ["amp"])]
+    return status, capsys.readouterr().out
+
+
+FAILS = Finding(Defect.FAILS, "mine:Own, baseline", "ValueError: [batch]")
+
+
+def test_a_sound_workload_is_told_what_was_looked_at(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+    status, out = checked(monkeypatch, capsys, Ended())
+    assert status == 0
+    assert out.splitlines()[0].startswith("checking mine:Own: 3 arms on ")
+    assert "about 12 trials of at most 90 s each (measure.timeout_s)" in " ".join(out.split())
+    assert "and 4 levels act and keep to their class" in " ".join(out.split())
+    assert "log: " not in out and "not checked" not in out
+    assert os.environ["PYTHONWARNINGS"] == "ignore:resource_tracker:UserWarning"
+
+
+def test_a_persons_own_choice_of_warnings_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    checked(monkeypatch, capsys, Ended())
+    assert os.environ["PYTHONWARNINGS"] == "error"
+
+
+@pytest.mark.parametrize(("count", "sum_"), [(1, "1 defect in mine:Own"), (2, "2 defects in mine:Own")])
+def test_defects_are_told_as_they_are_found_and_counted(
+    count: int, sum_: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Path("runs") / ("folder-with-a-name" * 8) / "log.txt"
+    status, out = checked(monkeypatch, capsys, Ended(*[FAILS] * count, log=log))
+    assert status == 1
+    assert out.count("it fails: mine:Own, baseline\nValueError: [batch]\n") == count
+    assert f"\n{sum_}\nlog: {log}\n9 trials in " in out, "a path is not broken, however narrow it is"
+    assert "no defects" not in out
+
+
+def test_what_was_not_checked_and_what_is_no_defect_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = (Refused(design="d", toggle="amp", level="on", reason="needs a GPU"),)
+    own = {"left_out": {"slab=8": "needs more time"}, "choices": {"form=on": "another form"}}
+    _, out = checked(monkeypatch, capsys, Ended(refused=refused, **own))
+    lines = ["not checked: amp=on: needs a GPU", "not checked: slab=8: needs more time"]
+    assert "\n".join([*lines, "no defect: form=on: another form", ""]) in out

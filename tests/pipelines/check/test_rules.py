@@ -132,6 +132,7 @@ def parts(**lengths: int) -> Evidence:
         (ONE, Evidence({}), "evidence loss is of the base alone"),
         (Evidence({}), ONE, "evidence loss is of the level alone"),
         (parts(a=2, b=4), parts(b=4, a=2, c=0), "evidence loss has the piece c of 0 entries"),
+        (parts(a=2, b=4), parts(a=3, b=30), "evidence loss has the piece a of 3 entries in one of the two"),
         (
             parts(a=2, b=4),
             Evidence({"loss": np.zeros(6)}, parts={"loss": {"b": 4, "a": 2}}),

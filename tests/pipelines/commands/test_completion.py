@@ -64,6 +64,7 @@ OFFERED = [
     ("perfsweep compare --st", ["--store"]),
     ("perfsweep publish --o", ["--offline"]),
     ("perfsweep tune tune=d", ["tune=digits"]),
+    ("perfsweep status runs/", SWEEPS),
     ("perfsweep nonsense ", []),
 ]
 

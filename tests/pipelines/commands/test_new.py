@@ -31,8 +31,16 @@ def perfsweep(*arguments: str) -> int:
     return int(exit_.value.code or 0)
 
 
-def test_a_new_workload_has_the_name_that_was_given_everywhere(folder: Path) -> None:
+def test_a_new_workload_has_the_name_that_was_given_everywhere(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert perfsweep("new", "graph_net") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote graph_net.py",
+        "wrote graph_net.yaml",
+        "next: perfsweep check graph_net:GraphNet",
+        "      perfsweep sweep workload=graph_net:GraphNet",
+    ]
     texts = [(folder / f"graph_net{end}").read_text() for end in (".py", ".yaml")]
     assert not any("my_workload" in text or "MyWorkload" in text for text in texts)
     assert registry.find("graph_net:GraphNet").__name__ == "GraphNet"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+from rich.console import Console
 
-from pipelines.commands.run import _trial_lines
-from pipelines.store.records import Kind, Outcome, TrialRecord
+from pipelines.commands.run import _kept_line, _parts, _show_trial, _trial_lines
+from pipelines.report.terminal import print_table
+from pipelines.store.progress import StoredTrial
+from pipelines.store.records import Failure, Kind, Outcome, TrialRecord, write_iterations
 
 RECORD = TrialRecord(
     arm="a" * 16, kind=Kind.TIMING, pack="p000", round=0, attempt=0, outcome=Outcome.OK, code="", method="m",
@@ -26,3 +34,81 @@ def test_a_discarded_job_is_not_called_warm_up(shape: str, said: str) -> None:
     lines = _trial_lines(RECORD, Path("runs/x"), shape)
     assert said in lines
     assert shape == "steps" or not any("warm" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "14.3 ms per unit: 7 iterations, 70 units"),
+        ({"compile_s": 1.25, "peak_bytes": 3 * 2**20}, "compiling 1.2 s, peak memory 3 MB"),
+        ({"mfu": 0.4567}, "model FLOPs: 45.67% of the device's peak"),
+        ({"settled": False}, "not settled: warm-up reached measure.warmup_max"),
+        ({"settled": False, "alarm": "it drifts"}, "not settled: it drifts"),
+        ({"run_delay_ns": 5 * 10**7}, "others had its cores for 5.0% of the time"),
+        ({"run_delay_ns": 0}, "others had its cores for 0.0% of the time"),
+        ({"disturbed": ("load 9", "a swap")}, "disturbed: load 9"),
+    ],
+)
+def test_what_is_known_of_a_trial_has_a_line(fields: dict, said: str) -> None:
+    lines = _trial_lines(replace(RECORD, **fields), Path("runs/x"), "steps")
+    assert said in lines and lines[-1] == "records: runs/x"
+    extra = {"mfu", "settled", "run_delay_ns"} & fields.keys()
+    assert len(lines) == 4 + len(extra) + len(fields.get("disturbed", ()))
+
+
+KEPT: Any = SimpleNamespace(
+    arms=[SimpleNamespace(label="naive")],
+    sweep=SimpleNamespace(
+        workload="toys",
+        keep=SimpleNamespace(folder="kept/here"),
+        declared=SimpleNamespace(unit="row", shape="steps"),
+    ),
+)
+
+
+def test_results_that_are_kept_are_told_with_their_figures() -> None:
+    record = replace(RECORD, kind=Kind.RESULT, numbers={"loss": 0.123456789, "units": 70.0})
+    assert _kept_line(KEPT, record) == "kept in kept/here: 70 rows, loss 0.123457"
+
+
+def shown(record: TrialRecord, folder: Path) -> tuple[int, str]:
+    out = StringIO()
+    return _show_trial(Console(file=out, width=100), KEPT, StoredTrial(folder, record)), out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("failure", "lines"),
+    [
+        (Failure(type="E", message="no [batch]"), ["naive: failed: no [batch]"]),
+        (Failure(type="E", message="one\ntwo", where="train.py:3"), ["naive: failed: E: one", "train.py:3"]),
+    ],
+)
+def test_a_failure_is_told_with_its_line_and_its_log(failure: Failure, lines: list[str]) -> None:
+    out = StringIO()
+    console = Console(file=out, width=100, markup=False)
+    trial = StoredTrial(Path("here"), replace(RECORD, outcome=Outcome.FAILED, failure=failure))
+    assert _show_trial(console, KEPT, trial) == 1
+    assert out.getvalue().splitlines() == [*lines, "log: here/log.txt"]
+
+
+def test_a_trial_that_ended_well_is_status_0(tmp_path: Path) -> None:
+    assert shown(replace(RECORD, kind=Kind.RESULT), tmp_path) == (0, "kept in kept/here: 70 rows\n")
+    write_iterations(tmp_path, {"wall_ns": np.array([10, 30])})
+    status, text = shown(RECORD, tmp_path)
+    assert status == 0 and "toys: naive" in text and "set-up 1.50 s" in text
+
+
+def test_each_part_of_an_iteration_has_its_share() -> None:
+    arrays = {
+        "wall_ns": np.array([100, 100, 100, 100]),
+        "host_forward": np.array([50, 50, 50, 50]),
+        "host_evaluation": np.array([0, 0, 0, 40]),
+        "host_never": np.zeros(4),
+    }
+    out = StringIO()
+    print_table(Console(file=out, width=100), _parts("toys", arrays))
+    rows = [line.split() for line in out.getvalue().splitlines()]
+    assert ["iteration", "4", "of", "4", "100", "ns", "100", "ns", "100%"] in rows
+    assert ["forward", "4", "of", "4", "50", "ns", "50", "ns", "50%"] in rows
+    assert ["evaluation", "1", "of", "4", "40", "ns", "40", "ns", "10%"] in rows
+    assert ["never", "0", "of", "4", "0%"] in rows

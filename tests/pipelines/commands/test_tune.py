@@ -232,6 +232,23 @@ def test_a_mistake_is_one_sentence(at: Shell, words: list[str], said: str) -> No
     assert "Traceback" not in out and len(out.strip().splitlines()) == 1
 
 
+def test_a_dry_run_of_a_search_says_what_it_leaves_out_and_measures_nothing(at: Shell) -> None:
+    machine = simulated()
+    status, out = at.on(machine)(*TUNE, "tune.toggles=[fuse,narrow]", "tune.parity=exact", "dry_run=true")
+    assert (status, machine.launched) == (0, []), out
+    assert "left out: narrow=on: its results may move as far as tolerance, and tune.parity=exact" in out
+    assert "fuse" in out and not (at.folder / "runs").exists()
+
+
+def test_a_dry_run_of_a_ladder_shows_its_sizes(at: Shell) -> None:
+    machine = simulated()
+    words = ("frontier.sizes=[8,16,32]", "frontier.memory_gib=2", "tracking=disabled", "dry_run=true")
+    status, out = at.on(machine)("frontier", "workload=toys.tunable:Tunable", *words)
+    assert (status, machine.launched) == (0, []), out
+    assert "tunable-frontier: slab in 8, 16, 32\nmemory: 2.00 GiB; beside it " in out
+    assert "records: runs/tunable-frontier" in out
+
+
 @pytest.mark.slow
 def test_a_frontier_has_the_fastest_size_its_cliff_and_what_does_not_fit(at: Shell) -> None:
     budget = 3e8 + 300 * BYTES_EACH

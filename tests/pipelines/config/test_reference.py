@@ -79,3 +79,24 @@ def test_a_mistake_in_an_option_is_answered_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "True set()", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("keep=null", "Folder.", ["  keep=null                         Folder."]),
+        ("keep=null", "", ["  keep=null"]),
+        ("keep=null", "one two " * 9, ["  keep=null", "", ""]),
+        ("measure.evidence_iterations=1000000", "Some.", ["  measure.evidence_iterations=1000000", ""]),
+    ],
+    ids=["short", "no words", "long words", "a long name"],
+)
+def test_an_entry_of_the_help_has_its_name_on_the_left_and_its_words_in_their_order(
+    name: str, text: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    found = reference._entry(name, text)
+    assert len(found) == len(lines) and found[0].startswith(f"  {name}")
+    assert " ".join(" ".join(found).split()) == f"{name} {text}".strip()
+    column = len(reference._entry("x", "word")[0]) - len("word")
+    assert all(line.startswith(" " * column) and len(line) <= column + 30 for line in found[1:])

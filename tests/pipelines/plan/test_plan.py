@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -235,3 +236,137 @@ def test_a_design_names_toggles_too(command) -> None:
     design = DesignConfig("one_at_a_time", levels={"allocator": ["steady"], "work": ["single"]})
     manifest = plan.make_plan(command(design), CPU)
     assert sorted(arm.label for arm in manifest.arms) == ["allocator=steady", "baseline", "work=single"]
+
+
+TARGET = {
+    "target": 0.5,
+    "target_figure": "loss",
+    "target_better": "lower",
+    "target_every": 10,
+    "target_looks": 3,
+    "target_steps": 30,
+}
+
+
+@pytest.mark.parametrize(
+    ("workload", "measure", "says"),
+    [
+        ("toys.spinner:Spinner", {}, None),
+        (
+            "toys.spinner:Spinner",
+            {"target_steps": 29},
+            "target_steps=29 leaves no room for 3 looks, one every 10",
+        ),
+        ("toys.jobs:Countdown", {}, "measure.target=0.5: Countdown is a job, which ends by itself"),
+        ("toys.jobs:Countdown", {"target": None}, None),
+    ],
+)
+def test_a_target_that_no_training_could_reach_is_refused(
+    command, workload: str, measure: dict, says: str | None
+) -> None:
+    asked = command(workload=workload, measure={**TARGET, "placebo": 1, **measure})
+    if says is None:
+        plan.make_plan(asked, CPU)
+        return
+    with pytest.raises(ConfigError, match=says):
+        plan.make_plan(asked, CPU)
+
+
+def test_results_are_kept_of_what_has_any(command) -> None:
+    asked = command(workload="toys.jobs:Countdown", keep="~/kept", keep_iterations=7)
+    for manifest in (plan.single_arm(asked, CPU), plan.make_plan(replaced(asked, placebo=1), CPU)):
+        keep = manifest.sweep.keep
+        assert keep is not None and keep.iterations == 7
+        assert keep.folder == str(Path("~/kept").expanduser())
+    assert plan.single_arm(command(workload="toys.jobs:Countdown"), CPU).sweep.keep is None
+    with pytest.raises(ConfigError, match="keep=x: Spinner has nothing to keep"):
+        plan.single_arm(command(keep="x"), CPU)
+
+
+def replaced(asked, **measure: object):
+    asked.measure = dataclasses.replace(asked.measure, **measure)
+    return asked
+
+
+@pytest.mark.parametrize(("name", "folder"), [(None, "spinner-toy"), ("mine", "mine")])
+def test_a_sweep_is_called_after_its_workload_unless_it_has_a_name(command, name, folder: str) -> None:
+    asked = command(DesignConfig("one_at_a_time", toggles=["work"]), name=name)
+    assert plan.make_plan(asked, CPU).sweep.name == folder
+    alone = plan.alone(plan.single_arm(asked, CPU), asked)
+    assert (alone.sweep.name, alone.packs) == (folder, ())
+
+
+@pytest.mark.parametrize(
+    ("toggles", "start", "label"), [({}, "fork", "baseline"), ({"variable": "on"}, "exec", "variable=on")]
+)
+def test_one_arm_is_one_pack_of_one_round(command, toggles: dict, start: str, label: str) -> None:
+    manifest = plan.single_arm(command(toggles=toggles), CPU)
+    (arm,), (pack,) = manifest.arms, manifest.packs
+    assert (arm.label, pack.start, pack.orders) == (label, start, ((arm.id,),))
+    assert (manifest.sweep.name, manifest.sweep.references) == ("run-spinner", {label: arm.id})
+    assert manifest.effects == ()
+
+
+def test_placebos_are_copies_of_the_first_reference_in_every_pack(command) -> None:
+    asked = command(
+        DesignConfig("one_at_a_time"),
+        measure={"placebo": 2},
+        cluster=ClusterConfig(arms_per_pack=5),
+        references={"single": {"work": "single"}, "naive": {}},
+    )
+    manifest = plan.make_plan(asked, CPU)
+    base = manifest.arm(manifest.sweep.references["single"])
+    copies = [arm for arm in manifest.arms if arm.placebo]
+    assert [(copy.label, copy.placebo, copy.levels) for copy in copies] == [
+        ("placebo 1", 1, base.levels),
+        ("placebo 2", 2, base.levels),
+    ]
+    effects = [effect for effect in manifest.effects if effect.design == "placebo"]
+    assert [(effect.level, effect.pairs) for effect in effects] == [
+        (str(copy.placebo), ((copy.id, base.id),)) for copy in copies
+    ]
+    assert len(manifest.packs) > 1
+    assert all({copy.id for copy in copies} <= set(pack.arms) for pack in manifest.packs)
+
+
+def test_packs_have_as_many_rounds_as_planned_and_orders_of_their_own(command) -> None:
+    asked = command(
+        DesignConfig("one_at_a_time"), measure={"rounds": 5}, cluster=ClusterConfig(arms_per_pack=4)
+    )
+    packs = plan.make_plan(asked, CPU).packs
+    assert [pack.id for pack in packs[:3]] == ["p000", "p001", "p002"]
+    assert all(len(pack.orders) == 5 and len(pack.arms) <= 4 for pack in packs)
+    same = [pack for pack in packs if len(pack.arms) == 4]
+    turns = {tuple(tuple(map(pack.arms.index, order)) for order in pack.orders) for pack in same}
+    assert len(turns) > 1
+
+
+def test_an_axis_without_a_level_is_refused_and_one_level_is_a_list(command) -> None:
+    with pytest.raises(ConfigError, match=r"axes\.work=\[\] names no level; list some"):
+        plan.make_plan(command(DesignConfig("one_at_a_time"), axes={"work": []}), CPU)
+    found = plan.make_plan(command(DesignConfig("one_at_a_time"), axes={"work": "single"}), CPU)
+    assert [effect.level for effect in found.effects] == ["single"]
+
+
+def test_axes_that_are_typed_stand_in_place_of_a_designs_own(command) -> None:
+    design = DesignConfig("one_at_a_time", toggles=["sign"], levels={"work": ["single"]})
+    found = plan.make_plan(command(design), CPU)
+    assert {effect.toggle for effect in found.effects} == {"sign", "work"}
+    found = plan.make_plan(command(design, axes={"slab": [4]}), CPU)
+    assert {(effect.toggle, effect.level) for effect in found.effects} == {("slab", "4")}
+
+
+def test_a_sweep_without_designs_or_placebos_has_nothing_to_plan(command) -> None:
+    with pytest.raises(ConfigError, match="sweep=toy has no designs; list at least one"):
+        plan.make_plan(command(), CPU)
+    assert len(plan.make_plan(command(measure={"placebo": 1}), CPU).arms) == 2
+
+
+def test_a_contrast_keeps_its_arms_in_one_pack(command) -> None:
+    levels = {"work": ["double", "single"], "sign": ["right", "wrong"], "slab": [1, 8]}
+    asked = command(DesignConfig("factorial", levels=levels), cluster=ClusterConfig(arms_per_pack=2))
+    manifest = plan.make_plan(asked, CPU)
+    for effect in manifest.effects:
+        needed = {*effect.contrast, *(arm for pair in effect.pairs for arm in pair)}
+        assert any(needed <= set(pack.arms) for pack in manifest.packs)
+    assert len({effect.id for effect in manifest.effects}) == len(manifest.effects)

@@ -84,3 +84,13 @@ def test_the_newest_copy_of_the_packages_is_the_latest(tmp_path: Path):
     assert code_snapshot.latest(tmp_path).name == "a" * 12
     named = [code_snapshot.digest(tmp_path / name) for name in ("a" * 12, "sources-0", "a" * 11, "G" * 12)]
     assert named == ["a" * 12, None, None, None]
+
+
+def test_a_compiled_library_is_of_one_python_and_another_of_any(tmp_path: Path) -> None:
+    code_snapshot.take_libraries(tmp_path)
+    own = sysconfig.get_config_var("SOABI")
+    assert sorted(place.name for place in tmp_path.iterdir()) == sorted(
+        [f"libraries-greenlet-{own}", "libraries-pynvml-any"]
+    )
+    assert code_snapshot.libraries(tmp_path, "cpython-27") == [tmp_path / "libraries-pynvml-any"]
+    assert len(code_snapshot.libraries(tmp_path, own)) == 2

@@ -106,3 +106,21 @@ def _sweep(**values: object) -> Sweep:
     return Sweep.model_validate(
         {"name": "s", "workload": "w", "config": {}, "measure": {}, "code": "", "references": {}, **values}
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "planned", "server", "stride"),
+    [
+        ({"rounds": 10, "servers": 4}, 10, 2, 1),
+        ({"rounds": 3, "servers": 4}, 3, 1, 1),
+        ({"rounds": 10, "servers": 4, "turns": 5, "isolation": "resident"}, 10, 5, 5),
+        ({"rounds": 10, "rounds_max": 40, "servers": 10}, 10, 1, 1),
+        ({"rounds": 10, "rounds_max": 40, "servers": 10, "precision": 0.1}, 40, 1, 1),
+        ({"rounds": 10, "rounds_max": 4, "servers": 10, "budget_s": 9.0}, 10, 1, 1),
+    ],
+    ids=["servers", "few rounds", "resident", "as planned", "until it is precise", "at least as planned"],
+)
+def test_rounds_share_servers_and_processes(own: dict, planned: int, server: int, stride: int) -> None:
+    found = MeasureConfig(**own)
+    assert (found.rounds_planned, found.rounds_per_server, found.stride) == (planned, server, stride)
+    assert found.adaptive is bool({"precision", "budget_s"} & own.keys())

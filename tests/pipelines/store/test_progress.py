@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import planned_sweeps
 import pytest
 from recorded import FAST, NAIVE, Built, build
 
 from pipelines.store.progress import Progress, StoredTrial, read_progress
-from pipelines.store.records import Environment, Kind, Manifest, Outcome, Pack, TrialRecord, Version
+from pipelines.store.records import Environment, Failure, Kind, Manifest, Outcome, Pack, TrialRecord, Version
 
 
 def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:
@@ -136,3 +137,213 @@ def test_an_attempt_that_broke_off_does_not_count_before_a_whole_one_though_ever
             add(arm, number, 2, disturbed=("a neighbour",))
     assert progress.finished_attempt("p000", 0, ARMS) == 2
     assert progress.unfinished_rounds(pack, frozenset({Outcome.FAILED})) == [], "it was tried again for ever"
+
+
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+AGAIN = frozenset({Outcome.OOM})
+
+
+def told(*trials: tuple[str, int, int, dict[str, Any]], **own: Any) -> Progress:
+    """Progress with timing trials, each an arm, a round, an attempt and what its record says besides."""
+    progress = Progress(**own)
+    for arm, number, attempt, fields in trials:
+        progress.add(StoredTrial(Path(), replace(timing(arm, number, attempt).record, **fields)))
+    return progress
+
+
+def both(number: int, attempt: int = 0, **fields: Any) -> list[tuple[str, int, int, dict[str, Any]]]:
+    return [(arm, number, attempt, fields) for arm in (A, B)]
+
+
+NOISE: dict[str, Any] = {"disturbed": ("a neighbour",)}
+OOM: dict[str, Any] = {"outcome": Outcome.OOM}
+PACK = Pack(id="p000", orders=((A, B),) * 3, start="fork")
+
+
+@pytest.mark.parametrize(
+    ("trials", "attempt"),
+    [
+        ([], None),
+        ([(A, 0, 0, {})], None),
+        ([(A, 0, 0, {}), (B, 0, 1, {})], None),
+        (both(0), 0),
+        ([*both(0), *both(0, 1)], 1),
+        ([*both(0), *both(0, 1, **NOISE)], 0),
+        ([*both(0, **NOISE), *both(0, 1, **NOISE)], 1),
+        ([*both(0, **NOISE), (A, 0, 1, {}), (B, 0, 1, NOISE)], 1),
+        ([*both(0), (A, 0, 1, {}), (B, 0, 1, OOM)], 0),
+        ([*both(0, **NOISE), (A, 0, 1, {}), (B, 0, 1, OOM)], 0),
+        ([(A, 0, 0, OOM), (B, 0, 0, {}), (A, 0, 1, {}), (B, 0, 1, NOISE)], 1),
+    ],
+    ids=[
+        "none",
+        "half",
+        "two halves",
+        "one",
+        "the later of equals",
+        "the undisturbed",
+        "the later of disturbed",
+        "the less disturbed",
+        "more arms that ended well",
+        "they weigh more than noise",
+        "whenever they came",
+    ],
+)
+def test_the_attempt_that_counts(trials: list, attempt: int | None) -> None:
+    progress = told(*trials)
+    assert progress.finished_attempt("p000", 0, PACK.arms) == attempt
+    assert len(progress.used(PACK, 0)) == (0 if attempt is None else 2)
+
+
+def test_rounds_that_share_processes_are_finished_together() -> None:
+    progress = told(*both(0), *both(1), *both(2), stride=2)
+    assert [list(progress.together(number)) for number in (0, 1, 2)] == [[0, 1], [0, 1], [2, 3]]
+    assert [progress.finished_attempt("p000", number, PACK.arms) for number in range(3)] == [0, 0, None]
+    assert progress.finished_rounds(PACK) == 2
+    assert progress.unfinished_rounds(PACK) == [2]
+
+
+@pytest.mark.parametrize(
+    ("failures", "retired"),
+    [
+        ([OOM], False),
+        ([OOM, OOM], True),
+        ([OOM, {"outcome": Outcome.FAILED}], True),
+        ([OOM, {"outcome": Outcome.TIMEOUT}], True),
+        ([OOM, {"outcome": Outcome.PREEMPTED}], False),
+        ([{"outcome": Outcome.UNSUPPORTED}], True),
+        ([{**OOM, "failure": Failure(type="ConfigError", message="")}], True),
+        ([{**OOM, "failure": Failure(type="Error", message="")}], False),
+    ],
+    ids=["once", "twice", "otherwise", "late", "not its own", "unsupported", "a mistake", "another error"],
+)
+def test_an_arm_that_cannot_run_is_not_started_again(failures: list, retired: bool) -> None:
+    progress = told(*((A, number, 0, fields) for number, fields in enumerate(failures)), (B, 0, 0, {}))
+    assert (A in progress.retired("p000", PACK.arms)) is retired
+    assert not progress.retired("p001", PACK.arms)
+    assert (progress.finished_attempt("p000", 2, PACK.arms) is None) is True
+
+
+def test_a_retired_arm_is_told_by_the_trial_that_decided_it() -> None:
+    ends = [
+        {**OOM, "ended": when, "failure": Failure(type="E", message=str(when))} for when in (3.0, 1.0, 2.0)
+    ]
+    progress = told(*((A, number, 0, fields) for number, fields in enumerate(ends)))
+    assert progress.retired("p000", [A])[A].ended == 2.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "retired"),
+    [
+        (Kind.EVIDENCE, Outcome.UNSUPPORTED, True),
+        (Kind.COUNTING, Outcome.UNSUPPORTED, False),
+        (Kind.EVIDENCE, Outcome.OOM, False),
+    ],
+)
+def test_evidence_that_cannot_be_had_retires_an_arm_and_counts_do_not(
+    kind: Kind, outcome: Outcome, retired: bool
+) -> None:
+    progress = planned_sweeps.progress(planned_sweeps.record(A, kind, outcome=outcome))
+    assert (A in progress.retired("p000", [A])) is retired
+
+
+@pytest.mark.parametrize(
+    ("trials", "retry", "left"),
+    [
+        ([], AGAIN, [0, 1, 2]),
+        ([*both(0), *both(1), *both(2)], AGAIN, []),
+        ([*both(0), (A, 1, 0, OOM), (B, 1, 0, {}), *both(2)], AGAIN, [1]),
+        ([*both(0), (A, 1, 0, OOM), (B, 1, 0, {}), *both(2)], frozenset(), []),
+        ([*both(0), (A, 1, 0, OOM), (B, 1, 0, {}), *both(2)], frozenset({Outcome.FAILED}), []),
+        ([(arm, 0, number, OOM) for arm in (A, B) for number in (0, 1)], frozenset(), []),
+        ([(arm, 0, number, OOM) for arm in (A, B) for number in (0, 1)], AGAIN, [0, 1, 2]),
+        ([(A, 0, 0, OOM), (A, 0, 1, OOM), *((B, number, 0, {}) for number in range(3))], frozenset(), []),
+        ([(A, 0, 0, OOM), (A, 0, 1, OOM), *((B, number, 0, {}) for number in range(3))], AGAIN, [0, 1, 2]),
+    ],
+    ids=[
+        "all",
+        "none",
+        "what is to be tried again",
+        "unless nobody asks",
+        "or asks for others",
+        "no arm is left",
+        "each is to be tried again",
+        "without a retired arm",
+        "which is to be tried again",
+    ],
+)
+def test_rounds_that_are_left(trials: list, retry: frozenset, left: list[int]) -> None:
+    assert told(*trials).unfinished_rounds(PACK, retry) == left
+
+
+@pytest.mark.parametrize(
+    ("trials", "repeats", "stride", "again"),
+    [
+        ([both(0, **NOISE), both(1, **NOISE), both(2)], 0, 1, []),
+        ([both(0, **NOISE), both(1, **NOISE), both(2)], 1, 1, [0]),
+        ([both(0, **NOISE), both(1, **NOISE), both(2)], 9, 1, [0, 1]),
+        ([both(0), [(A, 1, 0, {}), (B, 1, 0, NOISE)], both(2)], 1, 1, [1]),
+        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 1, 1, []),
+        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 2, 1, [1]),
+        ([both(0, **NOISE), both(0, 1, **NOISE), both(1), both(2)], 2, 1, [0]),
+        ([both(0), both(1, **NOISE), both(2), both(3)], 1, 2, [0]),
+        ([both(0), both(1), both(2), both(3, **NOISE)], 3, 2, [2]),
+    ],
+    ids=[
+        "none may be",
+        "one may be",
+        "all that were disturbed",
+        "one trial is enough",
+        "one was",
+        "and another may be",
+        "again",
+        "with those of its processes",
+        "which are counted together",
+    ],
+)
+def test_disturbed_rounds_are_measured_again_as_often_as_they_may_be(
+    trials: list, repeats: int, stride: int, again: list[int]
+) -> None:
+    pack = PACK.model_copy(update={"orders": ((A, B),) * (4 if stride == 2 else 3)})
+    progress = told(*(one for group in trials for one in group), repeats=repeats, stride=stride)
+    assert progress.unfinished_rounds(pack) == again
+
+
+def test_rounds_that_were_measured_again_with_less_disturbance_are_told() -> None:
+    trials = [*both(0, **NOISE), *both(0, 1), *both(1, **NOISE), *both(1, 1, **NOISE), *both(2), *both(2, 1)]
+    assert told(*trials).repeated(PACK) == [0]
+
+
+def test_seconds_are_of_the_first_rounds_and_of_every_attempt() -> None:
+    took = {"started": 10.0, "ended": 12.0}
+    trials = [*both(0, **took), *both(0, 1, **took), *both(1, **took), *both(2, **took)]
+    assert told(*trials).seconds("p000", 2) == 12.0
+    assert told(*trials).seconds("p001", 2) == 0.0
+
+
+def test_of_trials_that_are_needed_once_the_latest_attempt_counts_in_whatever_order_they_are_read() -> None:
+    for kind, place in ((Kind.EVIDENCE, "other"), (Kind.QUALITY, "trainings")):
+        for order in ((2, 10, 1), (10, 1, 2)):
+            found = planned_sweeps.progress(
+                *(planned_sweeps.record(A, kind, attempt=attempt) for attempt in order)
+            )
+            (only,) = getattr(found, place).values()
+            assert only.record.attempt == 10
+
+
+def test_trials_lie_with_what_they_are_for() -> None:
+    record = planned_sweeps.record
+    trials = [
+        record(A, Kind.EVIDENCE),
+        record(A, Kind.EVIDENCE, replicate=2),
+        record(A, Kind.COURSE, replicate=1),
+        record(A, Kind.QUALITY, replicate=3),
+        record(A, round=0),
+        record(A, round=1, outcome=Outcome.OOM),
+    ]
+    found = planned_sweeps.progress(*trials)
+    assert list(found.other) == [(A, Kind.EVIDENCE)] and list(found.seeds) == [(A, 2)]
+    assert list(found.courses) == [(A, 1)] and list(found.trainings) == [(A, 3)]
+    assert [one.round for one in found.timed[A]] == [0]
+    assert [one.record.round for one in found.timings("p000", A)] == [0, 1]
+    assert len(found.every) == 6

@@ -1,0 +1,101 @@
+"""What a second life in a process finds of the first, and where a step waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from planned_sweeps import FAST, record
+from toys import defective
+
+from pipelines.check import trials
+from pipelines.check.plan import plan_check
+from pipelines.config.types import RunCommand
+from pipelines.store.records import Failure, Kind, Outcome, TrialSpec
+from workloads.api import Device
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], TrialSpec]]:
+    monkeypatch.setattr(defective, "SHARED", [])
+    precision = torch.get_float32_matmul_precision()
+
+    def make(name: str) -> TrialSpec:
+        plan = plan_check(RunCommand(workload={"name": f"toys.defective:{name}"}), Device())
+        return TrialSpec.of(plan.sweep, plan.arms[0], Kind.EVIDENCE, "probe", tmp_path / "cache")
+
+    yield make
+    torch.set_float32_matmul_precision(precision)
+
+
+@pytest.mark.parametrize(
+    ("name", "leak"),
+    [
+        ("Job", None),
+        ("Cached", None),
+        ("Global", "a second set-up in the same process ends elsewhere: x: "),
+        ("Setting", "torch's float32 matmul precision was highest before set-up and is medium after close()"),
+        ("StaleJob", "reset() does not start from the same state, the second job ends elsewhere: x"),
+    ],
+)
+def test_what_a_life_leaves_behind_is_told(spec, tmp_path: Path, name: str, leak: str | None) -> None:
+    found = trials.leaks(spec(name), tmp_path / "probe")
+    assert found == [] if leak is None else len(found) == 1 and found[0].startswith(leak)
+
+
+GOOD, BAD = record(FAST), record(FAST, outcome=Outcome.OOM)
+RAISED = record(FAST, outcome=Outcome.FAILED, failure=Failure(type="E", message="it is open already"))
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ([GOOD, GOOD], None),
+        ([BAD, BAD], None),
+        ([GOOD, BAD], "a second set-up in the same process fails: oom"),
+        ([GOOD, RAISED], "a second set-up in the same process fails: it is open already"),
+    ],
+    ids=["both live", "the first breaks, which is told elsewhere", "the second breaks", "for its reason"],
+)
+def test_a_second_life_that_breaks_is_told(records: list, says: str | None) -> None:
+    assert trials._failed(records) == says
+
+
+@pytest.mark.parametrize(("name", "reads"), [("Sound", 0), ("Reads", 1)])
+def test_a_line_that_reads_in_each_iteration_is_told(spec, tmp_path: Path, name: str, reads: int) -> None:
+    found = trials.reads(spec(name), tmp_path / "watched")
+    assert len(found) == reads
+    assert all(line.startswith(f".item() in {defective.__file__}:") for line in found)
+
+
+def test_what_a_process_is_set_to_has_its_variables_and_no_caches_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = trials.settings()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    monkeypatch.setenv("MINE", "1")
+    assert trials._changed(before, trials.settings()) == [("the variable MINE", None, "1")]
+    monkeypatch.delenv("MINE")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    assert trials._changed(before, trials.settings()) == []
+
+
+def test_settings_of_torch_and_of_the_process_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = trials.settings()
+    folder = str(Path.cwd())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
+    with torch.no_grad():
+        torch.set_default_dtype(torch.float64)
+        changed = {name: (was, now) for name, was, now in trials._changed(before, trials.settings())}
+        torch.set_default_dtype(torch.float32)
+    assert changed["torch's default dtype"] == ("torch.float32", "torch.float64")
+    assert changed["torch.is_grad_enabled()"] == (True, False)
+    assert changed["the current folder"] == (folder, str(tmp_path))
+    assert "torch.backends.cudnn.benchmark" in changed
+    assert f"the variable {next(iter(os.environ))}" not in changed

@@ -1,0 +1,34 @@
+"""How `perfsweep check` reads its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.commands import check as module
+from workloads.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("values", "toggles", "given", "only"),
+    [
+        ((), None, set(), None),
+        (("measure.rounds=3", "measure.timeout_s=9", "workload.x=1"), None, {"rounds", "timeout_s"}, None),
+        ((), "amp, compile,", set(), ["amp", "compile"]),
+    ],
+)
+def test_what_was_typed_holds_instead_of_a_checks_own(
+    values: tuple, toggles: str | None, given: set, only: list | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Any]()
+    monkeypatch.setattr(module.composition, "compose", lambda *words: words)
+    monkeypatch.setattr(module.checking, "check", lambda *words: asked.append(words) or 1)
+    assert module.check("mine:Own", values, toggles) == 1
+    assert asked == [(("run", ["workload=mine:Own", *values]), given, only)]
+
+
+@pytest.mark.parametrize("toggles", ["", " ,"])
+def test_no_toggle_is_not_all_of_them(toggles: str) -> None:
+    with pytest.raises(ConfigError, match="--toggles holds no name"):
+        module.check("mine:Own", (), toggles)

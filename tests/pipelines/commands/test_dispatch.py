@@ -1,0 +1,97 @@
+"""Which calls Hydra composes, and what becomes of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from pipelines.commands import dispatch
+from pipelines.commands.dispatch import Commands, Composed, Plain
+from workloads.errors import ConfigError
+
+
+def composed(**own: Any) -> Composed:
+    return Composed("sweep", "measure it", "sweep:sweep", example="workload=digits", **own)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "of_folder", "composes"),
+    [
+        ((), {}, "profile:profile_folder", True),
+        (("workload=digits",), {}, "profile:profile_folder", True),
+        (("digits",), {}, "profile:profile_folder", True),
+        (("mine:Own",), {}, "profile:profile_folder", True),
+        (("--cfg", "job"), {}, "profile:profile_folder", True),
+        (("runs/digits-demo",), {}, "profile:profile_folder", False),
+        (("workload=digits", "runs/digits-demo"), {}, "profile:profile_folder", True),
+        (("workload=digits",), {"arm": "naive"}, "profile:profile_folder", False),
+        (("workload=digits",), {"arm": None, "diff": ()}, "profile:profile_folder", True),
+        (("runs/digits-demo",), {"arm": "naive"}, None, True),
+    ],
+)
+def test_a_folder_or_an_option_of_its_own_is_not_composed(
+    overrides: tuple, options: dict, of_folder: str | None, composes: bool
+) -> None:
+    assert composed(of_folder=of_folder).is_composed(overrides, **options) is composes
+
+
+class Called(Composed):
+    """Says which function it would have called, and with what."""
+
+    def function(self, target: str | None = None) -> Any:
+        return lambda *given, **named: (target or self.target, given, named)
+
+
+def invoked(monkeypatch: pytest.MonkeyPatch, *words: str, **own: Any) -> Any:
+    command = Called("sweep", "measure it", "sweep:sweep", example="", **own)
+    monkeypatch.setattr(dispatch.composition, "compose", lambda name, given: f"cfg of {name}")
+    monkeypatch.setattr(
+        dispatch.composition, "run_hydra", lambda name, given, action: ("hydra", name, action("its cfg"))
+    )
+    context = click.Context(command, info_name="sweep")
+    context.params = {"overrides": words}
+    return command.invoke(context)
+
+
+def test_what_is_composed_is_handed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = ("cfg of sweep",)
+    assert invoked(monkeypatch, "workload=digits") == ("sweep:sweep", cfg, {})
+    assert invoked(monkeypatch, "workload=digits", nameless="sweep:ask") == ("sweep:sweep", cfg, {})
+    assert invoked(monkeypatch, "digits", nameless="sweep:ask") == ("sweep:sweep", cfg, {})
+    assert invoked(monkeypatch, nameless="sweep:ask") == ("sweep:ask", cfg, {})
+    assert invoked(monkeypatch) == ("sweep:sweep", cfg, {})
+
+
+def test_hydras_own_options_are_left_to_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = invoked(monkeypatch, "--cfg", "job", nameless="sweep:ask")
+    assert found == ("hydra", "sweep", ("sweep:sweep", ("its cfg",), {}))
+
+
+def test_a_folder_is_handed_on_with_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = invoked(monkeypatch, "runs/x", of_folder="profile:profile_folder")
+    assert found == ("profile:profile_folder", (), {"overrides": ("runs/x",)})
+
+
+def test_a_command_calls_its_function_by_name() -> None:
+    assert Plain("list", "show it", "list:list_names").function().__name__ == "list_names"
+    assert Plain("list", "show it", "list:list_names").function("list:describe").__name__ == "describe"
+    command = Plain("list", "show what there is", "list:list_names")
+    assert (command.short_help, command.help) == ("show what there is", "Show what there is.")
+
+
+def test_an_unknown_command_is_answered_with_the_nearest_of_those_that_are_shown() -> None:
+    hidden = Plain("secret", "not shown", "a:b", hidden=True)
+    shown = [Plain(name, "do it", "a:b") for name in ("sweep", "run")]
+    group = Commands("perfsweep", commands=[*shown, hidden])
+    context = click.Context(group)
+    assert group.list_commands(context) == ["sweep", "run", "secret"]
+    with pytest.raises(
+        ConfigError, match=r"^swep is no command; did you mean sweep\? choose from: sweep, run$"
+    ):
+        group.resolve_command(context, ["swep"])
+    name, command, rest = group.resolve_command(context, ["run", "x"])
+    assert (name, command, rest) == ("run", shown[1], ["x"])
+    assert group.resolve_command(context, ["secret"])[0] == "secret"

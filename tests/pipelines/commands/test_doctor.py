@@ -1,0 +1,125 @@
+"""What `perfsweep doctor` says of a cluster and a profile, and with which exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from pipelines.commands import doctor
+from pipelines.config.types import ClusterConfig, DoctorCommand
+from slurm.diagnosis import Diagnosis, Partition
+from slurm.errors import ClusterError
+from slurm.probe import Finding
+
+PARTITION = Partition("gpu", True, True, "1-00:00:00", "4", "idle", "64", "500000", "gpu:8", "hbm")
+SITE = Diagnosis("24.05", {"MaxArraySize": "1001"}, (PARTITION,), True, "a job would start", None, ())
+
+Said = Any
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Said:
+    """Asks the doctor about a cluster that answers as given: exit status, and what was printed."""
+
+    def ask(site: Diagnosis | ClusterError = SITE, findings: Any = (), **fields: Any) -> tuple[int, str]:
+        def diagnose(cluster: Any, conf: Any) -> Diagnosis:
+            if isinstance(site, ClusterError):
+                raise site
+            return site
+
+        def probe(cluster: Any, runs: Path, modules: tuple, url: str, say: Any) -> Any:
+            say("waiting for a node")
+            if isinstance(findings, ClusterError):
+                raise findings
+            return findings
+
+        cluster = ClusterConfig(executor=fields.pop("executor", "slurm"), partition="gpu")
+        command = DoctorCommand(cluster=cluster, runs=str(tmp_path), **fields)
+        monkeypatch.setattr(doctor.validation, "typed", lambda cfg, of: command)
+        monkeypatch.setattr(doctor, "diagnose", diagnose)
+        monkeypatch.setattr(doctor, "probe", probe)
+        status = doctor.doctor(OmegaConf.create())
+        return status, " ".join(capsys.readouterr().out.split())
+
+    return ask
+
+
+def changed(**fields: Any) -> Diagnosis:
+    return Diagnosis(**{**vars(SITE), **fields})
+
+
+def test_a_profile_that_would_be_accepted_is_fine(said: Said) -> None:
+    status, text = said()
+    assert status == 0
+    assert text.startswith("Slurm 24.05; accounting (sacct) works")
+    assert "MaxArraySize 1001" in text and "this profile asks for" in text
+    assert text.endswith("a job would start") and "waiting for a node" not in text
+
+
+def test_a_partition_has_its_default_its_state_and_its_memory(said: Said) -> None:
+    text = said(changed(partitions=(PARTITION, Partition("old", False, False, *["-"] * 7))))[1]
+    assert "gpu (default) 1-00:00:00 4 idle 64 500000 MB gpu:8 hbm" in text
+    assert "old - - down" in text
+
+
+def test_what_would_be_refused_is_not_probed(said: Said) -> None:
+    status, text = said(changed(refused="no such account", warnings=("time limit",)), probe=True)
+    assert status == 1
+    assert "beware: time limit refused: no such account" in text
+    assert "a job would start" not in text and "waiting for a node" not in text
+
+
+def test_missing_accounting_is_no_trouble(said: Said) -> None:
+    status, text = said(changed(accounting=False))
+    assert (status, "accounting (sacct) is not available: not needed" in text) == (0, True)
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(said: Said) -> None:
+    status, text = said(ClusterError("no controller\nat all"))
+    assert (status, text) == (1, "Slurm does not answer: no controller")
+
+
+@pytest.mark.parametrize(("executor", "asks"), [("local", False), ("inprocess", False), ("auto", True)])
+def test_only_what_may_run_on_slurm_is_asked_about(said: Said, executor: str, asks: bool) -> None:
+    status, text = said(executor=executor)
+    assert status == 0
+    assert ("Slurm 24.05" in text) is asks
+    assert (f"cluster.executor={executor}: packs run on this machine" in text) is not asks
+
+
+@pytest.mark.parametrize(
+    ("findings", "status"),
+    [
+        ([Finding("torch", True, "2.13")], 0),
+        ([Finding("torch", True, "2.13"), Finding("W&B", None, "not asked")], 0),
+        ([Finding("torch", False, "missing", "install it"), Finding("W&B", True)], 1),
+    ],
+)
+def test_a_probe_has_a_line_for_each_thing(said: Said, findings: list, status: int) -> None:
+    ended, text = said(findings=findings, probe=True)
+    assert ended == status
+    assert "waiting for a node" in text
+    assert all(" ".join(str(one).split()) in text for one in findings)
+
+
+def test_a_probe_that_could_not_be_submitted_fails(said: Said) -> None:
+    status, text = said(findings=ClusterError("the job was held"), probe=True)
+    assert status == 1 and text.endswith("FAIL probe: the job was held")
+
+
+def test_packages_of_ours_that_others_hide_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(doctor.__file__).parents[2]
+    places = {"conf": "/elsewhere/conf/__init__.py", "slurm": None}
+
+    def find_spec(name: str) -> Any:
+        origin = places.get(name, str(own / name / "__init__.py"))
+        return None if name == "workloads" else SimpleNamespace(origin=origin)
+
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", find_spec)
+    assert doctor.shadowed() == [
+        f"package conf is imported from /elsewhere, and perfsweep lies in {own}: remove one of them"
+    ]

@@ -1,0 +1,160 @@
+"""`perfsweep doctor gpu=true`: the lines, the sum of them, and the job that asks elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipelines.commands import doctor_gpu
+from pipelines.config.types import ClusterConfig, DoctorCommand
+from pipelines.execution.executor_choice import Choice
+from pipelines.gpu_check import answer
+from pipelines.gpu_check.answer import Answer, Line, Verdict
+from slurm.errors import ClusterError
+from slurm.jobs import JobState
+from workloads.errors import RecordError
+
+
+def line(verdict: Verdict, name: str = "peer access") -> Line:
+    return Line(name=name, verdict=verdict, text="[two] GPUs", stage="3 memory")
+
+
+def found(*verdicts: Verdict, name: str = "H100") -> Answer:
+    device = {"type": "cuda", "name": name}
+    given = {"device": device, "driver": None, "versions": {}, "started": 0.0, "seconds": 61.6}
+    return Answer(lines=tuple(map(line, verdicts)), **given)
+
+
+def printed(show: Any) -> str:
+    out = StringIO()
+    show(Console(file=out, width=200))
+    return out.getvalue()
+
+
+def test_a_line_has_its_stage_its_question_its_verdict_and_its_figure_in_columns() -> None:
+    text = printed(lambda console: doctor_gpu.show(console, line(Verdict.NEEDS_GPU)))
+    assert text == f"{'3 memory':<17} {'peer access':<24} needs a GPU [two] GPUs\n"
+
+
+@pytest.mark.parametrize(("name", "device"), [("H100", "H100"), ("", "cuda")])
+def test_the_sum_counts_each_verdict(name: str, device: str) -> None:
+    answer_ = found(Verdict.PASS, Verdict.PASS, Verdict.FAIL, *[Verdict.NEEDS_GPU] * 3, name=name)
+    text = printed(lambda console: doctor_gpu._conclude(console, answer_, Path("gpu-check.json")))
+    assert text == f"{device}: 2 passed, 1 failed, 3 need a GPU; 62 s: gpu-check.json\n"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status"), [(Verdict.PASS, 0), (Verdict.NEEDS_GPU, 0), (Verdict.FAIL, 1)]
+)
+def test_here_the_chosen_stages_are_asked_and_a_failure_is_status_1(
+    verdict: Verdict, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Any]()
+
+    def check(folder: Path, device: Any, show: Any, chosen: Any) -> Answer:
+        asked.append((folder.name, list(chosen)))
+        show(line(verdict))
+        return found(verdict)
+
+    monkeypatch.setattr(doctor_gpu.stages, "check", check)
+    monkeypatch.setattr(doctor_gpu.executor_choice, "choose", lambda cluster: Choice("local", "no Slurm"))
+    command = DoctorCommand(stages=[3], runs=str(tmp_path / "runs"))
+    out = StringIO()
+    assert doctor_gpu.check_gpu(Console(file=out, width=200), command) == status
+    assert asked == [("gpu-check", ["3 memory"])]
+    assert out.getvalue().splitlines()[0] == "no Slurm" and len(out.getvalue().splitlines()) == 3
+
+
+class Remote:
+    """An executor whose job ends as a test says, and writes an answer or none."""
+
+    alive, state, writes, why = False, JobState.ENDED, True, ""
+
+    def __init__(self) -> None:
+        self.jobs = list[Any]()
+
+    def submitted(self, folder: Path) -> dict[str, bool]:
+        return {"gpu-check": self.alive}
+
+    def of(self, context: Any) -> Remote:
+        self.context = context
+        return self
+
+    def submit(self, jobs: Any) -> None:
+        self.jobs += jobs
+
+    def notes(self) -> dict[str, str]:
+        return {"gpu-check": self.why} if self.why else {}
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Remote:
+    executor = Remote()
+
+    def until_over(job: Remote, *rest: Any) -> dict[str, JobState]:
+        if executor.writes:
+            answer.write(executor.context.folder, found(Verdict.PASS))
+        return {"gpu-check": executor.state}
+
+    monkeypatch.setattr(doctor_gpu.executors, "find", lambda name: executor)
+    monkeypatch.setattr(doctor_gpu, "until_over", until_over)
+    monkeypatch.setattr(doctor_gpu.code_snapshot, "take", lambda folder: folder / "copy")
+    return executor
+
+
+def elsewhere(folder: Path) -> Answer:
+    return doctor_gpu._elsewhere(Console(file=StringIO()), folder, ClusterConfig(executor="slurm"), [1, 3])
+
+
+def test_the_answer_of_a_job_is_read(remote: Remote, tmp_path: Path) -> None:
+    assert elsewhere(tmp_path) == found(Verdict.PASS)
+    (job,) = remote.jobs
+    command = (sys.executable, "-m", "pipelines.gpu_check", str(tmp_path), "1", "3")
+    assert (job.name, job.command) == ("gpu-check", command)
+    paths = job.env["PYTHONPATH"].split(os.pathsep)
+    assert paths[0] == str(tmp_path / "code/copy") and "" not in paths
+    assert job.env["PYTHONSAFEPATH"] == "1"
+
+
+@pytest.mark.parametrize(("alive", "kept"), [(True, True), (False, False)])
+def test_an_earlier_answer_is_taken_only_of_a_job_that_lives(
+    remote: Remote, tmp_path: Path, alive: bool, kept: bool
+) -> None:
+    answer.write(tmp_path, found(Verdict.FAIL))
+    remote.alive, remote.writes = alive, False
+    if kept:
+        assert elsewhere(tmp_path) == found(Verdict.FAIL)
+    else:
+        with pytest.raises(RecordError):
+            elsewhere(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "writes", "says"),
+    [
+        (JobState.ENDED, "", False, f"the job left no answer: {JobState.ENDED.value}; its log is"),
+        (JobState.FAILED, "out of memory", False, "the job left no answer: out of memory; its log is"),
+        (JobState.FAILED, "", True, f"the job left no answer: {JobState.FAILED.value}; its log is"),
+    ],
+)
+def test_a_job_without_an_answer_says_why(
+    remote: Remote, tmp_path: Path, state: JobState, why: str, writes: bool, says: str
+) -> None:
+    remote.state, remote.why, remote.writes = state, why, writes
+    with pytest.raises(RecordError, match=says):
+        elsewhere(tmp_path)
+
+
+def test_an_executor_that_refuses_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(cluster: Any) -> Choice:
+        raise ClusterError("no Slurm here")
+
+    monkeypatch.setattr(doctor_gpu.executor_choice, "choose", choose)
+    with pytest.raises(ClusterError, match="no Slurm here"):
+        doctor_gpu.check_gpu(Console(file=StringIO()), DoctorCommand(runs=str(tmp_path)))

@@ -1,0 +1,112 @@
+"""What was typed, spelled for Hydra's grammar and composed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from pipelines.config import composition
+from workloads.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.b", "a b", "HEAD~1", "x'y", "-1", "--lr=0.1", "[1,2]", "1e3", "null", "true", "a,b", "3", "'q'"],
+)
+def test_a_text_is_written_so_that_it_is_read_as_itself(text: str) -> None:
+    (spelled,) = composition.spelled_out("run", [f"toggles.x={composition.written(text)}"])
+    assert OverridesParser.create().parse_override(spelled).value() == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "spelled"),
+    [
+        (["workload.x=a"], "++workload.x=a"),
+        (["workload.args=--lr=0.1"], "++workload.args='--lr=0.1'"),
+        (["workload.x=-3"], "++workload.x=-3"),
+        (["workload.x=-3.5e2"], "++workload.x=-3.5e2"),
+        (["workload.x=-y"], "++workload.x='-y'"),
+        (["workload.x=it's"], "++workload.x='it\\'s'"),
+        (["toggles.x=[a,b~1, c]"], "++toggles.x=[a,'b~1',c]"),
+        (["cluster.env_set.A=1"], "++cluster.env_set.A=1"),
+        (["cluster.gpus=1"], "cluster.gpus=1"),
+        (["sweep.references={fast:{}}"], "++sweep.references={fast:{}}"),
+        (["sweep=demo"], "sweep=digits/demo"),
+        (["sweep=placebo"], "sweep=placebo"),
+        (["workload=probe1d"], "sweep=probe1d/demo"),
+        (["workload=command"], "sweep=ablation"),
+    ],
+    ids=str,
+)
+def test_an_override_is_spelled_for_hydra(typed: list[str], spelled: str) -> None:
+    assert composition.spelled_out("sweep", typed)[-1] == spelled
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "added"),
+    [
+        ("tune", ["workload=probe1d"], ["tune=probe1d"]),
+        ("tune", ["workload=probe1d", "tune=none"], []),
+        ("tune", ["workload=command"], []),
+        ("sweep", ["workload=probe1d"], ["sweep=probe1d/demo"]),
+        ("sweep", ["workload=probe1d", "sweep=placebo"], []),
+        ("sweep", ["workload=digits"], []),
+        ("run", ["workload=probe1d"], []),
+    ],
+)
+def test_what_a_workload_brings_is_added_unless_it_was_said(command: str, typed: list, added: list) -> None:
+    assert composition.spelled_out(command, typed)[len(typed) :] == added
+
+
+def test_a_file_of_a_workload_names_sweeps_after_itself(folder: Path) -> None:
+    (folder / "train.py").touch()
+    (folder / "mine.yaml").write_text("path: train.py\nsweeps:\n  quick: {toggles: [amp]}\n")
+    spelled = composition.spelled_out("sweep", ["workload=script:mine.yaml", "sweep=quick"])
+    assert spelled[0].startswith("workload='") and spelled[1].endswith("/quick'")
+    assert spelled[2:] == ["name='mine-${sweep.name}'"]
+    named = composition.spelled_out("sweep", ["workload=script:mine.yaml", "name=x"])
+    assert not any(one.startswith("name='") for one in named) and named[-1].endswith("/quick'")
+    assert len(composition.spelled_out("run", ["workload=script:mine.yaml"])) == 1
+
+
+def long(count: int, first: int = 0) -> str:
+    return f"++axes.a=[{','.join(map(str, range(first, first + count)))}]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "left", "axes"),
+    [
+        ([long(102)], 0, {"axes.a": list(range(102))}),
+        ([long(99)], 1, {}),
+        ([long(102), "++axes.a=[1]"], 2, {}),
+        ([long(102), "name=x"], 1, {"axes.a": list(range(102))}),
+        (["++axes.a=[" + "01," * 101 + "2]"], 1, {}),
+    ],
+    ids=["long", "short", "said twice", "beside others", "no plain numbers"],
+)
+def test_long_lists_of_numbers_go_round_hydras_grammar(overrides: list, left: int, axes: dict) -> None:
+    found = composition._long_axes(overrides)
+    assert (len(found[0]), found[1]) == (left, axes)
+
+
+def test_a_mistake_of_the_folders_file_names_the_file(folder: Path) -> None:
+    (folder / "perfsweep.yaml").write_text("overrides: [measure.round=3]")
+    with pytest.raises(ConfigError, match=r"perfsweep\.yaml: measure\.round is unknown; did you mean rounds"):
+        composition.compose("sweep", ["workload=digits"])
+
+
+def test_names_on_a_path_of_ones_own_are_hydras_to_judge(folder: Path) -> None:
+    (folder / "mine/measure").mkdir(parents=True)
+    (folder / "mine/measure/own.yaml").write_text("margin: 0.077\n")
+    path = f"hydra.searchpath=[file://{folder / 'mine'}]"
+    assert composition.compose("sweep", ["workload=digits", "measure=own", path]).measure.margin == 0.077
+    with pytest.raises(ConfigError, match="measure=own is unknown"):
+        composition.compose("sweep", ["workload=digits", "measure=own"])

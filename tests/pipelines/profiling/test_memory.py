@@ -1,0 +1,122 @@
+"""Memory of a slice in facts and words, with and without a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.profiling.memory import EVENTS, Memory, holders
+from pipelines.profiling.tool import Measured
+from pipelines.store.memory_course import MemoryCourse, read_course
+from pipelines.store.options import ProfileConfig
+
+MEASURED = Measured(1.0, {}, 1)
+MB = 2**20
+
+
+def course(reserved: int, phases: int = 1) -> MemoryCourse:
+    names = [f"p{number}" for number in range(phases)]
+    return MemoryCourse(
+        allocated_ns=np.array([0, 2_500_000]),
+        allocated_bytes=np.array([MB, 3 * MB]),
+        sampled_ns=np.array([0, 1]),
+        reserved_bytes=np.array([0, reserved]),
+        host_bytes=np.array([1024 * MB, 2048 * MB]),
+        iteration_ns=np.array([5]),
+        phase_names=np.array(names),
+        phase_start_ns=np.zeros(phases, int),
+        phase_end_ns=np.full(phases, 2_500_000),
+    )
+
+
+class Allocator:
+    """Stands for `torch.cuda.memory`."""
+
+    def __init__(self) -> None:
+        self.asked = list[Any]()
+
+    def _record_memory_history(self, enabled: str | None = "all", *, max_entries: int = 0) -> None:
+        self.asked.append((enabled, max_entries))
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {"segments": [{"total_size": 4 * MB, "blocks": []}, {"total_size": 2 * MB}]}
+
+
+def finished(folder: Path, found: MemoryCourse | None, allocator: Allocator | None = None) -> Any:
+    tool = Memory(ProfileConfig(tool="memory"), folder, allocator)
+    tool._course = found
+    tool._allocator = allocator
+    if allocator:
+        tool._snapshot = allocator._snapshot()
+    return tool.finish(MEASURED)
+
+
+def test_on_a_host_it_is_what_was_allocated_above_what_there_was(tmp_path: Path) -> None:
+    found = finished(tmp_path, course(reserved=0))
+    assert found.findings == (
+        "at most 3.0 MB allocated above what there was before, 2.5 ms into the slice; host 2,048.0 MB",
+        "peak by phase: p0 3.0 MB",
+    )
+    assert dict(found.facts) == {
+        "peak_allocated_bytes": 3.0 * MB,
+        "peak_host_bytes": 2048.0 * MB,
+        "peak_reserved_bytes": 0.0,
+        "peak_bytes p0": 3.0 * MB,
+    }
+    assert found.costs == () and read_course(tmp_path) is not None
+
+
+def test_on_a_device_it_is_what_tensors_hold_and_who_holds_it(tmp_path: Path) -> None:
+    found = finished(tmp_path, course(reserved=8 * MB), Allocator())
+    assert found.findings[0].startswith("at most 3.0 MB held by tensors")
+    assert found.findings[-1] == (
+        "0.0 MB in use of 6.0 MB reserved after the slice; open snapshot.pickle at https://pytorch.org/memory_viz"
+    )
+    facts = dict(found.facts)
+    assert (facts["reserved_bytes"], facts["peak_reserved_bytes"]) == (6.0 * MB, 8.0 * MB)
+
+
+def test_only_the_highest_phases_are_named_and_all_are_facts(tmp_path: Path) -> None:
+    found = finished(tmp_path, course(reserved=0, phases=6))
+    assert found.findings[1].count("p") - "peak by phase".count("p") == 4
+    assert sum(name.startswith("peak_bytes ") for name, _ in found.facts) == 6
+
+
+def test_a_slice_without_phases_names_none(tmp_path: Path) -> None:
+    assert len(finished(tmp_path, course(reserved=0, phases=0)).findings) == 1
+
+
+def test_without_a_course_there_is_nothing_to_say(tmp_path: Path) -> None:
+    assert finished(tmp_path, None).facts == ()
+    assert not list(tmp_path.iterdir())
+
+
+def test_phases_are_recorded_within_a_block_and_history_is_bounded(tmp_path: Path) -> None:
+    allocator = Allocator()
+    tool = Memory(ProfileConfig(tool="memory"), tmp_path, allocator)
+    assert tool.phase("data") is None
+    with tool.block(0, 1) as tick:
+        phase = tool.phase("data")
+        assert phase is not None
+        with phase:
+            tick()
+    assert tool.phase("data") is None
+    with tool.resting():
+        pass
+    assert allocator.asked == [(None, EVENTS), ("all", EVENTS)]
+
+
+def test_who_holds_most_comes_first_and_blocks_that_are_free_are_nobodys() -> None:
+    def block(size: int, file: str, state: str = "active_allocated") -> dict[str, Any]:
+        return {"size": size, "state": state, "frames": [{"filename": file, "line": 3, "name": "f"}]}
+
+    blocks = [
+        block(1, "/x/y/small.py"),
+        block(5, "/x/y/large.py"),
+        block(9, "/x/y/free.py", "inactive"),
+        block(2, "/x/native.cpp"),
+    ]
+    found = [(cost.where, cost.bytes) for cost in holders({"segments": [{"blocks": blocks}]})]
+    assert found == [("y/large.py:3", 5.0), ("", 2.0), ("y/small.py:3", 1.0)]

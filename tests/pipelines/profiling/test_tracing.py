@@ -1,0 +1,48 @@
+"""Operators of all repetitions of a slice, and when torch's profiler hears that an iteration has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.profiling.tool import Measured
+from pipelines.profiling.tracing import Steps, Tracing, added
+from pipelines.store.options import ProfileConfig
+from pipelines.store.profiles import Cost
+
+
+class Heard:
+    """Counts steps as torch's profiler does."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+
+
+@pytest.mark.parametrize(("total", "ended", "steps"), [(3, 3, 2), (3, 2, 2), (None, 3, 3), (1, 1, 0)])
+def test_every_iteration_but_the_last_is_told(total: int | None, ended: int, steps: int) -> None:
+    heard = Heard()
+    told = Steps(heard, total)  # type: ignore[arg-type]
+    for _ in range(ended):
+        told()
+    assert heard.steps == steps
+
+
+def test_repetitions_of_an_operator_add_up() -> None:
+    one = Cost(name="mm", self_ns=1.0, device_ns=2.0, calls=3.0)
+    assert added(None, one) == one
+    assert added(one, Cost(name="mm", self_ns=10.0, device_ns=20.0, calls=30.0)) == Cost(
+        name="mm", self_ns=11.0, device_ns=22.0, calls=33.0
+    )
+
+
+def test_the_device_decides_which_operator_is_longest_and_the_host_between_equals(tmp_path: Path) -> None:
+    tool = Tracing(ProfileConfig(tool="torch"), tmp_path)
+    costs = [Cost(name="a", self_ns=9.0), Cost(name="b", device_ns=1.0), Cost(name="c", self_ns=10.0)]
+    tool._costs = {cost.name: cost for cost in costs}
+    found = tool.finish(Measured(1.0, {}, 1))
+    assert [cost.name for cost in found.costs] == ["b", "c", "a"]
+    assert dict(found.facts) == {"operators": 3.0}

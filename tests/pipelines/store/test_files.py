@@ -1,0 +1,165 @@
+"""Files in one step: the first of several writers wins, and what is torn or refused is said."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.store import files
+from workloads.errors import RecordError
+
+
+def test_arrays_read_back_by_their_names(tmp_path: Path) -> None:
+    files.write_arrays(tmp_path / "a.npz", {"x": np.arange(3), "y": np.ones((2, 2))})
+    found = files.read_arrays(tmp_path / "a.npz")
+    assert {name: array.tolist() for name, array in found.items()} == {"x": [0, 1, 2], "y": [[1, 1], [1, 1]]}
+    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(None, "cannot be read as arrays"), (b"no zip", "cannot be read as arrays")]
+)
+def test_what_holds_no_arrays_is_named(tmp_path: Path, content: bytes | None, says: str) -> None:
+    if content is not None:
+        (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(RecordError, match=f"a.npz {says}"):
+        files.read_arrays(tmp_path / "a.npz")
+
+
+def test_objects_that_python_must_run_are_never_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array([{"any": "code"}], dtype=object))
+    with pytest.raises(RecordError, match="cannot be read as arrays"):
+        files.read_arrays(tmp_path / "a.npz")
+
+
+def test_a_torn_file_of_arrays_is_damaged(tmp_path: Path) -> None:
+    files.write_arrays(tmp_path / "a.npz", {"x": np.arange(400)})
+    os.truncate(tmp_path / "a.npz", 900)
+    with pytest.raises(RecordError, match=r"a\.npz is damaged"):
+        files.read_arrays(tmp_path / "a.npz")
+
+
+def test_lines_are_appended_and_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "events.jsonl"
+    files.append_line(file, {"a": 1})
+    with file.open("ab") as out:
+        out.write(b'{"a": 2')
+    files.append_line(file, {"a": 3})
+    files.append_line(file, {"a": 4})
+    lines = file.read_bytes().splitlines()
+    assert [files.parsed(lines[number], "a line")["a"] for number in (0, 2, 3)] == [1, 3, 4]
+    assert lines[1] == b'{"a": 2' and len(lines) == 4
+
+
+def test_lines_are_numbered_from_one_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    files.append_line(file, {"a": 1})
+    files.append_line(file, {"a": 2})
+    assert list(files.read_json_lines(file)) == [(1, {"a": 1}), (2, {"a": 2})]
+    file.write_bytes(file.read_bytes() + b"[1]\n")
+    with pytest.raises(RecordError, match=r"a\.jsonl line 3 is no JSON object"):
+        list(files.read_json_lines(file))
+
+
+@pytest.mark.parametrize(
+    ("tail", "torn_tail", "read"),
+    [(b"", False, 2), (b"", True, 2), (b'{"a"', True, 2), (b'{"a"', False, None)],
+)
+def test_a_line_that_is_still_written_is_left_where_that_is_asked_for(
+    tmp_path: Path, tail: bytes, torn_tail: bool, read: int | None
+) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(files.json_line({"a": 1}) + files.json_line({"a": 2}) + tail)
+    if read is not None:
+        assert len(list(files.read_json_lines(file, torn_tail=torn_tail))) == read
+        return
+    with pytest.raises(RecordError, match="line 3 is damaged"):
+        list(files.read_json_lines(file, torn_tail=torn_tail))
+
+
+def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    assert list(files.read_json_lines(tmp_path / "a.jsonl", torn_tail=True)) == []
+
+
+def test_a_file_of_lines_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        RecordError, match=r"cannot be read \(No such file or directory\); is this the folder"
+    ):
+        list(files.read_json_lines(tmp_path / "a.jsonl"))
+
+
+def test_one_object_reads_back_and_none_is_none(tmp_path: Path) -> None:
+    assert files.read_json(tmp_path / "a.json") is None
+    (tmp_path / "a.json").write_bytes(files.json_object({"a": [1, 2]}))
+    assert files.read_json(tmp_path / "a.json") == {"a": [1, 2]}
+    with pytest.raises(RecordError, match="cannot be read: Is a directory"):
+        files.read_json(tmp_path)
+
+
+@pytest.mark.parametrize(("text", "says"), [(b"3", "is no JSON object"), (b"{", "is damaged: ")])
+def test_what_is_no_object_is_named(text: bytes, says: str) -> None:
+    with pytest.raises(RecordError, match=f"^this {says}"):
+        files.parsed(text, "this")
+
+
+def test_replacing_leaves_the_new_content_alone(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "a.txt"
+    for content in (b"old and long", b"new"):
+        files.write_atomically(file, content)
+    files.write_atomically(file, b"unsynced", sync=False)
+    assert [(one.name, one.read_bytes()) for one in file.parent.iterdir()] == [("a.txt", b"unsynced")]
+
+
+def test_once_is_once(tmp_path: Path) -> None:
+    assert files.write_once(tmp_path / "a", b"first")
+    assert not files.write_once(tmp_path / "a", b"second")
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a", b"first")]
+
+
+def refusing(number: int):
+    def link(source: object, target: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return link
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
+def test_once_is_once_without_hard_links_too(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", refusing(number))
+    assert files.write_once(tmp_path / "a", b"first")
+    assert not files.write_once(tmp_path / "a", b"second")
+    (tmp_path / "b").write_bytes(b"a writer with links was first")
+    assert not files.write_once(tmp_path / "b", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
+
+
+def test_another_refusal_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", refusing(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        files.write_once(tmp_path / "a", b"first")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_system_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for write in (
+        lambda: files.write_atomically(tmp_path / "a", b"x"),
+        lambda: files.write_arrays(tmp_path / "a", {}),
+    ):
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            write()
+        assert caught.value.filename == str(tmp_path / "a")
+        assert not list(tmp_path.iterdir())

@@ -1,0 +1,91 @@
+"""Which arms are trained to a target with which seeds, and which trainings are still to be done."""
+
+from __future__ import annotations
+
+import pytest
+from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, progress, record
+
+from pipelines.store.records import IDEAL_LOADER, PLACEBO, Effect, Kind, Outcome
+from pipelines.store.trainings import trained_arms, untrained
+
+C, D = "c" * 16, "d" * 16
+ARMS = [arm(one) for one in (NAIVE, FAST, C, D)]
+MEASURE = {
+    "target": 0.5,
+    "target_figure": "loss",
+    "target_better": "lower",
+    "target_every": 10,
+    "target_looks": 1,
+    "target_steps": 20,
+    "target_seeds": 3,
+}
+
+
+def planned(*effects: Effect, packs: tuple = (pack(NAIVE, FAST, C, D),), **measure: object):
+    return manifest(*ARMS, effects=effects, packs=packs, sweep={"measure": {**MEASURE, **measure}})
+
+
+def training(of: str, seed: int, *values: float, outcome: Outcome = Outcome.OK):
+    course = {10 * number: {"loss": value} for number, value in enumerate(values, 1)}
+    return record(of, Kind.QUALITY, replicate=seed, course=course, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("effects", "arms"),
+    [
+        ([effect((FAST, NAIVE)), effect((C, FAST))], (NAIVE, FAST, C)),
+        ([effect((D, C))], (NAIVE, C, D)),
+        ([effect((FAST, NAIVE), design=PLACEBO)], (NAIVE,)),
+        ([effect((FAST, NAIVE), design=IDEAL_LOADER)], (NAIVE,)),
+        ([effect((FAST, NAIVE), (C, D))], (NAIVE,)),
+        ([effect((FAST, NAIVE), contrast={FAST: 1.0, NAIVE: -1.0})], (NAIVE,)),
+    ],
+    ids=["bases first", "beside the reference", "no placebo", "no ideal loader", "no mean", "no contrast"],
+)
+def test_arms_of_effects_between_two_arms_are_trained(effects: list, arms: tuple) -> None:
+    assert trained_arms(planned(*effects)) == arms
+
+
+def test_without_a_target_nothing_is_trained() -> None:
+    plan = planned(effect((FAST, NAIVE)), target=None)
+    assert trained_arms(plan) == ()
+    assert untrained(plan, progress(), plan.packs[0]) == []
+
+
+def test_all_arms_of_a_seed_are_trained_together() -> None:
+    plan = planned(effect((FAST, NAIVE)))
+    every = [(NAIVE, 0), (FAST, 0), (NAIVE, 1), (FAST, 1), (NAIVE, 2), (FAST, 2)]
+    assert untrained(plan, progress(), plan.packs[0]) == every
+
+
+def test_an_arm_of_several_packs_is_trained_by_the_first() -> None:
+    packs = (pack(NAIVE, FAST, id="p000"), pack(NAIVE, C, id="p001"))
+    plan = planned(effect((FAST, NAIVE)), effect((C, NAIVE)), packs=packs)
+    assert untrained(plan, progress(), packs[0])[:2] == [(NAIVE, 0), (FAST, 0)]
+    assert untrained(plan, progress(), packs[1]) == [(C, 0), (C, 1), (C, 2)]
+
+
+@pytest.mark.parametrize(
+    ("found", "retry", "missing"),
+    [
+        (training(FAST, 0, 0.9, 0.4), set(), False),
+        (training(FAST, 0, 0.9), set(), True),
+        (training(FAST, 0, 0.9, outcome=Outcome.OOM), set(), False),
+        (training(FAST, 0, 0.9, outcome=Outcome.OOM), {Outcome.FAILED}, False),
+        (training(FAST, 0, 0.9, outcome=Outcome.OOM), {Outcome.OOM}, True),
+        (training(FAST, 0, 0.9, 0.4), {Outcome.OK}, False),
+    ],
+    ids=[
+        "done",
+        "followed for another target",
+        "failed",
+        "of another outcome",
+        "to retry",
+        "whole ones stay",
+    ],
+)
+def test_a_training_is_missing_until_its_course_decides(found, retry: set, missing: bool) -> None:
+    plan = planned(effect((FAST, NAIVE)))
+    left = untrained(plan, progress(found), plan.packs[0], retry)
+    assert ((FAST, 0) in left) is missing
+    assert (NAIVE, 0) in left

@@ -1,0 +1,100 @@
+"""Files of one trial, as it reads and writes them itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planned_sweeps import FAST, manifest, record
+
+from pipelines.store import files, trial_files
+from pipelines.store.records import Failure, Kind, Outcome, TrialSpec, read_rank_failures
+from workloads.api import Evidence
+from workloads.errors import RecordError
+
+
+def spec(folder: Path) -> TrialSpec:
+    plan = manifest()
+    return TrialSpec.of(plan.sweep, plan.arm(FAST), Kind.EVIDENCE, "p000", folder, replicate=2)
+
+
+def test_a_specification_reads_back(tmp_path: Path) -> None:
+    file = trial_files.write_spec(tmp_path / "new", spec(tmp_path))
+    assert file == tmp_path / "new" / "spec.json"
+    assert trial_files.read_spec(file) == spec(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (None, "does not exist; a trial is started with the path of its spec.json"),
+        ({"schema_version": 0}, "has schema version 0, and this perfsweep reads version 1"),
+        ({}, "has schema version None, and this"),
+        ({"schema_version": 1, "sweep": "toy"}, "does not fit the schema: "),
+    ],
+)
+def test_what_is_no_specification_is_named(tmp_path: Path, values: dict | None, says: str) -> None:
+    if values is not None:
+        (tmp_path / "spec.json").write_bytes(files.json_object(values))
+    with pytest.raises(RecordError, match=rf"spec\.json {says}"):
+        trial_files.read_spec(tmp_path / "spec.json")
+
+
+def test_of_two_records_the_first_stays(tmp_path: Path) -> None:
+    assert trial_files.write_record(tmp_path, record(FAST))
+    assert not trial_files.write_record(tmp_path, record(FAST))
+
+
+def test_of_ranks_the_first_that_ended_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for when, rank in ((20.0, 0), (10.0, 1), (30.0, 1)):
+        monkeypatch.setattr("time.time", lambda when=when: when)
+        failure = Failure(type="E", message=f"at {when:g}")
+        trial_files.write_rank_failure(tmp_path, rank, Outcome.OOM, failure)
+    found = [(outcome, failure.message) for outcome, failure in read_rank_failures(tmp_path)]
+    assert found == [(Outcome.OOM, "at 10"), (Outcome.OOM, "at 20")]
+
+
+def test_what_a_trial_is_doing_and_in_which_process(tmp_path: Path) -> None:
+    assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == (None, None)
+    trial_files.write_status(tmp_path, "timing")
+    assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == ("timing", os.getpid())
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"pid": null}', '{"pid": "x"}'])
+def test_a_status_that_cannot_be_read_is_unknown(tmp_path: Path, text: str) -> None:
+    (tmp_path / "status.json").write_text(text)
+    assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == (None, None)
+
+
+def test_evidence_reads_back_with_its_numbers_and_parts(tmp_path: Path) -> None:
+    parts = {"losses": {"first": 1, "second": 1}}
+    trial_files.write_evidence(tmp_path, Evidence({"losses": np.array([1.5, 2.0])}, {"count": 3}, parts))
+    found = trial_files.read_evidence(tmp_path)
+    assert {name: np.asarray(array).tolist() for name, array in found.tensors.items()} == {
+        "losses": [1.5, 2.0]
+    }
+    assert (found.numbers, found.parts) == ({"count": 3.0}, parts)
+
+
+def test_arrays_that_are_no_evidence_are_named(tmp_path: Path) -> None:
+    files.write_arrays(tmp_path / "evidence.npz", {"losses": np.ones(2)})
+    with pytest.raises(RecordError, match=r"evidence\.npz holds no evidence of ours"):
+        trial_files.read_evidence(tmp_path)
+
+
+def test_series_and_states_lie_under_their_names(tmp_path: Path) -> None:
+    trial_files.write_iterations(tmp_path, {"wall_ns": np.arange(3)})
+    assert trial_files.read_iterations(tmp_path)["wall_ns"].tolist() == [0, 1, 2]
+    assert trial_files.replay_dir(tmp_path) == tmp_path / "replay"
+
+
+def test_sizes_are_those_of_the_arrays_that_are_there(tmp_path: Path) -> None:
+    assert trial_files.sizes_of_arrays(tmp_path) == {}
+    (tmp_path / "evidence.npz").write_bytes(b"")
+    (tmp_path / "log.txt").write_bytes(b"12")
+    assert trial_files.sizes_of_arrays(tmp_path) == {"evidence.npz": 0}
+    (tmp_path / "iterations.npz").write_bytes(b"123")
+    assert trial_files.sizes_of_arrays(tmp_path) == {"iterations.npz": 3, "evidence.npz": 0}
+    assert trial_files.size_of(tmp_path / "none") is None

@@ -1,0 +1,100 @@
+"""What a trial is told, and what of its record is read by everything after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planned_sweeps import FAST, NAIVE, arm, manifest, record
+
+from pipelines.store.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, Version
+from pipelines.store.trial_schema import REPEAT
+
+
+def spec(plan: Any = None, of: str = FAST, **own: Any) -> TrialSpec:
+    plan = plan or manifest(sweep={"measure": {"seed": 40, "iterations": 30}, "nodes": 2})
+    return TrialSpec.of(plan.sweep, plan.arm(of), Kind.TIMING, "p000", Path("cache"), **own)
+
+
+def test_a_trial_is_told_what_its_sweep_says_and_where_its_cache_lies() -> None:
+    found = spec(round=3, attempt=2)
+    assert (found.sweep, found.workload, found.code) == ("toy", "toys", "c")
+    assert (found.round, found.attempt, found.pack, found.kind) == (3, 2, "p000", Kind.TIMING)
+    assert found.cache_dir == str(Path("cache").absolute())
+    assert (found.placement, found.installed, found.world) == ("2 nodes", "", 1)
+    assert (spec().round, spec().attempt) == (None, 0)
+
+
+def test_a_trial_of_a_version_is_told_what_its_code_declares() -> None:
+    environment = {"interpreter": "p", "prefix": "", "python": "", "abi": "", "installed": "digest"}
+    version = Version(
+        levels={"commit": "v2"}, digest="d", code="c2", config={"width": 2}, environment=environment
+    )
+    levels = {"amp": "off", "commit": "v2"}
+    arms = (arm(NAIVE), arm(FAST, levels=levels, own={"amp": "off"}, version="d"))
+    plan = manifest(*arms, sweep={"versions": (version,), "config": {"width": 1}})
+    of_version, own = spec(plan), spec(plan, NAIVE)
+    assert (of_version.config, of_version.code, of_version.installed) == ({"width": 2}, "c2", "digest")
+    assert of_version.arm.levels == {"amp": "off"}
+    assert (own.config, own.code, own.installed, own.arm) == ({"width": 1}, "c", "", plan.arm(NAIVE))
+
+
+@pytest.mark.parametrize(("replicate", "seed"), [(0, 40), (3, 43), (REPEAT, 40)])
+def test_a_replicate_has_another_seed_and_a_repetition_the_first(replicate: int, seed: int) -> None:
+    assert spec(replicate=replicate).seed == seed
+
+
+@pytest.mark.parametrize(
+    ("own", "iterations", "beside"),
+    [({}, 30, 1), ({"iterations": 7, "world": 8}, 7, 8), ({"world": 8, "ranks_per_node": 4}, 30, 4)],
+)
+def test_a_trial_has_the_iterations_and_neighbours_of_its_own(
+    own: dict, iterations: int, beside: int
+) -> None:
+    assert (spec(**own).timed_iterations, spec(**own).beside) == (iterations, beside)
+
+
+def test_a_record_names_the_trial_that_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 20.0)
+    told = spec(round=3, attempt=2, generation=5, server=6, replicate=7)
+    found = TrialRecord.of(told, 10.0, outcome=Outcome.OK, units=4.0)
+    same = ("kind", "pack", "round", "attempt", "generation", "server", "replicate", "code", "placement")
+    assert [getattr(found, name) for name in same] == [getattr(told, name) for name in same]
+    assert (found.arm, found.method, found.started, found.ended) == (FAST, told.measure.method, 10.0, 20.0)
+    assert (found.outcome, found.units) == (Outcome.OK, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "crowded"),
+    [
+        ({}, False),
+        ({"displaced": True}, True),
+        ({"disturbed": ("a swap", "other processes used 3 cores")}, True),
+        ({"disturbed": ("load 9 on 2 cores",)}, True),
+        ({"disturbed": ("it paged, with load ",)}, False),
+    ],
+)
+def test_a_trial_was_crowded_where_others_had_its_cores(own: dict, crowded: bool) -> None:
+    assert record(FAST, **own).crowded is crowded
+
+
+@pytest.mark.parametrize(
+    ("own", "draw"), [({}, None), ({"server": 4}, 4), ({"server": 4, "generation": 0}, 0)]
+)
+def test_trials_share_their_draw_by_process_or_by_server(own: dict, draw: int | None) -> None:
+    assert record(FAST, **own).draw == draw
+
+
+def test_figures_are_per_unit() -> None:
+    found = record(FAST, region_ns=100, region_cpu_ns=60, units=4.0)
+    assert (found.ns_per_unit, found.cpu_ns_per_unit) == (25.0, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("type", "final"), [("ConfigError", True), ("JobOutOfMemory", True), ("OutOfMemoryError", False)]
+)
+def test_a_mistake_is_made_once(type: str, final: bool) -> None:
+    failure = Failure(type=type, message="first line\nsecond")
+    assert failure.is_final is final
+    assert failure.text == f"{type}: first line"
