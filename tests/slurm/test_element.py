@@ -187,3 +187,7 @@ def test_a_signal_reaches_the_job(tmp_path: Path) -> None:
     assert element(tmp_path, body).run() == TRY_AGAIN
     assert (tmp_path / "logs/p001.txt").read_text().endswith("heard\n")
     assert record(tmp_path, "end")["signals"] == ["SIGTERM"]
+
+
+def test_elements_of_other_versions_of_this_code_end_with_the_same_statuses() -> None:
+    assert (CHANGED, TRY_AGAIN, STUCK, REQUEUE_ME) == (65, 75, 79, 85)
