@@ -208,7 +208,7 @@ def test_the_lines_of_a_profile_are_checked_by_number_and_scratch_by_name(tmp_pa
 
 def submit(folder: Path) -> str:
     site = SiteProfile(gpus=0)
-    arrays = ArrayExecutor(folder / "submissions", SlurmClient(), site)
+    arrays = ArrayExecutor(folder / "sweep/submissions", SlurmClient(), site)
     return arrays.submit_array("true", 1, told(site))
 
 
