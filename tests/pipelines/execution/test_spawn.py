@@ -231,6 +231,12 @@ def test_one_that_stays_has_a_pipe_and_one_of_another_environment_its_interprete
     assert (seen(shows, 0)["pipe"], seen(shows, 0)["python"]) == (1, str(link))
 
 
+def test_one_that_ends_instead_of_replying_is_found_at_once(shows: Path) -> None:
+    (child,) = Exec("shows").start(shows, 1, {}, stay=True)
+    ended = receive([child], 60)
+    assert isinstance(ended, Termination) and ended.failure.type == NO_RECORD
+
+
 class Other:
     """Another node, which takes all ranks but one."""
 
