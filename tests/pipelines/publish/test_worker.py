@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -122,3 +124,32 @@ def test_offline_a_run_folder_is_written_unless_it_is_there(
     monkeypatch.setattr(worker, "write_offline", lambda *words: said["written"])
     done = Publisher(runs, tmp_path, None).publish(KEY)
     assert done and done.note == ("before" if before else "written")
+
+
+class Wandb:
+    """W&B, as far as it has to be taken down."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.torn, self.error = 0, error
+
+    def teardown(self) -> None:
+        self.torn += 1
+        if self.error:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("busy")])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_publisher_has_files_of_its_own_aside_and_takes_wandb_down(
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, alone: bool, error: Exception | None
+) -> None:
+    wandb = Wandb(error)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)  # type: ignore[arg-type]
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with worker.publisher(runs, None, alone=alone) as ours:
+        aside = ours._staging
+        assert aside.parent == built.folder.wandb_dir and aside.name.startswith(worker.ASIDE)
+        assert (tempfile.tempdir == str(aside)) == alone
+        assert wandb.torn == 0
+    assert wandb.torn == 1
+    assert not aside.exists()
