@@ -110,6 +110,14 @@ def test_of_several_attempts_at_a_round_one_is_published(built: Built) -> None:
     assert content and content.summary["bench/rounds"] == 3, "the attempt that ended well"
 
 
+def test_of_rounds_that_all_failed_nothing_is_told_that_was_not_measured(built: Built) -> None:
+    for arm in (NAIVE, FAST):
+        built.add(built.spec(arm, 0, pack="p001"), None, outcome=Outcome.OOM)
+    content = runs(built).content(("p001", FAST.id))
+    assert content and content.summary["outcome"] == "oom"
+    assert not [name for name in content.summary if "peak_mem" in name or "median" in name]
+
+
 COST = Cost(name="mm", where="own.py:3", self_ns=5.0, calls=2.0, flops=8.0)
 
 
