@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
+from stand_ins import program
 
 from slurm import rehearsal
-from slurm.probe import Finding, Probed, judged
+from slurm.errors import ClusterError
+from slurm.probe import SUBJECTS, Finding, Probed, judged, probe
 from slurm.site import SiteProfile
 
 ENV = {"PATH": "/usr/bin:/bin"}
@@ -54,6 +56,12 @@ def test_a_node_that_is_as_the_profile_says_passes_in_seven_lines() -> None:
         ({"torch": "2.13.0+cpu 0"}, "GPU", "Slurm gave 1, and torch sees 0; install torch for CUDA"),
         ({"scratch": {}}, "scratch", "/scratch cannot be written (it was not made); name another folder"),
         ({"network": "timed out"}, "outbound network", "not reached (timed out); set the site's proxy"),
+        ({"python": "3.10.9"}, "interpreter", "Python 3.10.9 (/opt/python) on n1; perfsweep needs 3.11"),
+        ({"visible": ["0", "1"]}, "GPU", "asks for 1, and the job sees 2"),
+        ({"torch": "2.13.0 2"}, "GPU", "Slurm gave 1, and torch sees 2"),
+        ({"scratch": {"path": "/s", "error": "full"}}, "scratch", "/s cannot be written (full)"),
+        ({"time": 94.0}, "clock", "6 s behind this machine's"),
+        ({"time": 108.0}, "clock", "6 s ahead of this machine's"),
         ({"time": 40.0}, "clock", "60 s behind this machine's; ask the site"),
         ({"time": 140.0}, "clock", "38 s ahead of this machine's; ask the site"),
     ],
@@ -63,6 +71,110 @@ def test_each_thing_that_is_otherwise_fails_with_its_remedy(
 ) -> None:
     (failed,) = failures(SITE, **changes)
     assert failed.subject == subject and words in str(failed)
+
+
+def test_a_torch_that_cannot_be_imported_is_the_interpreters_fault_and_sees_no_gpu() -> None:
+    interpreter, gpu = failures(SITE, torch="ImportError: no libcuda")
+    assert str(interpreter).endswith("(/opt/python) on n1: ImportError: no libcuda; mend torch there")
+    assert gpu.text == "Slurm gave 1, and torch sees none"
+
+
+def told(probed: Probed, **fields: object) -> list[str]:
+    return [str(finding) for finding in judged(replace(SITE, **fields), Path("runs"), probed)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("late", [95.0, 107.0])
+def test_clocks_may_be_a_little_apart(late: float) -> None:
+    assert not failures(SITE, time=late, python="3.11.0")
+
+
+def test_what_a_profile_does_not_ask_for_is_fine() -> None:
+    found = told(FINE, gpus=0, scratch=None, setup=["export A=1", "export B=2"])
+    assert found[1] == "PASS  set-up lines: 2 of them ended well"
+    assert found[3:5] == ["PASS  GPU: none asked for", "PASS  scratch: none asked for"]
+
+
+UNREACHED = [f"----  {name}: not reached" for name in SUBJECTS]
+
+
+def test_where_a_node_wrote_nothing_the_folder_is_to_blame() -> None:
+    first = "FAIL  folder: no node wrote anything into runs (it vanished); choose a folder that nodes share"
+    found = told(Probed(None, "it vanished"))
+    assert found[0].startswith(first)
+    assert found[1:] == UNREACHED[1:]
+
+
+def test_a_set_up_line_that_failed_ends_the_probe_there() -> None:
+    note = "cluster.setup line 2 ended with status 1: module load x"
+    found = told(Probed(None, note, ""), setup=["a", "b"])
+    assert found[:2] == [
+        "PASS  folder: a node wrote into runs",
+        f"FAIL  set-up lines: {note}; mend it in cluster.setup",
+    ]
+    assert found[2:] == UNREACHED[2:]
+
+
+def test_scratch_that_cannot_be_made_is_no_fault_of_the_set_up_lines() -> None:
+    note = "cluster.setup for cluster.scratch ended with status 1: mkdir"
+    found = told(Probed(None, note, ""), setup=["a"])
+    assert found[1] == "PASS  set-up lines: 1 of them ended well"
+    assert found[2:] == [
+        *UNREACHED[2:4],
+        f"FAIL  scratch: {note}; name a folder that can be made there",
+        *UNREACHED[5:],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("/x.sh: python: not found\nsrun: error: n1: task 0: Exited with exit code 127\n", "/x.sh: python:"),
+        ("srun: Job step aborted\nslurmstepd: Terminating job step 7\n", "it ended without a word"),
+        ("", "it ended without a word"),
+    ],
+)
+def test_an_interpreter_that_did_not_start_is_told_with_the_last_line_that_says_why(
+    output: str, words: str
+) -> None:
+    found = told(Probed(None, "it ended without a word", output))
+    assert found[2].startswith(f"FAIL  interpreter: {words}")
+    assert found[2].endswith("; say in cluster.python what starts Python there")
+    assert found[3:] == UNREACHED[3:]
+
+
+ANSWERED = """for script; do :; done
+token=$(grep -o 'perfsweep:[0-9a-f]*' "$script" | head -1)
+echo "62|0|62|{state}|None|n1|$token|demo|N/A" > {folder}/rows; echo Submitted batch job 62"""
+
+
+def probed(stand_in: Path, tmp_path: Path, state: str) -> list[Finding]:
+    program(stand_in, "sbatch", ANSWERED.format(state=state, folder=stand_in))
+    program(stand_in, "squeue", f"cat {stand_in}/rows")
+    site = replace(SITE, poll_min_s=0.01, poll_max_s=0.01, fs_delay_s=0.0)
+    return probe(site, tmp_path / "runs", ("json",), "http://127.0.0.1:9", lambda text: None)
+
+
+def test_a_probe_that_fails_is_judged_and_its_folder_is_removed(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm.probe.POLL_S", 0.0)
+    found = probed(stand_in, tmp_path, "NODE_FAIL")
+    assert "no node wrote anything into" in found[0].text
+    assert "(node failed by Slurm's word (NODE_FAIL))" in found[0].text, "it is tried once"
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_probe_that_can_never_start_is_taken_out_of_the_queue(stand_in: Path, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="the probe can never start: special_exit: release it"):
+        probed(stand_in, tmp_path, "SPECIAL_EXIT")
+    assert (stand_in / "scancel.calls").read_text() == "62\n"
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(ClusterError, match=r"runs cannot be written \(File exists\): choose another folder"):
+        probe(SITE, tmp_path / "runs", (), "", lambda text: None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.execution.events import LOOKS, POLL_S, Tail, Turns
+from pipelines.execution import events
+from pipelines.execution.events import HELD_POLLS, LOOKS, POLL_S, Held, Tail, Turns, until_over
 from pipelines.store.records import Event, Kind, Outcome, SweepFolder
 from slurm.jobs import JobState
 
@@ -107,3 +108,92 @@ def test_a_file_that_was_cut_off_is_followed_from_where_it_ends(folder: SweepFol
     assert tail.new() == []
     folder.append_event("p000", event("third"))
     assert [one.arm for one in tail.new()] == ["third"]
+
+
+class Followed:
+    """An executor whose jobs stand, look by look, as a test says; it stays with the last look."""
+
+    def __init__(self, *looks: str, held: tuple[str, ...] = (), counts: tuple[str, ...] = ("",)) -> None:
+        self.looks, self.stuck, self.said = [*looks], held, [*counts]
+        self.polls = 0
+
+    def poll(self) -> dict[str, JobState]:
+        self.polls += 1
+        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return {f"p{index:03d}": JobState(word) for index, word in enumerate(look.split())}
+
+    def counts(self) -> str:
+        return self.said.pop(0) if len(self.said) > 1 else self.said[0]
+
+    def held(self) -> list[str]:
+        return [*self.stuck]
+
+    def notes(self) -> dict[str, str]:
+        return {"p000": "JobHeldUser"}
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "POLL_S", 0.0)
+    monkeypatch.setattr(events, "COUNTS_S", 0.0)
+
+
+def test_jobs_are_followed_until_all_are_over(folder: SweepFolder, at_once: None) -> None:
+    jobs = Followed("pending pending", "running pending", "ended running", "ended failed")
+    tails = [Tail(folder, pack) for pack in PACKS[:2]]
+    folder.append_event("p000", event("first"))
+    heard: list[str] = []
+    assert until_over(jobs, tails, lambda one: heard.append(one.arm)) == {  # type: ignore[arg-type]
+        "p000": JobState.ENDED,
+        "p001": JobState.FAILED,
+    }
+    assert (heard, jobs.polls) == (["first"], 4)
+
+
+def test_how_many_run_and_wait_is_told_when_it_changes(folder: SweepFolder, at_once: None) -> None:
+    jobs = Followed(
+        *["running"] * 5, "ended", counts=("1 pending", "1 pending", "", "1 running", "1 pending")
+    )
+    told: list[str] = []
+    until_over(jobs, [], lambda one: None, told.append)  # type: ignore[arg-type]
+    assert told == ["1 pending", "1 running", "1 pending"]
+
+
+def test_it_is_told_no_more_often_than_every_few_seconds(
+    folder: SweepFolder, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "COUNTS_S", 3600.0)
+    jobs = Followed(*["running"] * 4, "ended", counts=("1 pending", "1 running"))
+    told: list[str] = []
+    until_over(jobs, [], lambda one: None, told.append)  # type: ignore[arg-type]
+    assert told == ["1 pending"]
+
+
+def test_where_all_that_is_left_waits_for_a_person_it_is_left_to_them(
+    folder: SweepFolder, at_once: None
+) -> None:
+    jobs = Followed("pending pending ended", held=("p000", "p001"))
+    with pytest.raises(Held) as held:
+        until_over(jobs, [], lambda one: None)  # type: ignore[arg-type]
+    assert held.value.notes == {"p000": "JobHeldUser", "p001": "held"}
+    assert str(held.value) == "p000: JobHeldUser; p001: held"
+    assert jobs.polls == HELD_POLLS
+
+
+@pytest.mark.parametrize("looks", [["pending running"], ["pending pending"]])
+def test_as_long_as_one_may_start_by_itself_nobody_is_called(
+    folder: SweepFolder, at_once: None, looks: list[str]
+) -> None:
+    jobs = Followed(*looks * (HELD_POLLS + 5), "ended ended", held=("p000",))
+    assert set(until_over(jobs, [], lambda one: None).values()) == {JobState.ENDED}  # type: ignore[arg-type]
+
+
+def test_being_held_counts_from_the_last_time_that_something_moved(
+    folder: SweepFolder, at_once: None
+) -> None:
+    jobs = Followed("pending")
+    freed = iter([*[("p000",)] * (HELD_POLLS - 1), (), *[("p000",)] * 999])
+    jobs.held = lambda: [*next(freed)]  # type: ignore[method-assign]
+    with pytest.raises(Held):
+        until_over(jobs, [], lambda one: None)  # type: ignore[arg-type]
+    assert jobs.polls == 2 * HELD_POLLS

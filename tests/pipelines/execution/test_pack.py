@@ -7,17 +7,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from recorded import build
 
 from pipelines.config.types import DesignConfig
 from pipelines.execution import launch, pack
+from pipelines.execution.interruption import Interrupted
 from pipelines.execution.pack import PackRun
-from pipelines.execution.spawn import Child, ForkServer
+from pipelines.execution.spawn import Child, ForkServer, ServerLost
 from pipelines.plan import plan
-from pipelines.store.records import SweepFolder
+from pipelines.store.attempts import Superseded
+from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
+from slurm.errors import ClusterError
 from workloads.api import Device
+from workloads.errors import RecordError
 
 LOOK = """
 import json, sys
@@ -101,6 +107,133 @@ def test_a_fork_server_that_was_killed_ends_a_pack_with_a_sentence(
     assert line.startswith(
         "the server that forks trials ended with status -9: stopped before a round was finished"
     )
+
+
+class Ended:
+    """A pack that ends as a test says."""
+
+    how: BaseException | None = None
+    asked: tuple[Any, ...] = ()
+
+    def __init__(self, *words: Any) -> None:
+        type(self).asked = words
+        self.advanced = "advanced" in str(self.how)
+
+    def run(self) -> None:
+        if self.how is not None:
+            raise self.how
+
+
+KEPT = "finished rounds are kept"
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "line"),
+    [
+        (None, 0, ""),
+        (
+            Interrupted("SIGTERM, advanced"),
+            75,
+            "SIGTERM, advanced: stopped after the last finished round; a requeue, or the same command,"
+            " continues",
+        ),
+        (
+            Interrupted("SIGTERM"),
+            79,
+            "SIGTERM: stopped before a round was finished; the same command begins it anew",
+        ),
+        (
+            ServerLost("the server ended"),
+            79,
+            "the server ended: stopped before a round was finished; the same command begins it anew",
+        ),
+        (Superseded("a later attempt runs"), 76, "a later attempt runs"),
+        (RecordError("x is damaged"), 66, "x is damaged; start the sweep again, which mends that"),
+        (ClusterError("n2 is lost"), 69, f"n2 is lost; {KEPT}: start the sweep again to continue"),
+        (
+            OSError(28, "No space left on device", "/sweep/x"),
+            74,
+            f"/sweep/x: No space left on device; {KEPT}: mend this and start the sweep again",
+        ),
+        (
+            OSError(28, "No space left on device"),
+            74,
+            f"{{sweep}}: No space left on device; {KEPT}: mend this and start the sweep again",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_a_pack_ends_with_a_status_and_a_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    how: BaseException | None,
+    status: int,
+    line: str,
+) -> None:
+    folder = build(tmp_path / "sweep").folder
+    monkeypatch.setattr(pack, "PackRun", Ended)
+    monkeypatch.setattr(pack.interruption, "listen", lambda: None)
+    monkeypatch.setattr(pack.interruption, "heard", lambda: "")
+    monkeypatch.setattr(Ended, "how", how)
+    assert pack.main([str(folder.path), "p000", "oom", "timeout"]) == status
+    assert capsys.readouterr().out.strip() == line.format(sweep=folder.path)
+    _, _, asked, retry = Ended.asked
+    assert (asked.id, retry) == ("p000", {Outcome.OOM, Outcome.TIMEOUT})
+
+
+def test_the_signal_that_was_heard_is_named_whatever_it_broke(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build(tmp_path / "sweep").folder
+    monkeypatch.setattr(pack, "PackRun", Ended)
+    monkeypatch.setattr(pack.interruption, "listen", lambda: None)
+    monkeypatch.setattr(pack.interruption, "heard", lambda: "SIGUSR2")
+    monkeypatch.setattr(Ended, "how", ServerLost("the server ended"))
+    assert pack.main([str(folder.path), "p000"]) == pack.STUCK
+    assert capsys.readouterr().out.startswith("SIGUSR2: stopped before")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure", "reason"),
+    [
+        (Outcome.OK, None, ""),
+        (Outcome.UNSUPPORTED, Failure(type="UnsupportedHere", message="needs a GPU"), "needs a GPU"),
+        (Outcome.TIMEOUT, Failure(type="Timeout", message="did not end"), "did not end"),
+        (Outcome.FAILED, Failure(type="ValueError", message="mine"), "ValueError: mine"),
+        (Outcome.OOM, Failure(type="MemoryError", message="none"), "MemoryError: none"),
+    ],
+)
+def test_an_event_names_the_type_of_a_failure_where_it_is_the_arms_own(
+    outcome: Outcome, failure: Failure | None, reason: str
+) -> None:
+    own = {"arm": "a", "kind": Kind.TIMING, "pack": "p000", "round": 0, "attempt": 0}
+    assert pack._reason(TrialRecord(outcome=outcome, failure=failure, **own)) == reason  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("region_s", "iteration_ns", "iterations"),
+    [
+        (1.0, 1e7, 100),
+        (1.0, 3e8, 5),
+        (1.0, 1.2e8, 9),
+        (60.0, 1e6, 20_000),
+        (None, 1e7, None),
+        (1.0, 0, None),
+        (1.0, None, None),
+    ],
+)
+def test_a_region_of_seconds_has_the_iterations_that_evidence_tells(
+    region_s: float | None, iteration_ns: float | None, iterations: int | None
+) -> None:
+    """Fewer than five are chance, and more than some ten thousands are hardly kept one by one."""
+    run = object.__new__(PackRun)
+    run._reference = "a"
+    run.manifest = SimpleNamespace(sweep=SimpleNamespace(measure=SimpleNamespace(region_s=region_s)))  # type: ignore[assignment]
+    evidence = SimpleNamespace(record=SimpleNamespace(iteration_ns=iteration_ns))
+    other = {} if iteration_ns is None else {("a", Kind.EVIDENCE): evidence}
+    run.progress = SimpleNamespace(other=other)  # type: ignore[assignment]
+    assert run._iterations == iterations
 
 
 @pytest.mark.slow

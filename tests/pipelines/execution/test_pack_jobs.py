@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from pipelines.config.types import ClusterConfig, DesignConfig
+from pipelines.config.types import ArmResources, ClusterConfig, DesignConfig
 from pipelines.execution import pack_jobs
 from pipelines.plan.plan import make_plan
+from pipelines.store.records import Manifest, SweepFolder
+from slurm.jobs import Job
 from workloads.api import Device
+from workloads.user_environment import user_environment
 
 
 def test_the_shapes_of_many_packs_take_one_look_for_their_workload(
@@ -24,3 +32,87 @@ def test_the_shapes_of_many_packs_take_one_look_for_their_workload(
     pack_jobs._workload.cache_clear()
     assert len(pack_jobs.shapes(manifest, ClusterConfig(), Device())) == 58
     assert len(looks) == 1
+
+
+@pytest.fixture
+def many(command) -> tuple[Manifest, Path]:
+    """A plan of three packs, of which the last arm asks for more memory."""
+    sweep = command(DesignConfig("ladder", levels={"slab": [2, 3, 4]}))
+    sweep.cluster = ClusterConfig(arms_per_pack=2)
+    return make_plan(sweep, Device()), Path(sweep.runs) / "toy"
+
+
+def jobs(many: tuple[Manifest, Path], retry: tuple[str, ...] = (), **fields: Any) -> list[Job]:
+    manifest, path = many
+    cluster = ClusterConfig(**{"executor": "slurm", "gpus": 0, "cpus_per_task": 3, **fields})
+    packs = list(manifest.packs)
+    return pack_jobs.jobs_of(SweepFolder(path), manifest, packs, cluster, Device(), retry, Path("code"))
+
+
+def test_each_pack_has_a_job_with_its_command_and_log(many: tuple[Manifest, Path]) -> None:
+    manifest, path = many
+    made = jobs(many, ("oom",))
+    assert [job.name for job in made] == [pack.id for pack in manifest.packs]
+    first = made[0]
+    assert first.command == (
+        *(sys.executable, "-m", "pipelines.execution.pack", str(path.absolute())),
+        *("p000", "oom"),
+    )
+    assert first.log == SweepFolder(path).pack_dir("p000") / "log.txt"
+    assert (first.ranks, first.resources, first.gpus) == (1, {}, 0)
+
+
+def test_packs_that_share_a_job_are_given_what_the_largest_needs_each(many: tuple[Manifest, Path]) -> None:
+    first, last = jobs(many, packs_per_job=2)
+    assert (first.name, last.name) == ("p000+p001", "p002")
+    assert first.command[2] == "pipelines.execution.shared_job"
+    assert first.resources == {"gpus": 0, "cpus_per_task": 6}
+    assert last.resources == {}
+
+
+def test_on_this_machine_packs_share_no_job(many: tuple[Manifest, Path]) -> None:
+    assert len(jobs(many, executor="local", packs_per_job=2)) == 3
+
+
+def test_an_arm_that_asks_for_more_has_it_in_its_packs_job_alone(many: tuple[Manifest, Path]) -> None:
+    rule = ArmResources(levels={"slab": 4}, memory="9G")
+    asked = {job.name: dict(job.resources) for job in jobs(many, arm_resources=[rule])}
+    assert [name for name, resources in asked.items() if resources == {"memory": "9G"}] == ["p002"]
+    shared = [job.name for job in jobs(many, arm_resources=[rule], packs_per_job=3)]
+    assert shared == ["p000+p001", "p002"], "packs share a job where they ask for the same"
+
+
+def test_jobs_import_the_copy_of_the_code_and_have_its_number_of_threads(
+    many: tuple[Manifest, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    manifest, path = many
+    monkeypatch.setenv("PYTHONPATH", "/user")
+    env = pack_jobs.environment(SweepFolder(path), manifest, tmp_path / "code")
+    paths = env["PYTHONPATH"].split(os.pathsep)
+    assert (paths[0], paths[-1]) == (str(tmp_path / "code"), "/user")
+    assert (env["PYTHONSAFEPATH"], env["OMP_NUM_THREADS"]) == ("1", str(manifest.sweep.measure.threads))
+    assert user_environment({**os.environ, **env})["PYTHONPATH"] == "/user"
+    monkeypatch.delenv("PYTHONPATH")
+    assert "" not in pack_jobs.environment(SweepFolder(path), manifest, tmp_path)["PYTHONPATH"].split(":")
+
+
+def test_the_last_job_compares(many: tuple[Manifest, Path]) -> None:
+    path = many[1].absolute()
+    job = pack_jobs.collect_job(SweepFolder(many[1]), {"A": "1"})
+    assert job.command == (sys.executable, "-m", "pipelines.cli", "compare", str(path))
+    assert (job.name, job.env, job.log) == ("collect", {"A": "1"}, path / "packs/collect/log.txt")
+    assert (job.ranks, job.gpus) == (1, 0)
+
+
+def test_packs_of_several_ranks_that_share_a_job_have_gpus_for_all_of_them(command) -> None:
+    four = Device("cuda", 4, "NVIDIA H100", capability=(9, 0))
+    levels = {"parallel": ["pair", "split"]}
+    sweep = command(DesignConfig("one_at_a_time", levels=levels), workload="toys.devices:Devices")
+    sweep.cluster = ClusterConfig(executor="slurm", gpus=1, cpus_per_task=3, arms_per_pack=2, packs_per_job=2)
+    manifest = make_plan(sweep, four)
+    asked = Path(sweep.runs) / "toy", manifest, list(manifest.packs), sweep.cluster, four, ()
+    (job,) = pack_jobs.jobs_of(SweepFolder(asked[0]), *asked[1:], Path("code"))
+    assert job.name == "p000+p001"
+    assert job.resources == {"gpus": 4, "cpus_per_task": 12}
+    shape = pack_jobs.shapes(manifest, sweep.cluster, four)["p000"]
+    assert (shape.gpus, shape.cpus) == (2, 6)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from pipelines.execution.shared_job import combined, job_of, jobs_for, shares
+from pipelines.execution import shared_job
+from pipelines.execution.shared_job import SharedJob, combined, job_of, jobs_for, shares
+from pipelines.store.records import SweepFolder
 
 ALIKE = {f"p{number:03d}": {} for number in range(5)}
 
@@ -43,3 +49,56 @@ def test_gpus_and_cores_are_shared_out_equally() -> None:
 )
 def test_a_job_ends_as_the_pack_that_needs_most(statuses: list[int], status: int) -> None:
     assert combined(statuses) == status
+
+
+PACK = """#!/bin/sh
+echo "$@" on "[$CUDA_VISIBLE_DEVICES]"
+seq 5
+case $4 in p000) exit 0;; p001) exit 3;; p002) kill -9 $$;; esac
+"""
+"""What stands for the interpreter: it says what it was started with, and ends as its pack does."""
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs a shared job of packs; each of its processes is the script above."""
+    program = tmp_path / "python"
+    program.write_text(PACK)
+    program.chmod(0o755)
+    monkeypatch.setattr(shared_job.sys, "executable", str(program))
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)}
+    yield lambda *packs, retry=(): SharedJob(SweepFolder(tmp_path / "sweep"), packs, retry).run()
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def log(tmp_path: Path, pack: str) -> list[str]:
+    return (SweepFolder(tmp_path / "sweep").pack_dir(pack) / "log.txt").read_text().splitlines()
+
+
+def test_each_pack_runs_with_its_share_of_gpus_and_its_own_log(
+    tmp_path: Path, ran: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert ran("p000", "p003", retry=("oom",)) == 0
+    words = f"-m pipelines.execution.pack {tmp_path / 'sweep'}"
+    assert log(tmp_path, "p000")[0] == f"{words} p000 oom on [4,5]"
+    assert log(tmp_path, "p003")[0] == f"{words} p003 oom on [6,7]"
+    ran("p000", "p003")
+    assert len(log(tmp_path, "p000")) == 12, "a later start goes on in the same log"
+
+
+def test_packs_that_ended_badly_are_told_with_the_end_of_their_logs(
+    tmp_path: Path,
+    ran: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert ran("p000", "p001", "p002") == 137
+    assert capsys.readouterr().out.splitlines() == [
+        "p001 ended with status 3; the end of its log:",
+        *"345",
+        "p002 ended with status 137; the end of its log:",
+        *"345",
+    ]

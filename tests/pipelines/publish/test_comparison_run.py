@@ -180,6 +180,9 @@ def test_bars_carry_their_intervals_and_the_fastest_is_on_top() -> None:
     ]
     bars = speedup_bars(shown).data[0]
     assert list(bars.y) == ["a=1 (one at a time)", "b (one at a time)"]
+    assert list(bars.x) == [0.8, 3.0]
+    usual, red = bars.marker.color
+    assert (usual, red) == ("#2a78d6", "#c0392b"), "what computes something else is red"
     assert [list(bars.error_x.array), list(bars.error_x.arrayminus)] == [
         pytest.approx([0.15, 2.0]),
         pytest.approx([0.1, 1.0]),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
-from pipelines.publish.published import Published, PublishedRun, published_line
+from pipelines.publish.published import Published, PublishedRun, published_line, table_of_runs, warning
 from pipelines.store.records import SweepFolder
 
 
@@ -16,3 +19,78 @@ def test_the_command_that_uploads_is_quoted(folder: str) -> None:
     run = PublishedRun("a", "baseline", "p000", "x-a-p000", "there", 5, 5, "written")
     line = published_line(Published((run,)), SweepFolder(Path(folder)))
     assert shlex.split(line.split("`")[1]) == ["perfsweep", "publish", folder]
+
+
+FOLDER = SweepFolder(Path("runs/demo"))
+
+
+def run(found: int = 5, note: str = "written", where: str | None = "there", **more: Any) -> PublishedRun:
+    return PublishedRun("a", "baseline", "p000", "x-a-p000", where, 5, found, note, **more)
+
+
+WHOLE, SHORT, KNOWN = run(), run(3, "server busy"), run(note="already complete")
+
+
+@pytest.mark.parametrize(
+    ("runs", "problems", "words"),
+    [
+        ([WHOLE], [], None),
+        ([], [], None),
+        ([WHOLE, SHORT], [], "1 of 2 runs lack 2 rows, {mend}: server busy"),
+        ([SHORT, run(0, "killed", None)], [], "2 of 2 runs lack 7 rows, {mend}: server busy (and 1 more)"),
+        ([SHORT, SHORT], [], "2 of 2 runs lack 4 rows, {mend}: server busy"),
+        ([WHOLE], ["damaged"], "some records could not be read, {mend}: damaged"),
+        ([SHORT], ["damaged", "lost"], "1 of 1 runs lack 2 rows, {mend}: damaged (and 2 more)"),
+        ([run(5, "lost", None)], [], "1 of 1 runs lack 0 rows, {mend}: lost"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(
+    runs: list[PublishedRun], problems: list[str], words: str | None
+) -> None:
+    mend = "the records are untouched, mend this and publish again"
+    assert warning(runs, problems) == (words and words.format(mend=mend))
+
+
+@pytest.mark.parametrize(
+    ("done", "line"),
+    [
+        (Published(mode="disabled"), "nothing of runs/demo is published, because tracking.mode=disabled"),
+        (Published(), "nothing to publish of runs/demo yet"),
+        (Published(warning="some"), "0 runs, 0 of them new or changed, 0 of 0 rows in runs/demo/wandb; some"),
+        (
+            Published((WHOLE, KNOWN)),
+            "2 runs, 1 of them new or changed, 10 of 10 rows in runs/demo/wandb; upload them with"
+            " `perfsweep publish runs/demo`",
+        ),
+        (
+            Published((WHOLE, SHORT), "some", "online"),
+            "2 runs, 2 of them new or changed, 8 of 10 rows on the server; some",
+        ),
+        (Published((WHOLE,), None, "online"), "1 runs, 1 of them new or changed, 5 of 5 rows on the server"),
+    ],
+)
+def test_what_was_published_where_is_one_sentence(done: Published, line: str) -> None:
+    assert published_line(done, FOLDER) == f"W&B: {line}"
+
+
+@pytest.mark.parametrize(
+    ("done", "complete"),
+    [
+        (Published((WHOLE, KNOWN)), True),
+        (Published((WHOLE, SHORT)), False),
+        (Published((WHOLE,), "some"), False),
+    ],
+)
+def test_all_is_there_when_every_row_was_found_again_and_nothing_is_to_be_said(
+    done: Published, complete: bool
+) -> None:
+    assert done.complete is complete
+
+
+def test_the_table_tells_rows_before_and_now_and_what_is_incomplete() -> None:
+    done = Published((WHOLE, run(3, "server busy", rows_before=1)))
+    console = Console(width=100, file=io.StringIO())
+    console.print(table_of_runs(done, "Runs"))
+    *_, first, second = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]  # type: ignore[attr-defined]
+    assert first == ["baseline", "p000", "5", "5", "written"]
+    assert second == ["baseline", "p000", "5", "1", "3", "incomplete:", "server", "busy"]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from pipelines.trial.identity import arm_id
 
 ROOT = Path(__file__).parents[3]
 
@@ -95,3 +99,26 @@ def test_a_comment_anywhere_else_in_the_pipelines_changes_no_arm(moved: dict[str
     others = {name for name in moved if name.startswith(("pipelines/", "slurm/")) and "/trial/" not in name}
     assert any(name.startswith("pipelines/statistics/") for name in others)
     assert not [name for name in others if moved[name]]
+
+
+@dataclass
+class Config:
+    """Two fields."""
+
+    size: int = 1
+    place: Path = Path("a")
+
+
+def test_an_arm_is_the_same_in_whatever_order_its_levels_stand_and_another_with_any_part() -> None:
+    levels = {"amp": "off", "slab": 1}
+    first = arm_id("study", Config(), levels, "c0de")
+    assert re.fullmatch(r"[0-9a-f]{16}", first)
+    assert arm_id("study", Config(), {"slab": 1, "amp": "off"}, "c0de") == first
+    others = [
+        arm_id("other", Config(), levels, "c0de"),
+        arm_id("study", Config(2), levels, "c0de"),
+        arm_id("study", Config(place=Path("b")), levels, "c0de"),
+        arm_id("study", Config(), {**levels, "slab": 2}, "c0de"),
+        arm_id("study", Config(), levels, "other"),
+    ]
+    assert len({first, *others}) == 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,3 +89,15 @@ def test_a_process_whose_pack_is_gone_ends_without_a_word() -> None:
     for speak in (lambda: process.reply(Reply()), process.others):
         with pytest.raises(SystemExit):
             speak()
+
+
+def test_one_that_lets_others_work_goes_on_when_it_is_told_and_no_sooner() -> None:
+    pack, own = Pipe()
+    process = Turns(own, began=0.0)
+    pack.send("")
+    pack.send("turn/spec.json")
+    process.others()
+    assert process.next() == Path("turn/spec.json")
+    assert pack.recv() == Reply(waits=True)
+    pack.close()
+    assert process.next() is None

@@ -268,6 +268,28 @@ def test_collections_outside_do_not_count() -> None:
     assert collecting.result() == before
 
 
+class Enters:
+    """A cycle that begins to count while it is collected."""
+
+    def __init__(self, collecting: CountingGc) -> None:
+        self.collecting, self.own = collecting, self
+
+    def __del__(self) -> None:
+        self.collecting.__enter__()
+
+
+def test_a_collection_whose_start_was_not_seen_does_not_count() -> None:
+    collecting = CountingGc()
+    Enters(collecting)
+    gc.collect()
+    try:
+        assert collecting.result() == CountingGc().result()
+        gc.collect(0)
+        assert collecting.result()["gc_collections"] == 1
+    finally:
+        collecting.__exit__()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_counts_the_same_arithmetic_and_its_transfers() -> None:

@@ -1,0 +1,127 @@
+"""The draws of a pack: which server starts a trial, when it is renewed, and with which variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.execution import servers
+from pipelines.execution.servers import Servers
+from pipelines.execution.spawn import Exec
+from workloads.snapshot import VARIABLE
+
+
+class Server:
+    """What a fork server was made with, and what it was asked for."""
+
+    made: list[Server] = []
+
+    def __init__(
+        self, modules: Any, env: Any = None, early: bool = False, parent: Server | None = None
+    ) -> None:
+        self.modules, self.env, self.early, self.parent = [*modules], dict(env or {}), early, parent
+        self.completed, self.calls = 0, 0
+        self.started: list[tuple[Path, int, dict, bool]] = []
+        self.made.append(self)
+
+    def complete(self) -> None:
+        self.completed += 1
+
+    def call(self, *words: Any) -> None:
+        self.calls += 1
+
+    def branch(self, modules: Any, variables: Any) -> Server:
+        return Server(modules, variables, parent=self)
+
+    def start(self, spec_file: Path, world: int, env: Any, stay: bool = False) -> list:
+        self.started.append((spec_file, world, dict(env), stay))
+        return []
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
+    monkeypatch.setattr(Server, "made", [])
+    monkeypatch.setattr(servers, "ForkServer", Server)
+    monkeypatch.setattr(servers, "wait", lambda children, timeout_s: None)
+    return Server.made
+
+
+def draws(start: str = "fork", attempt: int = 0, isolation: str = "fresh", **options: Any) -> Servers:
+    measure = SimpleNamespace(isolation=isolation, rounds_per_server=2, allocator="system")
+    sweep = SimpleNamespace(name="s", workload="toys.spinner:Spinner", measure=measure)
+    return Servers(sweep, SimpleNamespace(id="p000", start=start), attempt, **options)  # type: ignore[arg-type]
+
+
+def test_the_first_server_begins_at_once_and_each_later_one_after_the_rounds_of_the_one_before(
+    made: list[Server],
+) -> None:
+    pack = draws(env={"A": "1"})
+    seeds = []
+    for _ in range(5):
+        pack.begin_round()
+        seeds.append(pack.seed)
+    assert [server.early for server in made] == [True, False, False]
+    assert seeds[0] == seeds[1] != seeds[2] == seeds[3] != seeds[4] != seeds[0]
+    assert all(server.modules == ["toys.spinner"] and server.env["A"] == "1" for server in made)
+    assert [server.completed for server in made] == [2, 2, 1], "nothing imports beside a timed trial"
+    assert pack.starter is made[2]
+
+
+def test_strings_hash_the_same_in_every_sweep_before_the_rounds_and_by_the_draw_afterwards(
+    made: list[Server],
+) -> None:
+    pack = draws()
+    for _ in range(3):
+        pack.begin_round()
+    assert made[0].env["PYTHONHASHSEED"] == "0"
+    assert made[1].env["PYTHONHASHSEED"] == str(pack.seed)
+
+
+def test_attempts_draw_otherwise(made: list[Server]) -> None:
+    assert draws().seed == draws().seed != draws(attempt=1).seed
+
+
+@pytest.mark.parametrize(("isolation", "renewed"), [("fresh", [1, 2, 3]), ("resident", [1, 1, 2])])
+def test_trials_by_exec_draw_anew_with_every_round_unless_they_stay(
+    made: list[Server], isolation: str, renewed: list[int]
+) -> None:
+    pack = draws("exec", isolation=isolation)
+    assert isinstance(pack.starter, Exec)
+    seeds: dict[int, int] = {}
+    found = []
+    for _ in range(3):
+        pack.begin_round()
+        found.append(seeds.setdefault(pack.seed, len(seeds) + 1))
+    assert (found, made) == (renewed, [])
+
+
+ONE, TWO = {VARIABLE: "one"}, {VARIABLE: "two"}
+OTHER = {VARIABLE: "two", "PERFSWEEP_PYTHON": "/other/python"}
+
+
+def test_versions_of_the_code_share_the_imports_of_one_server_and_another_interpreter_has_its_own(
+    made: list[Server],
+) -> None:
+    pack = draws(env={"A": "1"}, different=[ONE, TWO, OTHER, ONE])
+    shared, first, second, alone = made
+    assert (shared.modules, first.parent, second.parent, alone.parent) == ([], shared, shared, None)
+    assert (first.env, second.env) == (ONE, TWO)
+    assert alone.env["A"] == "1" and alone.env["PERFSWEEP_PYTHON"] == "/other/python"
+    assert all(server.modules == ["toys.spinner"] and server.calls == 1 for server in (first, second, alone))
+    assert shared.calls == 0
+    for index, env in enumerate((TWO, OTHER, ONE)):
+        pack.starter.start(Path(str(index)), 1, env, True)
+    assert [server.started for server in (first, second, alone)] == [
+        [(Path("2"), 1, {}, True)],
+        [(Path("0"), 1, {}, True)],
+        [(Path("1"), 1, {}, True)],
+    ]
+
+
+def test_without_versions_one_server_starts_all(made: list[Server]) -> None:
+    pack = draws(different=[{}, {}])
+    assert [server.early for server in made] == [True]
+    assert pack.starter is made[0]

@@ -1,0 +1,256 @@
+"""What a launch hands to its executor, what becomes of jobs that fail, and whose folder it is."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import Built, build
+
+from pipelines.config.types import ClusterConfig
+from pipelines.execution import launch
+from pipelines.store import attempts, code_snapshot
+from pipelines.store.records import Manifest, Outcome, Pack, SweepFolder
+from slurm import executors
+from slurm.jobs import Executor, ExecutorContext, Job, JobState
+from slurm.states import End
+from workloads.api import Device
+from workloads.errors import ConfigError
+
+MANY = tuple(Pack(id=f"p00{n}", orders=(), start="fork") for n in range(3))
+
+
+class Place(Executor):
+    """A place that notes what it is told, and whose jobs end as a test says."""
+
+    remote = False
+    context: ExecutorContext
+    known: dict[str, bool] = {}
+    ends: dict[str, JobState] = {}
+    told: list[Any] = []
+
+    @classmethod
+    def of(cls, context: ExecutorContext) -> Place:
+        Place.context = context
+        return cls()
+
+    @classmethod
+    def submitted(cls, folder: Path) -> dict[str, bool]:
+        return cls.known
+
+    def submit(self, jobs) -> None:
+        self.told.append(("submit", [job.name for job in jobs]))
+
+    def submit_last(self, job: Job) -> None:
+        self.told.append(("last", job.name))
+
+    def follow(self, names) -> None:
+        self.told.append(("follow", set(names)))
+
+    def poll(self) -> dict[str, JobState]:
+        if "interrupted" in self.ends:
+            signal.raise_signal(signal.SIGUSR2)
+        return self.ends
+
+    def cancel(self, names=None) -> int:
+        self.told.append("cancel")
+        return 1
+
+    def notes(self) -> dict[str, str]:
+        return {"p001": "memory ran out"}
+
+
+class Elsewhere(Place):
+    """The same, far away."""
+
+    remote = True
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Place]]:
+    monkeypatch.setattr(executors, "find", lambda name: {"here": Place, "there": Elsewhere}[name])
+    monkeypatch.setattr(executors, "EXECUTORS", {"here": "", "there": ""})
+    monkeypatch.setattr(launch, "jobs_of", lambda folder, manifest, packs, *rest: [job(p.id) for p in packs])
+    monkeypatch.setattr(launch, "environment", lambda *words: {})
+    monkeypatch.setattr(code_snapshot, "take", lambda folder: tmp_path)
+    monkeypatch.setattr(code_snapshot, "latest", lambda folder: tmp_path)
+    monkeypatch.setattr(code_snapshot, "digest", lambda code: "d1gest")
+    for name, value in (("known", {}), ("ends", {}), ("told", [])):
+        monkeypatch.setattr(Place, name, value)
+    yield Place
+
+
+def job(name: str) -> Job:
+    return Job(name, ("run", name), Path("log.txt"))
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "sweep", packs=MANY)
+
+
+def launched(built: Built, executor: str = "here", device: Device | None = None, **changes: Any):
+    retry = changes.pop("retry", ())
+    cluster = ClusterConfig(executor=executor, **changes)
+    packs = list(built.manifest.packs)
+    return launch.launch(built.folder, built.manifest, packs, cluster, device or Device(), retry)
+
+
+def test_packs_that_broke_off_are_named_with_their_reason(place: type[Place], built: Built) -> None:
+    place.ends = {"p000": JobState.ENDED, "p001": JobState.FAILED, "p002": JobState.CANCELLED}
+    done = launched(built)
+    assert list(done.broken) == ["p001", "p002"] and not done.complete
+    assert done.broken["p001"].startswith("memory ran out\n")
+    place.ends = dict.fromkeys(place.ends, JobState.ENDED)
+    assert launched(built).complete
+
+
+def test_jobs_of_this_machine_are_noted_in_the_sweeps_folder(place: type[Place], built: Built) -> None:
+    launched(built)
+    rows = [json.loads(line) for line in built.folder.submissions_file.read_text().splitlines()]
+    assert [(row["pack"], row["executor"], row["command"]) for row in rows] == [
+        (pack.id, "here", ["run", pack.id]) for pack in MANY
+    ]
+    assert place.told == [("submit", ["p000", "p001", "p002"])]
+
+
+@pytest.mark.parametrize("collect", [False, True])
+def test_elsewhere_a_last_job_compares_where_that_is_asked_for(
+    place: type[Place], built: Built, collect: bool
+) -> None:
+    launched(built, "there", collect=collect)
+    submitted = ("submit", ["p000", "p001", "p002"])
+    assert place.told == [submitted, *([("last", "collect")] if collect else [])]
+    assert not built.folder.submissions_file.exists()
+
+
+def test_a_signal_to_this_machine_ends_its_jobs_and_handlers_are_put_back(
+    place: type[Place], built: Built
+) -> None:
+    place.ends = {"interrupted": JobState.RUNNING}
+    before = signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        launched(built)
+    assert place.told[-1] == "cancel"
+    assert (signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize(
+    ("retry", "forgiven"), [((), set()), (("oom",), {End.OOM}), (("timeout", "failed"), {End.TIMEOUT})]
+)
+def test_an_executor_is_told_the_sweep_its_code_and_what_is_forgiven(
+    place: type[Place], built: Built, tmp_path: Path, retry: tuple[str, ...], forgiven: set[End]
+) -> None:
+    launched(built, slots=2, retry=retry)
+    context = place.context
+    assert (context.folder, context.name, context.code) == (built.folder.path, "demo", tmp_path)
+    assert (context.slots, context.digest, context.forgiven) == (2, "d1gest", forgiven)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus"), [(Device(), 0), (Device("cuda", 4, "H100", capability=(9, 0)), 4)]
+)
+def test_an_executor_knows_the_gpus_of_this_machine(
+    place: type[Place], built: Built, device: Device, gpus: int
+) -> None:
+    launched(built, device=device)
+    assert place.context.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("job", "end", "oom", "moved", "expected"),
+    [
+        ("p000", End.TIMEOUT, set(), set(), False),
+        ("p000", End.TIMEOUT, set(), {"p000"}, True),
+        ("p000", End.TIMEOUT, {"p000"}, set(), False),
+        ("p000", End.OOM, {"p000"}, set(), True),
+        ("p000+p001", End.OOM, {"p000", "p001"}, set(), False),
+        ("p000+p001", End.OOM, set(), {"p001"}, True),
+        ("collect", End.TIMEOUT, {"p000"}, {"p000"}, False),
+    ],
+)
+def test_a_try_has_advanced_when_it_finished_more_or_when_one_arm_took_the_memory(
+    place: type[Place],
+    built: Built,
+    monkeypatch: pytest.MonkeyPatch,
+    job: str,
+    end: End,
+    oom: set[str],
+    moved: set[str],
+    expected: bool,
+) -> None:
+    monkeypatch.setattr(attempts, "record_oom", lambda folder, pack: pack.id in oom)
+    monkeypatch.setattr(attempts, "advanced", lambda folder, manifest, pack: pack.id in moved)
+    launched(built)
+    assert place.context.advanced(job, end) is expected
+
+
+@pytest.mark.parametrize(
+    ("jobs", "followed"),
+    [
+        (["p000", "p001", "collect"], {"p000", "p001"}),
+        (["p000+p001", "p002"], {"p000+p001", "p002"}),
+        (["p000+p001", "p001", "p000"], {"p000", "p001"}),
+        (["p000", "p000+p001"], {"p000+p001"}),
+        (["p000+p001", "p001"], {"p001"}),
+    ],
+)
+def test_who_follows_takes_over_the_latest_job_of_each_pack(
+    place: type[Place], built: Built, jobs: list[str], followed: set[str]
+) -> None:
+    place.known = dict.fromkeys(jobs, True)
+    launch.resume(built.folder, built.manifest, ClusterConfig(executor="there"))
+    assert place.told == [("follow", followed)]
+
+
+def moved(manifest: Manifest, **changes: Any) -> Manifest:
+    return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=changes)})
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "refused"),
+    [
+        ({"origin": "a.py"}, {"origin": "a.py", "code": "new"}, False),
+        ({"origin": "a.py"}, {"origin": "b.py"}, False),
+        ({"origin": "a.py"}, {"origin": "b.py", "code": "new"}, True),
+        ({"origin": "a.py"}, {"origin": "b.py", "config": {"width": 9}}, True),
+        ({"origin": ""}, {"origin": "b.py", "code": "new"}, False),
+    ],
+    ids=["its own", "the same code moved", "other code", "another configuration", "unknown"],
+)
+def test_a_folder_of_another_workload_is_left_alone(
+    built: Built, theirs: dict[str, Any], ours: dict[str, Any], refused: bool
+) -> None:
+    built.folder.write_manifest(moved(built.manifest, **theirs))
+    other = moved(built.manifest, **ours)
+    if refused:
+        with pytest.raises(ConfigError, match=r"holds a sweep of a\.py, and this one is of b\.py; choose"):
+            launch.refuse_other_workload(built.folder, other)
+    else:
+        launch.refuse_other_workload(built.folder, other)
+
+
+def test_a_folder_without_a_plan_is_anybodys(tmp_path: Path, built: Built) -> None:
+    launch.refuse_other_workload(SweepFolder(tmp_path / "new"), built.manifest)
+
+
+def test_a_pack_in_this_process_runs_with_what_is_to_be_tried_again(
+    place: type[Place], built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Any] = []
+
+    class Run:
+        def __init__(self, folder: Any, manifest: Any, pack: Pack, retry: frozenset[Outcome]) -> None:
+            ran.append((pack.id, retry))
+
+        def run(self) -> None:
+            ran.append("run")
+
+    monkeypatch.setattr(launch, "PackRun", Run)
+    launched(built, retry=("oom",))
+    place.context.call(job("p001"))
+    assert ran == [("p001", {Outcome.OOM}), "run"]

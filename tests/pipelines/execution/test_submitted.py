@@ -1,0 +1,114 @@
+"""What of a sweep was submitted elsewhere, what may still run, and what is refused meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.config.types import DesignConfig
+from pipelines.execution import submitted
+from pipelines.execution.submitted import COLLECT
+from pipelines.plan import plan
+from pipelines.store.records import Manifest, SweepFolder
+from slurm.executor import JOURNAL
+from slurm.journal import Journal, Verdict
+from slurm.retry import Action
+from slurm.states import End
+from workloads.api import Device
+from workloads.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    return SweepFolder(tmp_path / "sweep")
+
+
+def submit(folder: SweepFolder, *jobs: str, ended: bool = False) -> None:
+    """Note jobs in the journal as Slurm's executor does."""
+    journal = Journal(folder.path / JOURNAL)
+    submission = journal.submitting(jobs, None)
+    for index in range(len(jobs)):
+        if ended:
+            journal.ended(submission, index, Verdict(End.DONE, Action.NONE, ""))
+
+
+@pytest.fixture
+def manifest(command: Callable) -> Manifest:
+    return plan.make_plan(command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), Device())
+
+
+def test_of_the_executors_one_outlives_the_command() -> None:
+    assert [name for name, _ in submitted.remote_executors()] == ["slurm"]
+
+
+def test_what_may_still_run_is_named_without_the_job_that_compares(folder: SweepFolder) -> None:
+    assert (submitted.alive(folder), submitted.executor_of(folder)) == ({"slurm": []}, None)
+    submit(folder, "p001", "p000", COLLECT)
+    submit(folder, "p002", ended=True)
+    assert (submitted.alive(folder), submitted.executor_of(folder)) == ({"slurm": ["p000", "p001"]}, "slurm")
+
+
+def test_packs_that_lack_rounds_and_that_nobody_submitted_are_named(
+    folder: SweepFolder, manifest: Manifest
+) -> None:
+    folder.write_manifest(manifest)
+    names = [pack.id for pack in manifest.packs]
+    assert submitted.unsubmitted(folder, manifest) == names
+    submit(folder, f"{names[0]}+p999")
+    assert submitted.unsubmitted(folder, manifest) == names[1:]
+
+
+def test_another_plan_is_refused_while_jobs_of_the_first_may_run(
+    folder: SweepFolder, manifest: Manifest
+) -> None:
+    other = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"code": "other"})})
+    submitted.refuse_other_plan(folder, other)
+    submit(folder, "p000")
+    submitted.refuse_other_plan(folder, other)  # there is no plan yet that it could differ from
+    folder.write_manifest(manifest)
+    submitted.refuse_other_plan(folder, manifest)
+    with pytest.raises(ConfigError, match="p000 of an earlier plan may still run on Slurm; wait with") as no:
+        submitted.refuse_other_plan(folder, other)
+    for word in ("perfsweep wait", "perfsweep cancel", "give this sweep another name="):
+        assert word in str(no.value)
+
+
+def test_another_plan_is_taken_once_all_jobs_have_ended(folder: SweepFolder, manifest: Manifest) -> None:
+    other = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"code": "other"})})
+    folder.write_manifest(manifest)
+    submit(folder, "p000", ended=True)
+    submitted.refuse_other_plan(folder, other)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    [
+        (1, "p0 may still run"),
+        (5, "p0, p1, p2, p3, p4 may still run"),
+        (7, "p0, p1, p2, p3, p4 and 2 more may still run"),
+    ],
+)
+def test_what_may_run_elsewhere_is_not_measured_here_too(folder: SweepFolder, jobs: int, words: str) -> None:
+    submit(folder, *(f"p{n}" for n in range(jobs)))
+    submitted.refuse_second_place(folder, "slurm")
+    with pytest.raises(ConfigError) as refused:
+        submitted.refuse_second_place(folder, "local")
+    assert f": {words} on Slurm, so nothing is measured here; wait" in str(refused.value)
+
+
+def test_what_has_ended_elsewhere_may_be_measured_here(folder: SweepFolder) -> None:
+    submit(folder, "p000", ended=True)
+    submitted.refuse_second_place(folder, "local")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_killed_writers_left_is_removed_unless_somebody_may_still_write(
+    folder: SweepFolder, ended: bool
+) -> None:
+    submit(folder, COLLECT, ended=ended)
+    left = folder.path / ".record.json.999999999.0123abcd.tmp"
+    left.touch()
+    submitted.tidy(folder)
+    assert left.exists() != ended

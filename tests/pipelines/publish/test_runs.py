@@ -1,0 +1,171 @@
+"""Which runs a sweep has: arms with finished rounds, profiles, and the comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recorded import FAST, IDENTITY, NAIVE, PACK, Built, build
+
+from pipelines.publish.profile_run import PROFILE, profile_content
+from pipelines.publish.runs import COMPARE, SweepRuns
+from pipelines.publish.write import artifact_name
+from pipelines.store.profiles import Cost, Profile, arm_folder, overhead_text, write_profile
+from pipelines.store.records import Outcome, Pack
+from workloads.errors import ConfigError
+
+SECOND = Pack(id="p001", orders=((NAIVE.id, FAST.id),), start="fork")
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "sweep", packs=(PACK, SECOND))
+
+
+def runs(built: Built) -> SweepRuns:
+    return SweepRuns(built.folder, built.manifest)
+
+
+BOTH = [("p000", NAIVE.id), ("p000", FAST.id)]
+
+
+def profiled(built: Built, tool: str = "cpu", **changes: object) -> Path:
+    own = {
+        "tool": tool,
+        "workload": "toys.spinner:Spinner",
+        "unit": "step",
+        "arm": FAST,
+        "slice": "region",
+        "iterations": 3,
+        "units": 3.0,
+        "bare_ns": (100.0, 100.0),
+    }
+    folder = arm_folder(built.folder, FAST) / tool
+    folder.mkdir(parents=True)
+    write_profile(folder, Profile(**own | changes))  # type: ignore[arg-type]
+    return folder
+
+
+def compared(built: Built) -> None:
+    built.folder.tables_dir.mkdir(parents=True, exist_ok=True)
+    (built.folder.tables_dir / "effects.parquet").touch()
+
+
+def test_runs_are_those_of_arms_with_finished_rounds(built: Built) -> None:
+    assert runs(built).keys() == BOTH, "nothing of the second pack is finished"
+    built.add(built.spec(NAIVE, 0, pack="p001"), None)
+    assert runs(built).keys() == BOTH, "one arm of the round is missing"
+    built.add(built.spec(FAST, 0, pack="p001"), None)
+    assert runs(built).keys() == [*BOTH, ("p001", NAIVE.id), ("p001", FAST.id)]
+
+
+def test_the_comparison_and_profiles_come_last_and_only_where_the_whole_sweep_is_asked_for(
+    built: Built,
+) -> None:
+    compared(built)
+    profiled(built)
+    assert runs(built).keys() == [*BOTH, (PROFILE, FAST.id), (COMPARE, "")]
+    assert runs(built).keys(["p000", "p000"]) == BOTH
+    assert runs(built).keys(["p001"]) == []
+
+
+def test_without_any_finished_round_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    empty = build(tmp_path / "sweep", packs=(SECOND,))
+    compared(empty)
+    assert runs(empty).keys() == []
+
+
+def test_a_pack_of_another_sweep_is_refused_with_the_choices(built: Built) -> None:
+    with pytest.raises(ConfigError, match="pack p009 is not of sweep demo; choose from: p000, p001"):
+        runs(built).keys(["p000", "p009"])
+
+
+def test_a_run_holds_the_rounds_that_ended_well_with_their_series(built: Built) -> None:
+    content = runs(built).content(("p000", FAST.id))
+    assert content and content.run_id == f"{IDENTITY}-{FAST.id}-p000"
+    assert [name for name, _ in content.files] == ["round000.npz", "round001.npz"]
+    assert len(content.segments) == 2
+    assert (content.summary["counters/gemm_calls"], content.summary["outcome"]) == (12.0, "oom")
+
+
+def test_a_series_that_is_damaged_is_named_and_the_rest_is_there(built: Built) -> None:
+    file = built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz"
+    file.write_bytes(b"damaged")
+    made = runs(built)
+    content = made.content(("p000", NAIVE.id))
+    assert content is not None
+    assert any(str(file.parent) in problem for problem in made.problems)
+
+
+def test_a_series_that_is_missing_is_no_file_of_the_run(built: Built) -> None:
+    (built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz").unlink()
+    content = runs(built).content(("p000", NAIVE.id))
+    assert content and "round001.npz" not in [name for name, _ in content.files]
+
+
+def test_of_several_attempts_at_a_round_one_is_published(built: Built) -> None:
+    for arm in (NAIVE, FAST):
+        built.add(built.spec(arm, 0, attempt=1), None, outcome=Outcome.OOM)
+    content = runs(built).content(("p000", NAIVE.id))
+    assert content and content.summary["bench/rounds"] == 3, "the attempt that ended well"
+
+
+def test_of_rounds_that_all_failed_nothing_is_told_that_was_not_measured(built: Built) -> None:
+    for arm in (NAIVE, FAST):
+        built.add(built.spec(arm, 0, pack="p001"), None, outcome=Outcome.OOM)
+    content = runs(built).content(("p001", FAST.id))
+    assert content and content.summary["outcome"] == "oom"
+    assert not [name for name in content.summary if "peak_mem" in name or "median" in name]
+
+
+COST = Cost(name="mm", where="own.py:3", self_ns=5.0, calls=2.0, flops=8.0)
+
+
+def test_an_arms_profiles_are_one_run_of_tables_pages_and_files(built: Built) -> None:
+    first = profiled(
+        built, "cpu", costs=(COST,), profiled_ns=(150.0, 160.0), facts={"peak mb": 3.0, "none": None}
+    )
+    (first / "trace.json").write_text("{}")
+    second = profiled(built, "memory", findings=("it grows", "and grows"))
+    (second / "page.html").write_text("<p>memory</p>")
+    content = runs(built).content((PROFILE, FAST.id))
+    assert content is not None
+    assert (content.run_id, content.job_type, content.pack) == (
+        f"{IDENTITY}-{FAST.id}-profile",
+        "profile",
+        "",
+    )
+    assert (content.name, content.label) == (f"profile-Spinner-{FAST.label}", f"profile of {FAST.label}")
+    assert (content.group, content.tags, content.rows) == ("demo", ("Spinner", "demo"), 1)
+    assert [name for name, _ in content.files] == [
+        "cpu/profile.json",
+        "cpu/trace.json",
+        "memory/profile.json",
+        "memory/page.html",
+    ]
+    assert content.summary["profile/cpu/peak_mb"] == 3.0
+    assert "profile/cpu/none" not in content.summary
+    assert content.summary["profile/cpu/overhead"] == pytest.approx(1.55)
+    assert "profile/memory/overhead" not in content.summary
+    said = content.summary["profile/memory/says"]
+    assert said == "it grows | and grows | its cost is not known: no repetition had both sides"
+    assert content.config["toggles"] == {"amp": "bf16", "slab_size": "all"}
+    assert content.config["arm"] == FAST.id and content.config["variant"] == FAST.label
+    assert artifact_name(content, "5eed00-a+b") == "profile-5eed00-a_b"
+
+
+def test_another_file_of_a_profile_is_another_run(built: Built) -> None:
+    folder = profiled(built)
+    digests = []
+    for text in ("one", "one", "two"):
+        (folder / "trace.json").write_text(text)
+        digests.append(profile_content(built.folder, built.manifest, IDENTITY, FAST.id).digest())
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_cost_of_a_profile_is_told_in_words() -> None:
+    values = {"tool": "cpu", "workload": "w", "unit": "u", "arm": NAIVE, "slice": "s", "iterations": 1}
+    one = Profile(**values, units=1.0, bare_ns=(1e6,), profiled_ns=(2e6,))  # type: ignore[arg-type]
+    assert overhead_text(one).startswith("2.00x: 2") and overhead_text(one).endswith("(1 pair)")
+    two = Profile(**values, units=1.0, bare_ns=(1e6, 1e6), profiled_ns=(2e6, 4e6))  # type: ignore[arg-type]
+    assert overhead_text(two).startswith("3.00x: ") and overhead_text(two).endswith("(2 pairs)")

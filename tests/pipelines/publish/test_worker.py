@@ -1,0 +1,155 @@
+"""Publishing one run: by whom, when another does, and what is noted where it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import FAST, IDENTITY, NAIVE, Built, build
+
+from pipelines.publish import worker
+from pipelines.publish.published import PublishedRun
+from pipelines.publish.runs import SweepRuns
+from pipelines.publish.worker import BUSY, Publisher, missing, run_lock
+
+KEY = ("p000", FAST.id)
+RUN_ID = f"{IDENTITY}-{FAST.id}-p000"
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "sweep")
+
+
+@pytest.fixture
+def runs(built: Built) -> SweepRuns:
+    return SweepRuns(built.folder, built.manifest)
+
+
+def test_a_run_that_was_not_published_says_what_it_lacks(runs: SweepRuns) -> None:
+    content = runs.content(KEY)
+    assert content is not None
+    assert missing(content, "why") == PublishedRun(
+        FAST.id, FAST.label, "p000", RUN_ID, None, content.rows, 0, "why"
+    )
+    assert content.rows > 0
+
+
+class Sent:
+    """An upload that notes what it was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+        self.fresh: list[bool] = []
+        self.servers: set[int] = set()
+        self.error = error
+        self.asked = 1000.0
+        monkeypatch.setattr(worker, "Server", lambda: type("Server", (), {"asked": self.asked})())
+        monkeypatch.setattr(worker, "upload", self)
+
+    def __call__(self, folder: Any, content: Any, server: Any, staging: Any, *, fresh: bool) -> PublishedRun:
+        self.fresh.append(fresh)
+        self.servers.add(id(server))
+        if self.error:
+            raise self.error
+        return dataclasses.replace(missing(content, "uploaded"), where="there", rows_found=content.rows)
+
+
+def lock(built: Built) -> Path:
+    return built.folder.wandb_dir / ".locks" / RUN_ID
+
+
+def test_one_server_is_asked_for_all_runs_and_each_upload_is_dated(
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent = Sent(monkeypatch)
+    ours = Publisher(runs, tmp_path, "http://there")
+    done = [ours.publish(key) for key in (KEY, ("p000", NAIVE.id))]
+    assert [one and one.complete for one in done] == [True, True]
+    assert len(sent.servers) == 1
+    assert time.time() - float(lock(built).read_text()) < 3600
+
+
+@pytest.mark.parametrize(("last", "fresh"), [("", False), ("999", False), ("1001", True), ("damaged", False)])
+def test_what_another_has_sent_since_the_server_was_asked_is_looked_up_anew(
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: str, fresh: bool
+) -> None:
+    lock(built).parent.mkdir(parents=True)
+    lock(built).write_text(last)
+    sent = Sent(monkeypatch)
+    Publisher(runs, tmp_path, "http://there").publish(KEY)
+    assert sent.fresh == [fresh]
+
+
+def test_an_upload_that_fails_is_a_note_and_may_have_sent_something(
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Sent(monkeypatch, ConnectionError("server busy"))
+    done = Publisher(runs, tmp_path, "http://there").publish(KEY)
+    assert done and not done.complete and "server busy" in done.note
+    assert float(lock(built).read_text()) > 0
+
+
+def test_one_that_another_publisher_has_is_waited_for_and_then_left_to_it(
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent, waits = Sent(monkeypatch), []
+    monkeypatch.setattr(worker, "WAIT_S", 0.15)
+    ours = Publisher(runs, tmp_path, "http://there")
+    ours.waits = lambda: waits.append(True)
+    with run_lock(built.folder, RUN_ID) as first, run_lock(built.folder, RUN_ID) as second:
+        assert (first, second) == (True, False)
+        done = ours.publish(KEY)
+    assert (done and done.note, waits, sent.fresh) == (BUSY, [True], [])
+    assert ours.publish(KEY) != done and waits == [True], "nobody is waited for now"
+
+
+def test_a_run_whose_records_cannot_be_understood_is_none(
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(runs, "content", lambda key: None)
+    assert Publisher(runs, tmp_path, None).publish(KEY) is None
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_offline_a_run_folder_is_written_unless_it_is_there(
+    runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: bool
+) -> None:
+    said = {name: missing(runs.content(KEY), name) for name in ("before", "written")}  # type: ignore[arg-type]
+    monkeypatch.setattr(worker, "published_before", lambda *words: said["before"] if before else None)
+    monkeypatch.setattr(worker, "write_offline", lambda *words: said["written"])
+    done = Publisher(runs, tmp_path, None).publish(KEY)
+    assert done and done.note == ("before" if before else "written")
+
+
+class Wandb:
+    """W&B, as far as it has to be taken down."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.torn, self.error = 0, error
+
+    def teardown(self) -> None:
+        self.torn += 1
+        if self.error:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("busy")])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_publisher_has_files_of_its_own_aside_and_takes_wandb_down(
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, alone: bool, error: Exception | None
+) -> None:
+    wandb = Wandb(error)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)  # type: ignore[arg-type]
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with worker.publisher(runs, None, alone=alone) as ours:
+        aside = ours._staging
+        assert aside.parent == built.folder.wandb_dir and aside.name.startswith(worker.ASIDE)
+        assert (tempfile.tempdir == str(aside)) == alone
+        assert wandb.torn == 0
+    assert wandb.torn == 1
+    assert not aside.exists()

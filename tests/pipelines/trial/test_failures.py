@@ -1,0 +1,103 @@
+"""What an exception of a trial is kept as: an outcome, and where a person looks."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.store.trial_schema import Outcome
+from pipelines.trial.failures import as_failure, classify
+from pipelines.trial.memory_snapshot import ON_OOM, is_oom, keep_on_oom
+from workloads.errors import UnsupportedHere
+
+
+def raised(source: str, name: str) -> BaseException:
+    """What running this text as a file raises."""
+    try:
+        exec(compile(source, name, "exec"), {"json": json})
+    except BaseException as error:  # noqa: BLE001 - it is what a test looks at
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("error", "oom"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("a shape of 3"), False),
+        (ValueError("can't allocate memory"), False),
+    ],
+)
+def test_memory_that_ran_out_is_told_from_other_mistakes(error: Exception, oom: bool) -> None:
+    assert is_oom(error) == oom
+    outcome, failure = classify(error)
+    assert outcome is (Outcome.OOM if oom else Outcome.FAILED)
+    assert failure.type == type(error).__name__
+
+
+def test_what_cannot_be_done_here_is_told_without_a_place() -> None:
+    outcome, failure = classify(UnsupportedHere("needs a GPU"))
+    assert outcome is Outcome.UNSUPPORTED
+    assert (failure.type, failure.message, failure.where, failure.traceback) == (
+        "UnsupportedHere",
+        "needs a GPU",
+        "",
+        "",
+    )
+
+
+def test_the_place_is_the_innermost_line_of_a_users_own_code(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("def inner():\n    json.loads('{')\n\ninner()\n")
+    failure = as_failure(raised(file.read_text(), str(file)))
+    assert failure.where == f"{file}:2, in inner: json.loads('{{')"
+    assert failure.type == "JSONDecodeError"
+    assert failure.traceback.startswith("Traceback") and "decoder.py" in failure.traceback
+
+
+def test_of_an_error_inside_libraries_alone_the_innermost_line_is_told() -> None:
+    error = raised("json.loads('{')", "own.py")
+    assert error.__traceback__ and error.__traceback__.tb_next
+    inside = error.with_traceback(error.__traceback__.tb_next.tb_next)
+    assert "decoder.py" in as_failure(inside).where
+
+
+def test_what_was_never_raised_has_no_place() -> None:
+    assert as_failure(ValueError("x")).where == ""
+
+
+class Allocator:
+    """What holds memory, or an error."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def _snapshot(self) -> Any:
+        if isinstance(self.held, Exception):
+            raise self.held
+        return self.held
+
+
+def test_what_held_the_memory_is_written_beside_the_record(tmp_path: Path) -> None:
+    assert keep_on_oom(tmp_path, Allocator({"segments": []})) == tmp_path / ON_OOM
+    assert pickle.loads((tmp_path / ON_OOM).read_bytes()) == {"segments": []}
+
+
+@pytest.mark.parametrize("error", [OSError("full"), RuntimeError("lost"), MemoryError("none")])
+def test_a_picture_that_cannot_be_taken_hides_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    assert keep_on_oom(tmp_path, Allocator(error)) is None
+    assert capsys.readouterr().out == f"no memory snapshot: {error}\n"
+
+
+def test_where_no_device_was_used_there_is_none(tmp_path: Path) -> None:
+    assert keep_on_oom(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []

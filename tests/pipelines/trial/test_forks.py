@@ -1,0 +1,174 @@
+"""A fork server without torch: what its children start with, how their ends are told, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.execution.spawn import Child, Forks, ServerLost, wait
+from pipelines.trial import fork_server
+
+CHILD = """
+import gc, json, os, signal, sys
+from pathlib import Path
+
+def well(file):
+    seen = {"modules": sorted({"colorsys", "wave"} & set(sys.modules)), "own": os.environ.get("OWN")}
+    seen["interrupt"] = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    seen["ctrl_c"] = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    seen["frozen"] = gc.get_freeze_count() > 0
+    Path(file).write_text(json.dumps(seen))
+
+def leave(status):
+    sys.exit(int(status))
+
+def complain(text):
+    sys.exit(text)
+
+def quiet():
+    sys.exit()
+
+def fall():
+    raise ValueError("mine")
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Server(Forks):
+    """A server whose process a test has started."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(requests)
+        own = str(Path(fork_server.__file__).parents[2])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), own]), "OWN": "yes"}
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *words],
+                env=env,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                text=True,
+            )
+
+    def ask(self, function: str, *words: str) -> Child:
+        """Fork a child that calls a function of the module above."""
+        made = type("Named", (), {"__module__": "forked_in_tests", "__qualname__": function})
+        return self.call(made, *words)
+
+    def _status(self) -> int | None:
+        return self.process.wait()
+
+    def end(self) -> tuple[int, str]:
+        self._requests.close()
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    (tmp_path / "forked_in_tests.py").write_text(CHILD)
+    made: list[Server] = []
+
+    def start(*words: str) -> Server:
+        made.append(Server(tmp_path, *words))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.process.kill()
+        server.process.communicate()
+
+
+def test_children_end_one_after_the_other_and_the_server_with_whoever_asks(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve()
+    asked = [("leave", "0"), ("leave", "3"), ("quiet",), ("fall",), ("die",), ("complain", "no log")]
+    codes = []
+    for words in asked:
+        child = server.ask(*words)
+        wait([child], 60)
+        codes.append(child.code())
+    assert codes == [0, 3, 0, 1, -signal.SIGKILL, 1]
+    status, said = server.end()
+    assert status == 0
+    assert "ValueError: mine" in said and said.rstrip().endswith("no log")
+    assert said.count("Traceback") == 1
+
+
+def test_children_that_run_side_by_side_end_with_their_own_status(serve: Callable[..., Server]) -> None:
+    server = serve()
+    children = [server.ask("leave", str(status)) for status in (5, 6, 7)]
+    for child in children:
+        wait([child], 60)
+    assert [child.code() for child in children] == [5, 6, 7]
+
+
+def seen(server: Server, file: Path) -> dict:
+    assert wait([server.ask("well", str(file))], 60) is None
+    return json.loads(file.read_text())
+
+
+def test_a_child_finds_what_was_imported_and_signals_as_a_users_process_does(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    assert seen(serve("colorsys", "no_such_module"), tmp_path / "seen") == {
+        "modules": ["colorsys"],
+        "own": "yes",
+        "interrupt": True,
+        "ctrl_c": True,
+        "frozen": True,
+    }
+
+
+def test_what_stands_behind_the_dashes_is_there_for_all_but_the_first(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve("colorsys", fork_server.LATER, "wave")
+    assert [seen(server, tmp_path / "seen")["modules"] for _ in range(3)] == [
+        ["colorsys"],
+        ["colorsys", "wave"],
+        ["colorsys", "wave"],
+    ]
+
+
+def test_signals_to_all_of_a_job_end_no_server(serve: Callable[..., Server], tmp_path: Path) -> None:
+    server = serve()
+    seen(server, tmp_path / "seen")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        server.process.send_signal(number)
+    assert seen(server, tmp_path / "seen")["own"] == "yes"
+
+
+def test_a_server_that_was_killed_is_named_with_its_status(serve: Callable[..., Server]) -> None:
+    server = serve()
+    server.process.kill()
+    with pytest.raises(ServerLost, match="the server that forks trials ended with status -9"):
+        for _ in range(2):
+            server.ask("quiet")
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        (ModuleNotFoundError("x", name="pipelines.trial.process"), True),
+        (ModuleNotFoundError("x", name="pipelines"), True),
+        (ModuleNotFoundError("x", name="users.pipelines"), False),
+        (ModuleNotFoundError("x"), False),
+        (PermissionError(), True),
+        (ImportError("x", name="pipelines"), False),
+    ],
+)
+def test_code_of_ours_that_is_gone_is_told_from_a_users_mistake(error: Exception, gone: bool) -> None:
+    assert fork_server._own_code_is_gone(error) == gone

@@ -1,0 +1,233 @@
+"""What trials without times do with a workload, step by step, and what they keep of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.store.options import MeasureConfig
+from pipelines.store.records import Keep, read_evidence
+from pipelines.store.schema import Arm, Kind
+from pipelines.store.trial_schema import TrialSpec
+from pipelines.trial import untimed
+from pipelines.trial.step_logging import BufferedLog
+from pipelines.trial.untimed import begin_evidence, counting_trial, course_trial, evidence_trial, result_trial
+from workloads.api import Device, Evidence, Workload
+from workloads.errors import ConfigError
+
+
+@dataclass
+class Config:
+    """Nothing to choose."""
+
+
+class Steps(Workload):
+    """Counts its steps; each is two units and adds one."""
+
+    Config = Config
+    toggles = ()
+    checks = ()
+
+    def __init__(self) -> None:
+        self.steps = self.resets = self.captured_steps = 0
+        self.captured = True
+        self.prepared_at: int | None = None
+
+    def setup(self, config, levels, context) -> None: ...
+
+    def step(self, clock) -> None:
+        self.steps += 1
+        self.captured_steps += self.captured
+        torch.ones(1).add_(1)
+
+    def progress(self) -> float:
+        return 2.0 * self.steps
+
+    def numbers(self) -> dict[str, float]:
+        return {"loss": 1 / self.steps, "own": 1.0}
+
+    def counters(self) -> dict[str, float]:
+        return {"flips": 3.0 * self.steps}
+
+    def prepare_evidence(self) -> None:
+        self.prepared_at = self.steps
+        torch.rand(3)
+
+    @contextmanager
+    def uncaptured(self):
+        self.captured = False
+        yield
+        self.captured = True
+
+    def evidence(self) -> Evidence:
+        tensors = {
+            "half": torch.tensor([1.5], dtype=torch.bfloat16, requires_grad=True),
+            "whole": np.arange(3),
+        }
+        return Evidence(tensors, {"own": 2.0})
+
+    def keep(self, folder: Path) -> None:
+        (folder / "model.txt").write_text(f"{self.steps} steps")
+
+
+class Job(Steps):
+    """Over after five steps."""
+
+    shape = "job"
+
+    def done(self) -> bool:
+        return self.steps >= 5
+
+    def reset(self) -> None:
+        self.resets += 1
+        self.steps = 0
+
+    def progress(self) -> float:
+        return 10.0
+
+
+MEASURE = MeasureConfig(counting_iterations=4, evidence_iterations=3, iterations=6)
+
+
+def spec(**changes: Any) -> TrialSpec:
+    own = TrialSpec(
+        sweep="s",
+        workload="tiny:Tiny",
+        config={},
+        arm=Arm(id="a", label="baseline", levels={}),
+        kind=Kind.EVIDENCE,
+        pack="p000",
+        round=None,
+        attempt=0,
+        measure=MEASURE,
+        code="",
+        cache_dir="",
+    )
+    return dataclasses.replace(own, **changes)
+
+
+def run(body, workload: Workload, folder: Path, **changes: Any) -> dict[str, Any]:
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        return body(workload, spec(**changes), folder, Device(), BufferedLog())
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def status(folder: Path) -> str:
+    (file,) = [path for path in folder.iterdir() if "status" in path.name]
+    text = file.read_text()
+    return str(json.loads(text)) if text.startswith("{") else text
+
+
+def test_counts_of_steps_are_for_an_iteration_and_a_second_pass_sees_what_is_not_captured(
+    tmp_path: Path,
+) -> None:
+    workload = Steps()
+    workload.cadence = 3
+    found = run(counting_trial, workload, tmp_path)
+    assert found["units"] == 2.0 * 6, "whole cadences"
+    assert found["counters"]["flips"] == 3.0
+    assert found["counters"]["wandb_calls"] == 0
+    assert (workload.captured_steps, workload.steps) == (6, 6 + 4)
+    assert "counting" in status(tmp_path)
+
+
+def test_counts_of_a_job_are_those_of_all_of_it_and_the_second_pass_begins_anew(tmp_path: Path) -> None:
+    workload = Job()
+    found = run(counting_trial, workload, tmp_path)
+    assert (found["units"], found["counters"]["flips"]) == (10.0, 15.0)
+    assert (workload.resets, workload.steps) == (1, 4)
+
+
+@pytest.mark.parametrize(("asked", "done"), [(4, 4), (5, 5), (9, 5)])
+def test_a_pass_ends_with_the_job(asked: int, done: int) -> None:
+    workload = Job()
+    assert untimed._some_iterations(workload, None, asked) == done
+    assert workload.steps == done
+
+
+def test_a_job_that_is_over_counts_as_one_iteration() -> None:
+    workload = Job()
+    workload.steps = 5
+    assert untimed._some_iterations(workload, None, 3) == 1
+
+
+def test_evidence_is_of_a_fixed_number_of_steps_and_its_own_numbers_win(tmp_path: Path) -> None:
+    workload = Steps()
+    found = run(evidence_trial, workload, tmp_path)
+    assert (found["units"], found["reached"], workload.steps) == (6.0, 3, 3)
+    assert found["numbers"] == {"loss": pytest.approx(1 / 3), "own": 1.0, "units": 6.0}
+    assert found["iteration_ns"] > 0
+    assert workload.prepared_at == 0
+    kept = read_evidence(tmp_path)
+    assert kept.numbers == {"loss": pytest.approx(1 / 3), "own": 2.0}
+    assert kept.tensors["half"].dtype == np.float32 and kept.tensors["half"].tolist() == [1.5]
+    assert kept.tensors["whole"].tolist() == [0, 1, 2]
+
+
+def test_evidence_of_a_job_is_that_of_its_end(tmp_path: Path) -> None:
+    workload = Job()
+    found = run(evidence_trial, workload, tmp_path)
+    assert (found["reached"], workload.steps, found["units"]) == (0, 5, 10.0)
+
+
+def test_evidence_is_computed_deterministically_and_what_prepares_it_draws_nothing() -> None:
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        torch.manual_seed(1)
+        expected = torch.rand(2)
+        torch.manual_seed(1)
+        begin_evidence(Steps())
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+        assert torch.equal(torch.rand(2), expected)
+    finally:
+        torch.use_deterministic_algorithms(before)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+def test_a_course_asks_for_numbers_where_timing_trials_ended(tmp_path: Path) -> None:
+    workload = Steps()
+    found = run(course_trial, workload, tmp_path, numbers_at=(2, 5))
+    assert {at: numbers["units"] for at, numbers in found["course"].items()} == {2: 4.0, 5: 10.0}
+    assert (found["reached"], found["units"], workload.steps) == (5, 10.0, 5)
+    assert workload.prepared_at == 0
+
+
+@pytest.mark.parametrize(("length", "asked", "steps"), [(None, 0, 6), (8, 0, 8), (8, 2, 2), (None, 2, 2)])
+def test_a_result_is_of_the_whole_training_or_as_long_as_asked(
+    tmp_path: Path, length: int | None, asked: int, steps: int
+) -> None:
+    workload = Steps()
+    workload.length = length
+    found = run(result_trial, workload, tmp_path, keep=Keep(folder=str(tmp_path / "kept"), iterations=asked))
+    assert (found["reached"], found["units"]) == (steps, 2.0 * steps)
+    assert found["numbers"]["units"] == 2.0 * steps
+    assert (tmp_path / "kept/model.txt").read_text() == f"{steps} steps"
+    assert [path.name for path in tmp_path.iterdir() if "kept" in path.name] == ["kept"]
+
+
+def test_what_breaks_off_while_it_is_written_stays_beside_the_folder(tmp_path: Path) -> None:
+    class Broken(Steps):
+        def keep(self, folder: Path) -> None:
+            (folder / "half.txt").touch()
+            raise OSError(28, "No space left on device")
+
+    kept = Keep(folder=str(tmp_path / "kept"), iterations=1)
+    with pytest.raises(ConfigError, match=r"kept: No space left on device; what was written lies in ") as no:
+        run(result_trial, Broken(), tmp_path, keep=kept)
+    partial = Path(str(no.value).rpartition(" ")[2])
+    assert (partial / "half.txt").exists() and partial != tmp_path / "kept"
+    assert list((tmp_path / "kept").iterdir()) == []
+    run(result_trial, Steps(), tmp_path, keep=kept)
+    assert not partial.exists()

@@ -1,0 +1,122 @@
+"""How a timed region is cut, how many iterations it has, and what a warm-up or a job takes before it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
+from pipelines.trial.timing.quantities import job_units
+from pipelines.trial.timing.slices import Slices
+from workloads.errors import ContractError
+
+
+class Work:
+    """A workload that counts its steps, and ends after `last` of them."""
+
+    def __init__(self, shape: str = "steps", cadence: int = 1, last: int = 10**9, **changes: Any) -> None:
+        self.shape, self.cadence, self.last, self.steps = shape, cadence, last, 0
+        self.length, self.counts = changes.get("length"), changes.get("counts", {})
+
+    def step(self, clock: object) -> None:
+        if self.shape == "steps" and self.steps >= self.last:
+            raise StopIteration
+        self.steps += 1
+
+    def done(self) -> bool:
+        return self.steps >= self.last
+
+    def counters(self) -> dict[str, float]:
+        return self.counts
+
+    def numbers(self) -> dict[str, Any]:
+        return {"loss": 1}
+
+    def progress(self) -> int:
+        return 2 * self.steps
+
+
+@pytest.mark.parametrize(
+    ("iterations", "parts", "sizes"),
+    [(10, 1, [10]), (10, 3, [3, 3, 4]), (9, 3, [3, 3, 3]), (2, 5, [1, 1]), (7, 4, [1, 2, 2, 2])],
+)
+def test_slices_are_as_equal_as_they_can_be(iterations: int, parts: int, sizes: list[int]) -> None:
+    assert Slices.cut(iterations, parts) == sizes
+
+
+def slices(work: Work, others: Any, iterations: int, discarded: int, parts: int = 3) -> Slices:
+    spec = SimpleNamespace(timed_iterations=iterations, measure=SimpleNamespace(slices=parts))
+    return Slices(work, spec, others, discarded)  # type: ignore[arg-type]
+
+
+def test_a_region_that_nobody_shares_is_one_slice_of_whole_cadences() -> None:
+    alone = slices(Work(cadence=4), None, 10, 2)
+    assert (alone.sizes, alone.shared) == ([12], False)
+    assert slices(Work(cadence=4), lambda: None, 10, 2).sizes == [4, 4, 4]
+
+
+def test_before_a_slice_others_work_and_what_they_left_in_the_caches_is_met_untimed() -> None:
+    work, turns = Work(), []
+    shared = slices(work, lambda: turns.append(work.steps), 33, 2)
+    assert shared.shared
+    assert [shared.begin(part) for part in range(3)] == [2, 2, 2]
+    assert turns == [2, 4], "nobody works before the first"
+    assert work.steps == 6
+
+
+@pytest.mark.parametrize(
+    ("iterations", "others", "spent"),
+    [(30, lambda: None, 0), (33, lambda: None, 2), (30, None, 2), (3, None, 2)],
+)
+def test_a_short_slice_between_others_spares_none(iterations: int, others: Any, spent: int) -> None:
+    work = Work()
+    assert slices(work, others, iterations, 2).begin(0) == spent
+    assert work.steps == spent
+
+
+def test_steps_are_iterated_by_number_and_a_job_to_its_end() -> None:
+    steps, job = Work(), Work("job", last=7)
+    iterate(steps, None, 3)  # type: ignore[arg-type]
+    iterate(job, None, 3)  # type: ignore[arg-type]
+    assert (steps.steps, job.steps) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("cadence", "iterations", "whole"), [(1, 5, 5), (5, 5, 5), (5, 6, 10), (5, 1, 5), (4, 11, 12)]
+)
+def test_iterations_are_rounded_up_to_whole_cadences(cadence: int, iterations: int, whole: int) -> None:
+    assert whole_cadences(Work(cadence=cadence), iterations) == whole  # type: ignore[arg-type]
+
+
+def test_every_workload_has_the_number_of_its_units() -> None:
+    work = Work()
+    iterate(work, None, 3)  # type: ignore[arg-type]
+    found = numbers_of(work)  # type: ignore[arg-type]
+    assert found == {"loss": 1.0, "units": 6.0}
+    assert all(type(value) is float for value in found.values())
+
+
+def test_steps_that_run_out_while_they_are_measured_break_the_contract() -> None:
+    work = Work(last=1)
+    endless_step(work, None)  # type: ignore[arg-type]
+    with pytest.raises(ContractError, match=r"^Work ran out of iterations .* or be declared shape='job'$"):
+        endless_step(work, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("work", "units"),
+    [
+        (Work("job"), 20.0),
+        (Work("job", counts={"sampled_share": 0.25}), 80.0),
+        (Work("job", counts={"sampled_share": 0.0}), 20.0),
+        (Work(length=100), 400.0),
+        (Work(), None),
+    ],
+    ids=["a job", "a sample of one", "nothing sampled", "a training", "endless"],
+)
+def test_the_units_of_a_whole_job_or_training_are_known_where_it_has_an_end(
+    work: Work, units: float | None
+) -> None:
+    assert job_units(work, 40.0, 10, 2) == units  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+"""What is made of Slurm's answers, row by row and column by column, and of its errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stand_ins import calls, program
+
+from slurm.client import (
+    MOST_ELEMENTS,
+    NoAccounting,
+    Refused,
+    Sighting,
+    SlurmClient,
+    Unreachable,
+    indices,
+    out_of_reach,
+    parse_accounting,
+    parse_jobs,
+    parse_queue,
+)
+
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("row", "seen"),
+    [
+        (
+            "62|3|65|PENDING|Priority|n1|perfsweep:abc|demo.abc|2026-11-23T14:05:00",
+            Sighting(
+                "62", 3, "65", "PENDING", "Priority", "n1", "perfsweep:abc", "demo.abc", "2026-11-23T14:05:00"
+            ),
+        ),
+        (
+            "62|3|65|RUNNING|None|n1||demo.abc|N/A",
+            Sighting("62", 3, "65", "RUNNING", "None", "n1", "", "demo.abc", ""),
+        ),
+        (
+            "62|3|65|RUNNING|None|n1||a|b|2026-11-23T14:05:00",
+            Sighting("62", 3, "65", "RUNNING", "None", "n1", "", "a|b", "2026-11-23T14:05:00"),
+        ),
+        ("62|3|65||None|n1||demo|N/A", Sighting("62", 3, "65", "", "None", "n1", "", "demo", "")),
+    ],
+    ids=["all", "no start", "a name with bars", "no state"],
+)
+def test_every_column_of_squeue_has_its_place(row: str, seen: Sighting) -> None:
+    assert list(parse_queue(row)) == [seen]
+
+
+def test_every_column_of_sacct_has_its_place_and_only_a_whole_row_counts() -> None:
+    row = "62_3|65|CANCELLED by 1000|0:15|n1|perfsweep:abc|demo.abc|d"
+    seen = Sighting("62", 3, "65", "CANCELLED", "", "n1", "perfsweep:abc", "demo.abc|d")
+    assert list(parse_accounting(f"{row}\n62_4|66|FAILED|1:0|n1|perfsweep:abc\n")) == [seen]
+
+
+@pytest.mark.parametrize(
+    ("row", "seen"),
+    [
+        (
+            "JobId=65 ArrayJobId=62 ArrayTaskId=3 JobName=demo JobState=RUNNING Reason=None NodeList=n1"
+            " Comment=perfsweep:abc",
+            [Sighting("62", 3, "65", "RUNNING", "None", "n1", "perfsweep:abc", "demo")],
+        ),
+        (
+            "JobId=62 ArrayJobId=62 ArrayTaskId=4-5%2 JobName=demo JobState=PENDING Reason=Priority",
+            [Sighting("62", i, "62", "PENDING", "Priority", "", "", "demo") for i in (4, 5)],
+        ),
+        ("JobId=70 JobState=PENDING", [Sighting("70", None, "70", "PENDING")]),
+        ("JobId=70 JobName=half", []),
+        ("JobState=PENDING", []),
+    ],
+    ids=["an element", "several", "no array", "no state", "no number"],
+)
+def test_every_word_of_scontrol_has_its_place(row: str, seen: list[Sighting]) -> None:
+    assert list(parse_jobs(row)) == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[2-3,7]", [2, 3, 7]),
+        ("0,4%1", [0, 4]),
+        (str(MOST_ELEMENTS), [MOST_ELEMENTS]),
+        (str(MOST_ELEMENTS + 1), [None]),
+        (f"0-{MOST_ELEMENTS + 1}", [None]),
+        ("1-", [None]),
+    ],
+)
+def test_an_index_beyond_what_slurm_can_number_is_no_index(text: str, expected: list[int | None]) -> None:
+    assert indices(text) == expected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unable to contact slurm controller (connect failure)",
+        "Socket timed out on send/recv operation",
+        "Zero Bytes were transmitted or received",
+        "Connection refused",
+        "Connection timed out",
+        "Connection reset by peer",
+        "Unexpected message received",
+        "Message receive failure",
+        "Slurm backup controller in standby mode",
+    ],
+)
+def test_a_controller_that_was_not_reached_is_told_from_one_that_says_no(message: str) -> None:
+    assert out_of_reach(f"sbatch: error: {message}")
+    assert not out_of_reach("Invalid partition name specified")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        ("echo 'Invalid user' >&2; exit 1", Refused, "Invalid user"),
+        ("exit 3", Refused, "squeue ended with status 3"),
+        ("echo 'Socket timed out on send/recv' >&2; exit 1", Unreachable, "Socket timed out on send/recv"),
+    ],
+    ids=["refused", "without a word", "not reached"],
+)
+def test_an_error_says_whether_slurm_was_reached(
+    stand_in: Path, body: str, kind: type[Exception], message: str
+) -> None:
+    program(stand_in, "squeue", body)
+    client = SlurmClient()
+    with pytest.raises((Refused, Unreachable)) as raised:
+        client.queue()
+    assert (type(raised.value), str(raised.value), client.calls) == (kind, message, 1)
+
+
+def test_a_program_or_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match=r"^nowhere cannot be started .*; is Slurm installed here\?"):
+        SlurmClient().run("nowhere")
+    lost = SlurmClient(str(tmp_path / "slurm.conf"))
+    with pytest.raises(Unreachable, match=r"slurm\.conf does not exist; `make slurm-up` starts"):
+        lost.queue()
+    assert lost.calls == 0
+
+
+SPOILING = ("SBATCH_QOS", "SQUEUE_SORT", "SACCT_FORMAT", "SCANCEL_QUIET", "SALLOC_QOS", "SRUN_DEBUG")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_client_hears_nothing_of_an_allocation_or_of_a_users_defaults(
+    monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    for name in SPOILING:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("TMPDIR", "/tmp/own")
+    monkeypatch.setenv("SLURM_CONF", "/etc/other.conf")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    if inside:
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+    env = SlurmClient("/etc/slurm.conf").env
+    assert not {*SPOILING, "SLURM_JOB_ID"} & set(env)
+    assert (env["LC_ALL"], env["SLURM_CONF"]) == ("C", "/etc/slurm.conf")
+    assert ("TMPDIR" in env) == (not inside), "of a job it may be the job's own"
+    assert SlurmClient().env["SLURM_CONF"] == "/etc/other.conf"
+
+
+def test_the_queue_is_that_of_this_user_with_what_has_ended_and_a_row_for_each_element(
+    stand_in: Path,
+) -> None:
+    program(stand_in, "squeue", "echo '62|3|65|RUNNING|None|n1|c|demo|N/A'")
+    (row,) = SlurmClient().queue()
+    assert (row.array, row.index) == ("62", 3)
+    (asked,) = (stand_in / "squeue.calls").read_text().splitlines()
+    assert asked == "--me -h -r -t all -o %F|%K|%A|%T|%r|%N|%k|%j|%S"
+
+
+@pytest.mark.parametrize(
+    ("body", "reachable"),
+    [
+        ("echo 'Slurmctld(primary) at n0 is UP'", True),
+        ("echo 'Slurmctld(primary) at n0 is DOWN'", False),
+        ("echo 'Slurmctld(primary) at n0 is UP'; exit 1", False),
+    ],
+)
+def test_a_controller_is_there_when_it_says_so(stand_in: Path, body: str, reachable: bool) -> None:
+    program(stand_in, "scontrol", body)
+    assert SlurmClient().reachable() is reachable
+
+
+def test_accounts_are_asked_for_arrays_by_number_and_from_a_time_on(stand_in: Path) -> None:
+    program(stand_in, "sacct", "echo '62_3|65|FAILED|1:0|n1|perfsweep:abc|demo'")
+    (row,) = SlurmClient().accounted(["62", "63"], "2026-11-23T14:05:00")
+    assert (row.job_id, row.state) == ("65", "FAILED")
+    asked = (stand_in / "sacct.calls").read_text()
+    assert "-X -P -n -D -S 2026-11-23T14:05:00 -j 62,63 -o JobID,JobIDRaw,State," in asked
+
+
+def test_a_site_without_accounts_is_asked_once_and_another_error_may_pass(stand_in: Path) -> None:
+    client = SlurmClient()
+    program(stand_in, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    for _ in range(3):
+        with pytest.raises(NoAccounting):
+            client.accounted(["62"], "now")
+    assert calls(stand_in, "sacct") == 1
+    other = SlurmClient()
+    program(stand_in, "sacct", "echo 'Invalid user' >&2; exit 1")
+    for _ in range(2):
+        with pytest.raises(Refused, match="Invalid user"):
+            other.accounted(["62"], "now")
+    assert calls(stand_in, "sacct") == 3
+
+
+def test_a_number_that_the_controller_does_not_know_is_an_answer_and_any_other_error_is_none(
+    stand_in: Path,
+) -> None:
+    program(stand_in, "scontrol", FORGOTTEN)
+    assert SlurmClient().shown("62") == []
+    program(stand_in, "scontrol", "echo 'Access denied' >&2; exit 1")
+    with pytest.raises(Refused, match="Access denied"):
+        SlurmClient().shown("62")
+    program(stand_in, "scontrol", "echo 'JobId=65 ArrayJobId=62 ArrayTaskId=3 JobState=RUNNING'")
+    assert [row.index for row in SlurmClient().shown()] == [3]
+    asked = (stand_in / "scontrol.calls").read_text().splitlines()
+    assert asked == ["show job -o 62", "show job -o 62", "show job -o"]
+
+
+def test_of_a_job_that_is_forgotten_the_nodes_that_are_down_are_those_that_failed(stand_in: Path) -> None:
+    rows = "NodeName=n1 State=IDLE\nNodeName=n2 State=FAILING\nNodeName=n3 State=IDLE*"
+    program(stand_in, "scontrol", f'[ "$2" = node ] && echo "{rows}" && exit 0\n{FORGOTTEN}')
+    assert SlurmClient().out_of_service("65", "n[1-3]") == ["n2", "n3"]
+
+
+def test_what_a_cluster_is_like_is_asked_once(stand_in: Path) -> None:
+    said = "Configuration data\nClusterName             = dev\nSlurmctldParameters = a=b,c\nEmpty ="
+    program(stand_in, "scontrol", f"echo '{said}'")
+    client = SlurmClient()
+    assert client.cluster() == "dev"
+    assert client.config() == {"ClusterName": "dev", "SlurmctldParameters": "a=b,c", "Empty": ""}
+    assert calls(stand_in, "scontrol") == 1

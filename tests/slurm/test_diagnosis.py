@@ -1,0 +1,145 @@
+"""`perfsweep doctor`: what a cluster offers, and what it would say to a profile."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from stand_ins import program
+
+from slurm.client import Unreachable
+from slurm.diagnosis import Diagnosis, Partition, diagnose, minutes
+from slurm.site import SiteProfile
+
+CPUS = SiteProfile(gpus=0)
+GPU_ROW = "gpu*|up|2:00:00|2|idle|32|64000|gpu:a100:4|fast"
+CPU_ROW = "cpu|up|infinite|9|mixed|8|16000|(null)|(null)"
+DOWN_ROW = "gpu*|inactive|infinite|2|idle|32|64000|gpu:a100:4|fast"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("UNLIMITED", None),
+        ("infinite", None),
+        ("30:00", 30.0),
+        ("2:00:00", 120.0),
+        ("1-00:00:00", 1440.0),
+        ("2-01:30:30", 2 * 1440 + 90.5),
+        ("45", 0.75),
+    ],
+)
+def test_a_time_limit_is_read_as_slurm_prints_it(limit: str, expected: float | None) -> None:
+    assert minutes(limit) == expected
+
+
+def found(
+    folder: Path, site: SiteProfile, *rows: str, config: str = "", sbatch: str | None = None, sacct: str = ""
+) -> Diagnosis:
+    """What a Slurm that prints these texts is said to be."""
+    program(folder, "sinfo", f"echo {shlex.quote(chr(10).join(rows or (GPU_ROW, CPU_ROW)))}")
+    program(folder, "scontrol", f"echo {shlex.quote(config)}")
+    program(folder, "sbatch", f"echo {shlex.quote(sbatch)} >&2; exit 1" if sbatch is not None else "exit 0")
+    program(folder, "sacct", sacct or "exit 0")
+    return diagnose(site, None)
+
+
+def test_what_a_cluster_offers_is_listed(stand_in: Path) -> None:
+    config = "SLURM_VERSION = 23.11.4\nMaxArraySize = 1001\nKillWait = 30 sec\nOther = 1"
+    diagnosis = found(stand_in, CPUS, GPU_ROW, "half|a row", CPU_ROW, config=config)
+    assert diagnosis.version == "23.11.4"
+    assert diagnosis.limits == {"MaxArraySize": "1001", "KillWait": "30 sec"}
+    assert diagnosis.partitions == (
+        Partition("gpu", True, True, "2:00:00", "2", "idle", "32", "64000", "gpu:a100:4", "fast"),
+        Partition("cpu", False, True, "infinite", "9", "mixed", "8", "16000", "(null)", "(null)"),
+    )
+    assert (diagnosis.accounting, diagnosis.refused, diagnosis.warnings) == (True, None, ())
+    assert diagnosis.accepted == "a pack as this profile describes it would be accepted"
+    assert (stand_in / "sbatch.calls").read_text().startswith("--test-only ")
+
+
+def test_a_cluster_that_says_little_is_described_as_far_as_it_goes(stand_in: Path) -> None:
+    diagnosis = found(stand_in, CPUS, CPU_ROW.replace("|up|", "|down|"), sacct="exit 1")
+    assert (diagnosis.version, diagnosis.accounting, diagnosis.partitions[0].up) == ("unknown", False, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "refused"),
+    [
+        (
+            "sbatch: error: invalid partition specified: x\nallocation failure: Invalid partition name",
+            "cluster.partition: Invalid partition name",
+        ),
+        ("sbatch: error: out of cheese\n\n", "out of cheese"),
+        ("", "sbatch ended with status 1"),
+    ],
+)
+def test_what_sbatch_objects_to_is_said_with_its_last_words_and_the_field(
+    stand_in: Path, answer: str, refused: str
+) -> None:
+    diagnosis = found(stand_in, CPUS, sbatch=answer)
+    assert (diagnosis.accepted, diagnosis.refused) == ("", refused)
+
+
+def test_a_controller_that_is_not_reached_has_accepted_or_refused_nothing(stand_in: Path) -> None:
+    with pytest.raises(Unreachable, match="Socket timed out"):
+        found(stand_in, CPUS, sbatch="Socket timed out on send/recv operation")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows", "config", "warning"),
+    [
+        ({"time_min": 120}, (), "", ""),
+        (
+            {"time_min": 121},
+            (),
+            "",
+            "cluster.time_min=121 is above the partition's limit of 120 min: jobs may wait for ever",
+        ),
+        ({"time_min": 121, "partition": "cpu", "gpus": 0}, (), "", ""),
+        ({}, (DOWN_ROW,), "", "partition gpu is down: jobs wait until it comes up"),
+        ({}, (DOWN_ROW, GPU_ROW), "", ""),
+        ({"partition": "cpu", "gpus": 2}, (), "", "cluster.gpus=2, and no node of partition cpu has a GPU"),
+        ({"partition": "cpu,gpu"}, (), "", ""),
+        ({"partition": "cpu", "gpus": 0}, (), "", ""),
+        ({}, (), "KillWait = 4 sec", "KillWait is 4 s: a preempted pack may not get to say how it ended"),
+        ({}, (), "KillWait = 5 sec", ""),
+        ({"gpus": 0}, (), "KillWait = 4 sec", ""),
+        (
+            {},
+            (),
+            "JobRequeue = 0",
+            "JobRequeue=0 on this cluster: packs continue only while a command follows the sweep",
+        ),
+        ({}, (), "JobRequeue = 1", ""),
+        ({"requeue": False}, (), "JobRequeue = 0", ""),
+    ],
+)
+def test_what_would_make_a_sweep_wait_or_end_unheard_is_warned_of(
+    stand_in: Path, fields: dict[str, object], rows: tuple[str, ...], config: str, warning: str
+) -> None:
+    diagnosis = found(stand_in, SiteProfile(**fields), *rows, config=config)  # type: ignore[arg-type]
+    assert diagnosis.warnings == ((warning,) if warning else ())
+
+
+def test_of_several_partitions_the_shortest_limit_counts_and_each_is_named_once(stand_in: Path) -> None:
+    rows = [
+        "a|up|1:00:00|1|idle|8|1|(null)|(null)",
+        "a|up|1:00:00|1|drain|8|1|(null)|(null)",
+        "b|up|30:00|1|idle|8|1|(null)|(null)",
+    ]
+    short, missing = found(stand_in, SiteProfile(partition="a,b", time_min=45), *rows).warnings
+    assert "limit of 30 min" in short
+    assert missing == "cluster.gpus=1, and no node of partition a, b has a GPU"
+
+
+def test_a_set_up_line_that_fails_here_is_warned_of_with_what_jobs_would_inherit(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELD_BACK", "/")
+    checked = ["source ${HELD_BACK}${GIVEN}/nowhere"]
+    site = SiteProfile(gpus=0, setup=checked, env_set={"GIVEN": "/given"})
+    (warning,) = found(stand_in, site).warnings
+    assert "cluster.setup line 1 ended with status 1" in warning and "/given/nowhere" in warning
+    assert "//given" not in warning, "a variable that jobs do not inherit"

@@ -1,0 +1,193 @@
+"""One start of one array element: its record, its log and its status, whatever the job does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stand_ins import calls, program
+
+from slurm.element import CHANGED, REQUEUE_ME, STUCK, TRY_AGAIN, Element, digest_of
+from slurm.element_records import RecordFiles
+
+DEAF = "trap '' USR2 TERM; "
+WARNED = f"{DEAF}kill -USR2 $PPID; exit {TRY_AGAIN}"
+
+
+@pytest.fixture(autouse=True)
+def signals_put_back() -> Iterator[None]:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def in_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_JOB_ID", "65")
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+
+
+def element(folder: Path, body: str, index: int = 1, **settings: Any) -> Element:
+    """The second of two elements, whose job is this line of a shell."""
+    code = folder / "code"
+    code.mkdir(exist_ok=True)
+    own = {"command": ["sh", "-c", body], "env": {"OWN": "yes"}, "log": str(folder / "logs/p001.txt")}
+    other = {**own, "command": ["false"]}
+    values = {"jobs": [other, own], "code": str(code), "digest": None, "heartbeat_s": 30.0}
+    values |= {"requeue": True, "max_retries": 3, **settings}
+    file = folder / "abc.json"
+    file.write_text(json.dumps(values))
+    return Element(file, index)
+
+
+def record(folder: Path, what: str, restarts: int = 0) -> dict[str, Any]:
+    return json.loads((folder / f"abc/1.{what}-{restarts}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -11 $$", 139)]
+)
+def test_its_status_is_the_jobs_and_stands_in_its_record(tmp_path: Path, body: str, status: int) -> None:
+    assert element(tmp_path, body).run() == status
+    own = record(tmp_path, "end")
+    assert (own["status"], own["signals"], own["job"], own["restarts"]) == (status, [], "65", 0)
+    assert record(tmp_path, "start")["pid"] == os.getpid()
+    assert (tmp_path / "abc/1.beat").exists()
+    assert not [path for path in (tmp_path / "abc").iterdir() if path.name.startswith(".")]
+    assert RecordFiles(tmp_path).read("abc")[1].exits[0].status == status
+
+
+def test_the_job_has_an_environment_of_its_own_and_its_output_follows_that_of_earlier_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/p001.txt").write_text("before\n")
+    element(tmp_path, 'echo "$OWN"; echo seen >&2; exit 3').run()
+    before, head, *lines = (tmp_path / "logs/p001.txt").read_text().splitlines()
+    assert before == "before" and head.startswith("--- start 2 of job 65 on ")
+    assert lines == ["yes", "seen"]
+    assert record(tmp_path, "end", 2)["restarts"] == 2
+
+
+def test_the_place_of_the_interpreter_is_filled_in_where_it_runs(tmp_path: Path) -> None:
+    one = element(tmp_path, "")
+    one.job["command"] = ["{python}", "-m", "pack"]
+    assert one._command() == [sys.executable, "-m", "pack"]
+
+
+@pytest.mark.parametrize(("status", "again"), [(0, False), (3, True), (TRY_AGAIN, True)])
+def test_what_an_earlier_start_finished_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, again: bool
+) -> None:
+    element(tmp_path, f"exit {status}").run()
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert element(tmp_path, "touch again; exit 9").run() == (9 if again else 0)
+    assert (tmp_path / "abc/1.end-1.json").exists() == again
+
+
+def test_of_two_live_copies_of_a_start_the_first_ones_word_stays(tmp_path: Path) -> None:
+    element(tmp_path, "exit 3").run()
+    assert element(tmp_path, "exit 4").run() == 4
+    assert record(tmp_path, "end")["status"] == 3
+
+
+def test_code_that_changed_is_not_run(tmp_path: Path) -> None:
+    package = tmp_path / "code/pipelines"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text("1")
+    digest = digest_of([package])
+    assert element(tmp_path, "exit 0", digest=digest).run() == 0
+    (package / "a.py").write_text("2")
+    (tmp_path / "abc/1.end-0.json").unlink()
+    assert element(tmp_path, "touch ran", digest=digest).run() == CHANGED
+    assert record(tmp_path, "end")["status"] == CHANGED
+    assert "is not the code that this job was submitted with" in (tmp_path / "logs/p001.txt").read_text()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_digest_is_of_names_and_content_and_not_of_what_python_compiles(tmp_path: Path) -> None:
+    def digest(**files: str) -> str:
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return digest_of([tmp_path / "b", tmp_path / "a"])
+
+    first = digest(a__x="1", b__y="2")
+    assert len(first) == 12
+    assert digest_of([tmp_path / "a", tmp_path / "b"]) == first
+    (tmp_path / "a/__pycache__").mkdir()
+    (tmp_path / "a/__pycache__/x.pyc").touch()
+    assert digest() == first
+    assert digest(a__x="3") != first
+    assert digest(a__x="1", b__z="") != first
+
+
+def test_a_warning_reaches_the_job_and_one_that_advanced_asks_for_its_own_requeue(
+    tmp_path: Path, stand_in: Path
+) -> None:
+    assert element(tmp_path, WARNED).run() == TRY_AGAIN
+    assert record(tmp_path, "end")["signals"] == ["SIGUSR2"]
+    assert (stand_in / "scontrol.calls").read_text() == "requeue 65\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "restarts", "settings"),
+    [
+        (WARNED, 3, {}),
+        (WARNED, 0, {"requeue": False}),
+        (f"{DEAF}kill -USR2 $PPID; exit {STUCK}", 0, {}),
+        (f"{DEAF}kill -TERM $PPID; exit {TRY_AGAIN}", 0, {}),
+        (f"{DEAF}kill -USR2 $PPID; exit 3", 0, {}),
+    ],
+    ids=["tried often enough", "not allowed", "no advance", "not the time limit", "failed"],
+)
+def test_nothing_else_is_queued_again(
+    tmp_path: Path,
+    stand_in: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    restarts: int,
+    settings: dict[str, Any],
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+    status = element(tmp_path, body, **settings).run()
+    assert status == record(tmp_path, "end", restarts)["status"] == int(body.rpartition(" ")[2])
+    assert calls(stand_in, "scontrol") == 0
+
+
+def test_one_try_before_the_last_is_queued_again(
+    tmp_path: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    assert element(tmp_path, WARNED).run() == TRY_AGAIN
+    assert calls(stand_in, "scontrol") == 1
+
+
+def test_one_that_cannot_requeue_itself_leaves_it_to_its_batch_script_and_says_so(
+    tmp_path: Path, stand_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(stand_in, "scontrol", "exit 1")
+    assert element(tmp_path, WARNED).run() == REQUEUE_ME
+    assert record(tmp_path, "end")["status"] == TRY_AGAIN
+    assert "cannot requeue itself (" in capsys.readouterr().err
+
+
+def test_a_signal_reaches_the_job(tmp_path: Path) -> None:
+    body = "trap 'echo heard; exit 75' TERM; kill -TERM $PPID; while :; do sleep 0.01; done"
+    assert element(tmp_path, body).run() == TRY_AGAIN
+    assert (tmp_path / "logs/p001.txt").read_text().endswith("heard\n")
+    assert record(tmp_path, "end")["signals"] == ["SIGTERM"]
+
+
+def test_elements_of_other_versions_of_this_code_end_with_the_same_statuses() -> None:
+    assert (CHANGED, TRY_AGAIN, STUCK, REQUEUE_ME) == (65, 75, 79, 85)

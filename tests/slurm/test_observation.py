@@ -1,0 +1,108 @@
+"""For how long elements have been silent, and which of their files are looked at meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm.client import Sighting
+from slurm.element_records import TAIL_BYTES, last_beat, tail_of
+from slurm.journal import Journal, Submission
+from slurm.judge import ElementRecords, ExitRecord, Missing, Patience
+from slurm.observation import Observer
+from slurm.states import End
+
+NOTHING, STARTED = ElementRecords({}), ElementRecords({}, starts=1)
+FAILED = Sighting("62", 0, "65", "FAILED")
+RUNNING = Sighting("62", 0, "65", "RUNNING")
+
+
+class Watch:
+    """An observer that waits 30 s and two answers, and a submission of two jobs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        journal = Journal(folder / "journal")
+        self.submission: Submission = journal.submitting(["p000", "p001"], None)
+        journal.submitted(self.submission.token, "62")
+        self.observer = Observer(folder, Patience(30.0, 10.0))
+
+    def end(self, seen, now: float, own: ElementRecords = STARTED, index: int = 0) -> End | None:
+        return self.observer.standing(self.submission, index, seen, own, now).end
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(tmp_path)
+
+
+def test_an_end_without_a_word_counts_from_the_first_answer_that_said_it(watch: Watch) -> None:
+    assert [watch.end(FAILED, now) for now in (100.0, 129.0, 130.0)] == [None, None, End.NO_RESULT]
+
+
+def test_being_alive_or_missing_in_between_starts_the_silence_anew(watch: Watch) -> None:
+    for between in (RUNNING, Missing.FORGOTTEN, Missing.UNPROVEN):
+        assert watch.end(FAILED, 100.0) is None
+        watch.end(between, 120.0)
+        assert watch.end(FAILED, 140.0) is None
+        watch.end(RUNNING, 150.0)
+
+
+def test_all_ways_of_being_gone_count_together(watch: Watch) -> None:
+    assert watch.end(Missing.FORGOTTEN, 100.0) is None
+    assert watch.end(Missing.REISSUED, 131.0) is End.VANISHED
+
+
+def test_elements_are_silent_each_by_itself(watch: Watch) -> None:
+    watch.end(FAILED, 100.0, index=0)
+    assert watch.end(FAILED, 140.0, index=1) is None
+    assert watch.end(FAILED, 140.0, index=0) is End.NO_RESULT
+
+
+def test_what_was_refused_has_no_standing(watch: Watch) -> None:
+    watch.submission.refused = "no"
+    assert watch.end(FAILED, 100.0, ElementRecords({0: ExitRecord(3)}, 1)) is None
+
+
+def test_one_that_a_person_cancelled_is_told_from_the_others(watch: Watch) -> None:
+    watch.submission.cancelled = {1}
+    own = ElementRecords({0: ExitRecord(3)}, 1)
+    assert [watch.end(FAILED, 100.0, own, index) for index in (0, 1)] == [End.FAILED, End.CANCELLED]
+
+
+def test_signs_of_life_and_slurms_output_are_looked_at_where_slurm_does_not_know_it(watch: Watch) -> None:
+    own = watch.folder / watch.submission.token
+    own.mkdir()
+    (own / "0.beat").touch()
+    os.utime(own / "0.beat", (130.0, 130.0))
+    watch.end(Missing.FORGOTTEN, 100.0)
+    alive = watch.observer.standing(watch.submission, 0, Missing.FORGOTTEN, STARTED, 140.0)
+    assert (alive.end, alive.running) == (None, True)
+    (watch.folder / "62_0_0_log.out").write_text("Killed by cheese\n")
+    os.utime(own / "0.beat", (1.0, 1.0))
+    ended = watch.observer.standing(watch.submission, 0, Missing.FORGOTTEN, STARTED, 140.0)
+    assert ended.note == "it ended without a word; Slurm's output ends: Killed by cheese"
+
+
+def test_being_absent_is_proof_after_two_answers_and_the_time_that_a_file_takes(watch: Watch) -> None:
+    key = watch.submission.token, -1
+    assert [watch.observer.long_absent(key, now) for now in (100.0, 129.0, 130.0)] == [False, False, True]
+    other = watch.submission.token, 0
+    assert [watch.observer.long_absent(other, now) for now in (0.0, 30.0)] == [False, True]
+
+
+def test_of_a_long_output_the_end_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "log.out"
+    assert tail_of(file) is None
+    file.write_bytes(b"short \xff\n")
+    assert tail_of(file) == "short \ufffd\n"
+    file.write_text("a" * TAIL_BYTES + "end")
+    assert tail_of(file) == "a" * (TAIL_BYTES - 3) + "end"
+
+
+def test_the_last_sign_of_life_is_a_time_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "3.beat").touch()
+    os.utime(tmp_path / "3.beat", (5.0, 7.0))
+    assert (last_beat(tmp_path, 3), last_beat(tmp_path, 4)) == (7.0, None)

@@ -1,0 +1,176 @@
+"""A profile's fields: what they ask for, in options and in words, and which cannot stand together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurm.errors import ClusterError
+from slurm.site import Shape, SiteProfile, exported, sbatch_option
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "words"),
+    [
+        ({}, Shape(0, 4), "no GPU, 4 cores, at most 60 min"),
+        ({"gpu_type": "h100"}, Shape(1, 4), "1 GPU (h100), 4 cores, at most 60 min"),
+        ({"gpu_type": "h100"}, Shape(0, 4), "no GPU, 4 cores, at most 60 min"),
+        ({"partition": "a"}, Shape(2, 4), "2 GPUs, 4 cores, at most 60 min in partition a"),
+        (
+            {"memory": "4G", "mem_flag": "mem-per-cpu"},
+            Shape(2, 4, nodes=2),
+            "2 GPUs, 4 cores, 4G (mem-per-cpu) on each of 2 nodes, at most 60 min",
+        ),
+        ({"packs_per_job": 2}, Shape(1, 4), "1 GPU, 4 cores, at most 60 min, up to 2 packs in a job"),
+        ({}, Shape(1, 4, fields=(("time_min", 90),)), "1 GPU, 4 cores, at most 90 min"),
+    ],
+)
+def test_what_a_pack_gets_is_told_in_words(fields: dict[str, Any], shape: Shape, words: str) -> None:
+    assert SiteProfile(**fields).resources(shape) == words
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "options"),
+    [
+        ({"gpus": 0}, Shape(0, 4), {"time": 60, "nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 4}),
+        (
+            {"exclusive": True, "memory": "4G", "mem_flag": "mem-per-gpu"},
+            Shape(2, 8, nodes=3),
+            {
+                "time": 60,
+                "nodes": 3,
+                "ntasks-per-node": 1,
+                "cpus-per-task": 8,
+                "exclusive": True,
+                "gres": "gpu:2",
+                "mem-per-gpu": "4G",
+            },
+        ),
+        (
+            {"gpu_flag": "gpus", "gpu_type": "h100", "partition": "a"},
+            Shape(2, 4, nodes=3, fields=(("partition", "b"), ("time_min", 90))),
+            {
+                "partition": "b",
+                "time": 90,
+                "nodes": 3,
+                "ntasks-per-node": 1,
+                "cpus-per-task": 4,
+                "gpus": "h100:6",
+            },
+        ),
+    ],
+)
+def test_what_sbatch_is_asked_for(fields: dict[str, Any], shape: Shape, options: dict[str, Any]) -> None:
+    assert SiteProfile(**fields).options(shape) == options
+
+
+@pytest.mark.parametrize(
+    ("site", "ranks", "resources", "shape"),
+    [
+        ({}, 1, {}, Shape(1, 4)),
+        ({}, 2, {}, Shape(2, 8)),
+        ({"gpus": 4}, 2, {}, Shape(4, 8)),
+        ({"gpus": 0}, 2, {}, Shape(0, 8)),
+        ({"nodes": 2}, 3, {}, Shape(2, 8, 2)),
+        ({"nodes": 2, "ntasks_per_node": 3}, 4, {}, Shape(3, 12, 2)),
+        ({"nodes": 2, "ntasks_per_node": 3}, 1, {}, Shape(1, 4, 2)),
+        ({}, 2, {"gpus": 3, "cpus_per_task": 1}, Shape(3, 2)),
+        (
+            {},
+            1,
+            {"time_min": 90, "memory": "4G", "gpus": 2},
+            Shape(2, 4, 1, (("memory", "4G"), ("time_min", 90))),
+        ),
+    ],
+)
+def test_the_shape_of_a_job_follows_its_ranks_and_its_own_resources(
+    site: dict[str, Any], ranks: int, resources: dict[str, Any], shape: Shape
+) -> None:
+    assert Shape.of(SiteProfile(**site), ranks, resources) == shape
+
+
+def test_packs_that_share_a_job_have_its_resources_each() -> None:
+    assert Shape.of_job(SiteProfile(gpus=2, cpus_per_task=3, packs_per_job=4)) == Shape(8, 12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scratch": " "}, "cluster.scratch is empty; name a folder, or leave it out"),
+        (
+            {"time_min": 1, "signal_delay_s": 60},
+            "cluster.signal_delay_s=60 leaves nothing of cluster.time_min=1",
+        ),
+        ({"packs_per_job": 2, "nodes": 2}, "use one of them"),
+        ({"sbatch": ["--time=5"]}, "--time=5 collides with what perfsweep writes itself; use the field"),
+        ({"sbatch": ["--parsable"]}, "collides"),
+        ({"price": "free"}, "cluster.price=free is no price"),
+    ],
+)
+def test_fields_that_cannot_stand_together_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        SiteProfile(**fields).check()
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mem_flag": "none"},
+        {"memory": "4G"},
+        {"scratch": "/tmp"},
+        {"time_min": 1, "signal_delay_s": 59},
+        {"teardown": ["true"]},
+        {"srun": False},
+        {"packs_per_job": 2},
+        {"nodes": 2},
+        {"sbatch": ["--contiguous", "--licenses=a"]},
+        {"price": "1/GPU-hour"},
+    ],
+    ids=str,
+)
+def test_fields_that_may_stand_together_are_taken(fields: dict[str, Any]) -> None:
+    SiteProfile(**fields).check()
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("--contiguous", ("contiguous", True)),
+        ("--comment=", ("comment", "")),
+        ("--licenses=a=b", ("licenses", "a=b")),
+        ("--licenses a", ("licenses", "a")),
+        ("-La", ("licenses", "a")),
+        ("-L a", ("licenses", "a")),
+        ("-H", ("hold", True)),
+        *[
+            (f"-{short} x", (long, "x"))
+            for short, long in {"A": "account", "C": "constraint", "D": "chdir", "w": "nodelist"}.items()
+        ],
+    ],
+)
+def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str | bool]) -> None:
+    assert sbatch_option(text) == option
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is no option of sbatch, or more than one"),
+        ("licenses=a", "is no option of sbatch, or more than one"),
+        ("-L a b", "is no option of sbatch, or more than one"),
+        ("--a=b c", "is more than one option"),
+        ("-La b", "is more than one option"),
+        ("-@ b", "is unknown here; write it as --name=value"),
+        ("--a='b", r"cannot be read \(No closing quotation\)"),
+    ],
+)
+def test_anything_else_is_no_option(text: str, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        sbatch_option(text)
+
+
+def test_jobs_inherit_what_is_listed_and_set_once_each() -> None:
+    site = SiteProfile(env_allow=["OWN", "PATH", "UNSET"])
+    assert exported(site, {"OWN": "1", "HOME": "/", "PATH": "/bin", "SECRET": "x"}) == ["PATH", "HOME", "OWN"]
