@@ -18,7 +18,7 @@ from pipelines.trial import process_group, replay
 from pipelines.trial.counting.counters import CompileCounting, Counting, CountingGc
 from pipelines.trial.counting.device_activity import DeviceActivity
 from pipelines.trial.process_group import leads
-from pipelines.trial.timing.iteration_time import Duration
+from pipelines.trial.timing.iteration_time import Duration, over_a_cadence
 from pipelines.trial.timing.iterations import iterate, numbers_of, whole_cadences
 from pipelines.trial.timing.regions import MetricLog, clock_of
 from workloads.api import Device, Evidence, NullClock, Workload
@@ -114,6 +114,8 @@ def evidence_trial(
     if leads(spec.world):
         write_evidence(folder, evidence)
     reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
+    if (most_s := spec.measure.region_s) and spec.world == 1 and workload.cadence > reached > 0:
+        iteration_ns = over_a_cadence(workload, clock_of(workload, device), most_s) or iteration_ns
     return {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
 
 

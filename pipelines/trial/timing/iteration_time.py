@@ -6,6 +6,7 @@ import torch
 
 from pipelines.trial.machine.usage import Usage
 from pipelines.trial.timing.clock import HostClock
+from workloads.api import NullClock, Workload
 
 
 class Duration:
@@ -38,3 +39,22 @@ class Duration:
         """Mean of the iterations so far, whole ns; None without one."""
         counted = self._done - self._skipped
         return max(1, round(self._total_ns / counted)) if counted > 0 else None
+
+    @property
+    def total_ns(self) -> float:
+        """Time of the iterations so far."""
+        return self._total_ns
+
+
+def over_a_cadence(workload: Workload, clock: HostClock, most_s: float) -> int | None:
+    """Mean ns of the iterations of a whole cadence: what comes every so often has its share.
+
+    None where they last longer than `most_s` together, which then holds no whole cadence.
+    """
+    duration = Duration(clock, 0)
+    for _ in range(workload.cadence):
+        with duration:
+            workload.step(NullClock())
+        if duration.total_ns > most_s * 1e9:
+            return None
+    return duration.mean_ns

@@ -174,6 +174,22 @@ def test_evidence_is_of_a_fixed_number_of_steps_and_its_own_numbers_win(tmp_path
     assert kept.tensors["whole"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("region_s", "cadence", "steps"),
+    [(None, 20, 3), (60.0, 20, 23), (60.0, 3, 3), (60.0, 1, 3)],
+    ids=["a number of iterations", "a region of seconds", "evidence has seen a cadence", "none"],
+)
+def test_what_comes_once_a_cadence_is_waited_for_where_a_region_lasts_seconds(
+    region_s: float | None, cadence: int, steps: int, tmp_path: Path
+) -> None:
+    workload = Steps()
+    workload.cadence = cadence
+    found = run(evidence_trial, workload, tmp_path, measure=dataclasses.replace(MEASURE, region_s=region_s))
+    assert workload.steps == steps
+    assert (found["units"], found["reached"]) == (6.0, 3), "evidence is of its own steps alone"
+    assert found["numbers"]["loss"] == pytest.approx(1 / 3)
+
+
 def test_evidence_of_a_job_is_that_of_its_end(tmp_path: Path) -> None:
     workload = Job()
     found = run(evidence_trial, workload, tmp_path)

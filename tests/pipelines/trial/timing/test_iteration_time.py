@@ -7,7 +7,7 @@ from clocks import FakeClock
 
 from pipelines.trial.machine.usage import Moment, moment
 from pipelines.trial.timing.clock import HostClock
-from pipelines.trial.timing.iteration_time import Duration
+from pipelines.trial.timing.iteration_time import Duration, over_a_cadence
 
 
 class Crowded(FakeClock):
@@ -38,3 +38,32 @@ def test_nothing_is_known_of_iterations_that_all_warm_up() -> None:
     with duration:
         pass
     assert duration.mean_ns is None
+
+
+class Saving:
+    """Steps of a millisecond, and of nine where it saves: the last of four."""
+
+    cadence = 4
+
+    def __init__(self, clock: Crowded) -> None:
+        self.clock, self.steps = clock, 0
+
+    def step(self, clock: object) -> None:
+        self.steps += 1
+        self.clock.pass_time(1_000_000 if self.steps % 4 else 9_000_000)
+
+
+@pytest.mark.parametrize("done", range(4))
+def test_what_comes_once_a_cadence_has_its_share_wherever_that_begins(done: int) -> None:
+    clock = Crowded(cpu_share=0.0)
+    workload = Saving(clock)
+    workload.steps = done
+    assert over_a_cadence(workload, clock, most_s=1.0) == 3_000_000  # type: ignore[arg-type]
+    assert workload.steps == done + 4
+
+
+def test_a_cadence_that_lasts_longer_than_a_region_is_not_waited_for() -> None:
+    clock = Crowded(cpu_share=0.0)
+    workload = Saving(clock)
+    assert over_a_cadence(workload, clock, most_s=0.0015) is None  # type: ignore[arg-type]
+    assert workload.steps == 2
