@@ -86,9 +86,9 @@ ROWS = {
         "results of one of 16 commits changed by 1e-3: found", _is_found, {"scale": CHANGED}, find="different"
     ),
     "digits": Row(
-        "digits in two equal environments, 45 s: not *slower*",
+        "digits in two equal environments, 30 s: not *slower*",
         _is("no difference", "undecided"),
-        options=("measure.budget_s=45",),
+        options=("measure.budget_s=30",),
     ),
     "wheels": Row(
         "two wheels of torch on digits, 120 s: both judged in one pack",
