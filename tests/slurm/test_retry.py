@@ -70,7 +70,7 @@ def test_what_a_person_has_not_changed_stays_counted() -> None:
         ("DEADLINE", End.DEADLINE),
         ("CANCELLED", End.CANCELLED),
         ("A_WORD_OF_A_LATER_SLURM", None),
-        *[(state, None) for state in LIVE],
+        *[(state, None) for state in sorted(LIVE)],
     ],
 )
 def test_a_state_of_slurm_is_an_end_or_none(state: str, end: End | None) -> None:
