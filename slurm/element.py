@@ -109,12 +109,13 @@ class Element:
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
         """Sleep until the child ends; `Popen.wait` with a time-out would look twenty times a second."""
         poller = select.poll()
-        poller.register(os.pidfd_open(child.pid), select.POLLIN)
-        while True:
+        with contextlib.suppress(ProcessLookupError):  # the handler of a signal has noted its end
+            poller.register(os.pidfd_open(child.pid), select.POLLIN)
+        while child.returncode is None:
             self._beat()
             if poller.poll(self.settings["heartbeat_s"] * 1000):
-                code = child.wait()
-                return 128 - code if code < 0 else code
+                child.wait()
+        return 128 - child.returncode if child.returncode < 0 else child.returncode
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         self.signals.append(signal.Signals(number).name)

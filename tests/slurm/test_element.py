@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,16 @@ def test_what_an_earlier_start_finished_is_not_run_again(
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert element(tmp_path, "touch again; exit 9").run() == (9 if again else 0)
     assert (tmp_path / "abc/1.end-1.json").exists() == again
+
+
+@pytest.mark.parametrize(("body", "status"), [("exit 75", 75), ("kill -9 $$", 137)])
+def test_a_job_whose_end_a_signal_has_noted_before_it_is_waited_for_has_its_status(
+    tmp_path: Path, body: str, status: int
+) -> None:
+    child = subprocess.Popen(["sh", "-c", body])
+    while child.poll() is None:  # as the handler does; its process is gone then
+        pass
+    assert element(tmp_path, "")._wait(child) == status
 
 
 def test_of_two_live_copies_of_a_start_the_first_ones_word_stays(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ OWN = '"""Module."""\nclass Own:\n    """Sort a list.\n\n    More.\n    """\n   
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    for module in ("mine", "alone", "half"):  # as another test may have imported them
+        monkeypatch.delitem(sys.modules, module, raising=False)
     files = {
         "mine.py": OWN + "class Other:\n    def act(self): ...\nclass Built:\n    def build(self): ...\n",
         "mine.yaml": "# rank my pages\nsweeps:\n  quick: {toggles: [amp]}\n",
