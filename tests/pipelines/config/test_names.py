@@ -17,6 +17,7 @@ OWN = '"""Module."""\nclass Own:\n    """Sort a list.\n\n    More.\n    """\n   
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # before the folders that other tests have left there
     for module in ("mine", "alone", "half"):  # as another test may have imported them
         monkeypatch.delitem(sys.modules, module, raising=False)
     files = {
