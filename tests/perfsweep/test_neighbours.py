@@ -25,17 +25,21 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return places
 
 
-def test_packages_of_ours_are_fine(found: dict[str, Any], tmp_path: Path) -> None:
-    neighbours.refuse_shadows()
-    both = [str(tmp_path), str(tmp_path / "conf")]
-    found["conf"] = SimpleNamespace(submodule_search_locations=both)
-    neighbours.refuse_shadows()
-
-
-@pytest.mark.parametrize("spec", [None, SimpleNamespace(submodule_search_locations=None)])
-def test_what_is_no_package_is_not_in_the_way(found: dict[str, Any], spec: Any) -> None:
-    found["slurm"] = spec
-    neighbours.refuse_shadows()
+def test_packages_of_ours_and_what_is_no_package_are_fine_until_one_is_in_the_way(
+    found: dict[str, Any], tmp_path: Path
+) -> None:
+    both = SimpleNamespace(submodule_search_locations=[str(tmp_path), str(tmp_path / "conf")])
+    for name, spec in (
+        ("conf", found["conf"]),
+        ("conf", both),
+        ("slurm", None),
+        ("slurm", SimpleNamespace(submodule_search_locations=None)),
+    ):
+        found[name] = spec
+        neighbours.refuse_shadows()
+    found["slurm"] = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    with pytest.raises(ImportError, match="has the name of a package of perfsweep"):
+        neighbours.refuse_shadows()
 
 
 @pytest.mark.parametrize("name", neighbours.PACKAGES)

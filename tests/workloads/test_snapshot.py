@@ -13,33 +13,33 @@ from workloads.snapshot import Snapshot
 @pytest.fixture
 def kept(tmp_path: Path) -> Snapshot:
     for name in ("b.py", "a.py"):
-        file = tmp_path / "copies/home/me" / name
+        file = tmp_path / "copies/srv/me" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
     return Snapshot(tmp_path / "copies")
 
 
 def test_a_copy_lies_at_the_path_of_its_original(kept: Snapshot) -> None:
-    assert list(kept.copies) == [Path("/home/me/a.py"), Path("/home/me/b.py")]
-    assert kept.copies[Path("/home/me/a.py")] == kept.copy_of(Path("/home/me/a.py"))
+    assert list(kept.copies) == [Path("/srv/me/a.py"), Path("/srv/me/b.py")]
+    assert kept.copies[Path("/srv/me/a.py")] == kept.copy_of(Path("/srv/me/a.py"))
     assert kept.copy_of(Path("/x/y.py")) == kept.root / "x/y.py"
 
 
 def test_a_folder_without_copies_is_its_own(kept: Snapshot) -> None:
-    assert kept.folder(Path("/home/me")) == kept.root / "home/me"
-    assert kept.folder(Path("/home/you")) == Path("/home/you")
-    assert kept.folder(Path("/home/me/a.py")) == Path("/home/me/a.py")
+    assert kept.folder(Path("/srv/me")) == kept.root / "srv/me"
+    assert kept.folder(Path("/srv/you")) == Path("/srv/you")
+    assert kept.folder(Path("/srv/me/a.py")) == Path("/srv/me/a.py")
 
 
 def test_a_whole_version_says_what_it_does_not_have(kept: Snapshot) -> None:
     assert not kept.is_version
     assert kept.hidden == frozenset()
     version = Snapshot(kept.root)
-    files = [Path("/home/me/c d.py"), Path("/home/me/e\nf.py")]
+    files = [Path("/srv/me/c d.py"), Path("/srv/me/e\nf.py")]
     version.hide(files)
     assert version.is_version
     assert version.hidden == frozenset(files)
-    assert list(version.copies) == [Path("/home/me/a.py"), Path("/home/me/b.py")]
+    assert list(version.copies) == [Path("/srv/me/a.py"), Path("/srv/me/b.py")]
     version.hide([])
     assert Snapshot(kept.root).is_version and Snapshot(kept.root).hidden == frozenset()
 

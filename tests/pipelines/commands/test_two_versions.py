@@ -147,7 +147,7 @@ def test_the_second_version_is_judged_against_the_first(monkeypatch: pytest.Monk
     assert (answer.verdict, answer.reason, answer.sweep) == ("faster", "it is so", "runs/x")
     assert (answer.workload, answer.margin, answer.budget_s) == ("digits", 0.025, 7)
     assert (answer.base.name, answer.head.name) == ("/envs/a", "/envs/b")
-    assert answer.seconds < 600 and heard.said == ["beware"]
+    assert heard.said == ["beware"]
     (command,) = api.commands
     assert command.name == "digits-judge--envs-a--envs-b"
     assert [list(values) for values in command.axes.values()] == [["/envs/a", "/envs/b"]]

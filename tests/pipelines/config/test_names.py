@@ -157,3 +157,5 @@ def test_names_that_do_not_exist_are_refused_with_those_that_do(
 
 def test_a_command_without_workloads_looks_for_none(folder: Path) -> None:
     names.refuse_unknown("doctor", ["workload=digitz"])
+    with pytest.raises(ConfigError, match="workload=digitz is unknown"):
+        names.refuse_unknown("run", ["workload=digitz"])

@@ -234,8 +234,12 @@ def test_a_folder_of_another_workload_is_left_alone(
         launch.refuse_other_workload(built.folder, other)
 
 
-def test_a_folder_without_a_plan_is_anybodys(tmp_path: Path, built: Built) -> None:
-    launch.refuse_other_workload(SweepFolder(tmp_path / "new"), built.manifest)
+def test_a_folder_without_a_plan_is_anybodys_until_somebody_has_it(tmp_path: Path, built: Built) -> None:
+    new, other = SweepFolder(tmp_path / "new"), moved(built.manifest, origin="b.py", code="new")
+    launch.refuse_other_workload(new, other)
+    new.write_manifest(moved(built.manifest, origin="a.py"))
+    with pytest.raises(ConfigError, match="holds a sweep of"):
+        launch.refuse_other_workload(new, other)
 
 
 def test_a_pack_in_this_process_runs_with_what_is_to_be_tried_again(

@@ -80,6 +80,9 @@ def test_another_plan_is_taken_once_all_jobs_have_ended(folder: SweepFolder, man
     folder.write_manifest(manifest)
     submit(folder, "p000", ended=True)
     submitted.refuse_other_plan(folder, other)
+    submit(folder, "p001")
+    with pytest.raises(ConfigError, match="p001 of an earlier plan may still run"):
+        submitted.refuse_other_plan(folder, other)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,9 @@ def test_what_may_run_elsewhere_is_not_measured_here_too(folder: SweepFolder, jo
 def test_what_has_ended_elsewhere_may_be_measured_here(folder: SweepFolder) -> None:
     submit(folder, "p000", ended=True)
     submitted.refuse_second_place(folder, "local")
+    submit(folder, "p001")
+    with pytest.raises(ConfigError, match="p001 may still run on Slurm"):
+        submitted.refuse_second_place(folder, "local")
 
 
 @pytest.mark.parametrize("ended", [False, True])

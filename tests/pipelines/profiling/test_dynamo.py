@@ -65,7 +65,7 @@ def test_a_reason_is_its_first_line_and_its_explanation(reason: str, line: str) 
 def metric(name: str | None, seconds: float | None, line: int = 3, **own: Any) -> Any:
     return SimpleNamespace(
         co_name=name,
-        co_filename="/home/study/model.py",
+        co_filename="/srv/study/model.py",
         co_firstlineno=line,
         entire_frame_compile_time_s=seconds,
         **own,

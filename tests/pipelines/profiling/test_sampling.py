@@ -21,7 +21,7 @@ def frame(function: str, time: float, *children: Any, file: str = "study/model.p
         time=time,
         children=children,
         is_synthetic=function == "[self]",
-        file_path=f"/home/{file}",
+        file_path=f"/srv/{file}",
         file_path_short=file,
         line_no=line,
     )

@@ -85,12 +85,9 @@ def test_without_changes_there_is_one_level() -> None:
     assert list(axes.lines) == []
 
 
-@pytest.mark.parametrize("name", ["h.svg", "H.SVG"])
-def test_pictures_are_svg(name: str) -> None:
-    refuse_other_kinds(Path(name))
-
-
-def test_a_picture_of_another_kind_is_refused() -> None:
+def test_pictures_are_svg_and_of_another_kind_they_are_refused() -> None:
+    for name in ("h.svg", "H.SVG"):
+        refuse_other_kinds(Path(name))
     with pytest.raises(
         ConfigError, match=r"^--picture h\.png: pictures are SVG, so give a name that ends in \.svg$"
     ):

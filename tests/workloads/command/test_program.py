@@ -22,6 +22,8 @@ def run(status: int, output: str = "", errors: str = "", late: bool = False) -> 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (3, 3), (-9, -9)])
 def test_a_run_that_ended_as_it_should_is_none_to_speak_of(status: int, expected: int) -> None:
     require_end(run(status), expected)
+    with pytest.raises(RunFailed, match=f"instead of {expected + 1}"):
+        require_end(run(status), expected + 1)
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,10 @@ def test_low_rank_additions_that_cannot_be_are_refused(given: dict[str, Any], se
 
 
 def test_low_rank_additions_reach_to_a_models_last_layer() -> None:
-    LatentWireConfig(lora_rank=2, lora_layers=3, lora_targets=["up", "q"])
-    LatentWireConfig(lora_targets=["q", "k", "v", "o"])  # as where nothing is said
+    taken = LatentWireConfig(lora_rank=2, lora_layers=3, lora_targets=["up", "q"])
+    assert (taken.lora_layers, taken.lora_targets) == (3, ["up", "q"])
+    as_unsaid = LatentWireConfig(lora_targets=["q", "k", "v", "o"])
+    assert as_unsaid == LatentWireConfig()
 
 
 def test_additions_are_no_deeper_than_the_shallowest_model() -> None:

@@ -106,7 +106,8 @@ def test_fields_that_do_not_go_together_are_refused(fields: dict[str, Any], name
     ],
 )
 def test_fields_that_go_together_are_taken(fields: dict[str, Any]) -> None:
-    SpdConfig(**fields)
+    taken = SpdConfig(**fields)
+    assert {name: getattr(taken, name) for name in fields} == fields
 
 
 def test_modules_keep_the_recipes_numbers_unless_one_is_given() -> None:
