@@ -61,9 +61,13 @@ def last_traces(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Trace]:
     return traces
 
 
+_NO_TIME = (Verdict.HELD_BACK, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
+"""Verdicts on effects whose time does not count."""
+
+
 def scaled_effects(effects: Sequence[EffectResult]) -> list[EffectResult]:
-    """List the effects of more ranks whose time says anything."""
-    return [one for one in effects if one.scaling and one.verdict is not Verdict.HELD_BACK]
+    """List the effects of more ranks whose time counts."""
+    return [one for one in effects if one.scaling and one.verdict not in _NO_TIME]
 
 
 @dataclass(frozen=True)

@@ -92,10 +92,10 @@ def test_a_discarded_job_does_not_stretch_the_axis_of_iterations() -> None:
     assert charts.iterations([trace], svg.WIDE).axes[0].get_ylim()[1] < 10
 
 
-def test_ranks_whose_time_is_held_back_are_not_drawn():
+@pytest.mark.parametrize("verdict", [Verdict.HELD_BACK, Verdict.DIFFERENT, Verdict.FEWER_UNITS], ids=str)
+def test_ranks_whose_time_does_not_count_are_not_drawn(verdict: Verdict):
     told = scaled("ddp", 2, Work.STRONG, 0.8, Verdict.UNDECIDED)
-    held = scaled("ddp", 4, Work.STRONG, 0.5, Verdict.HELD_BACK)
-    assert scaled_effects([told, held]) == [told]
+    assert scaled_effects([told, scaled("ddp", 4, Work.STRONG, 0.5, verdict)]) == [told]
 
 
 def points(axes) -> list[tuple[float, float]]:
