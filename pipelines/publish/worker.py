@@ -146,9 +146,9 @@ def _own_folder(place: Path, ends: ExitStack) -> Path:
         aside = tempfile.TemporaryDirectory(prefix=ASIDE, dir=place, ignore_cleanup_errors=True)
         taken = Path(ends.enter_context(aside)) / f"{_ALIVE}.tmp"
         with suppress(FileNotFoundError):
-            ends.enter_context(holding(taken))
-            taken.replace(taken.with_suffix(""))  # nobody sees the name before the lock is held
-            return taken.parent
+            if not ends.enter_context(holding(taken)):
+                taken.replace(taken.with_suffix(""))  # nobody sees the name before the lock is held
+                return taken.parent
 
 
 def _clear(left: Path) -> None:

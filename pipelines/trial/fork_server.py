@@ -22,6 +22,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from workloads import copied_imports
 
@@ -49,16 +50,18 @@ def preload(modules: Sequence[str]) -> None:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - whatever a user's module raises, its trial raises and records
-            if _own_code_is_gone(error):
+            if _own_code_is_gone(module, error):
                 sys.exit(f"the server that forks trials cannot read its own code: {error}")
     gc.collect()
     gc.freeze()
 
 
-def _own_code_is_gone(error: Exception) -> bool:
+def _own_code_is_gone(module: str, error: Exception) -> bool:
     """A folder that was closed or removed: no trial could be forked, and none is to blame."""
-    missing = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pipelines"
-    return missing or isinstance(error, PermissionError)
+    if isinstance(error, PermissionError):
+        return Path(str(error.filename)).is_relative_to(Path(__file__).parents[2])
+    ours = module.startswith("pipelines.") and isinstance(error, ModuleNotFoundError)
+    return ours and str(error.name).startswith("pipelines")
 
 
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -91,3 +91,19 @@ def test_a_publisher_whose_folder_was_cleared_away_before_it_had_the_lock_makes_
         with staging(tmp_path) as mine:
             assert mine.exists() and mine != seen[0]
             assert [*tmp_path.iterdir()] == [mine]
+
+
+def test_a_publisher_whose_lock_another_one_tries_makes_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def tried(file: Path) -> AbstractContextManager[str]:
+        seen.append(file.parent)
+        return (
+            nullcontext("another has it, and is about to clear it away") if len(seen) == 1 else holding(file)
+        )
+
+    monkeypatch.setattr(worker, "holding", tried)
+    with staging(tmp_path) as mine:
+        assert mine == seen[1] != seen[0]

@@ -210,3 +210,27 @@ def test_a_child_that_cannot_write_its_log_says_so_in_one_line(
     child = server.call(parent.forked, str(tmp_path / "gone" / "spec.json"))
     assert wait([child], 120) is not None and child.code() == 1
     assert capfd.readouterr().err == f"{tmp_path}/gone/log.txt: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    "body", ["raise PermissionError(13, 'Permission denied', '/srv/data/x')", "import pipelines.that_is_not"]
+)
+def test_what_a_users_module_raises_is_left_to_its_trial(tmp_path: Path, body: str) -> None:
+    (tmp_path / "a_users_module.py").write_text(body)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [
+            sys.executable,
+            "-m",
+            "pipelines.trial.fork_server",
+            str(theirs.fileno()),
+            "a_users_module",
+        ]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+        fds = [theirs.fileno()]
+        server = subprocess.Popen(
+            [sys.executable, *own], pass_fds=fds, env=env, stderr=subprocess.PIPE, text=True
+        )
+    ours.close()  # nothing more is asked of it
+    _, said = server.communicate(timeout=60)
+    assert (server.returncode, said) == (0, "")
