@@ -219,13 +219,7 @@ def test_what_a_users_module_raises_is_left_to_its_trial(tmp_path: Path, body: s
     (tmp_path / "a_users_module.py").write_text(body)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [
-            sys.executable,
-            "-m",
-            "pipelines.trial.fork_server",
-            str(theirs.fileno()),
-            "a_users_module",
-        ]
+        own = ["-m", "pipelines.trial.fork_server", str(theirs.fileno()), "a_users_module"]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
         fds = [theirs.fileno()]
         server = subprocess.Popen(
