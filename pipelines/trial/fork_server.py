@@ -60,8 +60,9 @@ def _own_code_is_gone(module: str, error: Exception) -> bool:
     """A folder that was closed or removed: no trial could be forked, and none is to blame."""
     if isinstance(error, PermissionError):
         return Path(str(error.filename)).is_relative_to(Path(__file__).parents[2])
-    ours = module.startswith("pipelines.") and isinstance(error, ModuleNotFoundError)
-    return ours and str(error.name).startswith("pipelines")
+    if isinstance(error, ModuleNotFoundError) and module.startswith("pipelines."):
+        return str(error.name).partition(".")[0] == "pipelines"
+    return False
 
 
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:

@@ -159,16 +159,27 @@ def test_a_server_that_was_killed_is_named_with_its_status(serve: Callable[..., 
             server.ask("quiet")
 
 
+OWN_CODE = Path(fork_server.__file__)
+OURS, THEIRS = "pipelines.trial.process", "users_module"
+
+
 @pytest.mark.parametrize(
-    ("error", "gone"),
+    ("module", "error", "gone"),
     [
-        (ModuleNotFoundError("x", name="pipelines.trial.process"), True),
-        (ModuleNotFoundError("x", name="pipelines"), True),
-        (ModuleNotFoundError("x", name="users.pipelines"), False),
-        (ModuleNotFoundError("x"), False),
-        (PermissionError(), True),
-        (ImportError("x", name="pipelines"), False),
+        (OURS, ModuleNotFoundError("x", name="pipelines.trial.process"), True),
+        (OURS, ModuleNotFoundError("x", name="pipelines"), True),
+        (OURS, ModuleNotFoundError("x", name="torch"), False),
+        (OURS, ModuleNotFoundError("x", name="pipelines_of_users"), False),
+        (OURS, ModuleNotFoundError("x"), False),
+        (OURS, ImportError("x", name="pipelines"), False),
+        (THEIRS, ModuleNotFoundError("x", name="pipelines.trial.proces"), False),
+        (OURS, PermissionError(13, "x", str(OWN_CODE)), True),
+        (THEIRS, PermissionError(13, "x", str(OWN_CODE.parents[2] / "users_module.py")), True),
+        (THEIRS, PermissionError(13, "x", "/srv/data/x"), False),
+        (OURS, PermissionError(), False),
     ],
 )
-def test_code_of_ours_that_is_gone_is_told_from_a_users_mistake(error: Exception, gone: bool) -> None:
-    assert fork_server._own_code_is_gone(error) == gone
+def test_code_of_ours_that_is_gone_is_told_from_a_users_mistake(
+    module: str, error: Exception, gone: bool
+) -> None:
+    assert fork_server._own_code_is_gone(module, error) == gone
