@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cosmic_ray", reason="mutants are drawn by cosmic-ray, which `make lint` installs")
 
 from mutants import __main__ as command
-from mutants.copies import KILLED, SURVIVED, UNTESTED, Copy
+from mutants.copies import KILLED, LONGER, QUICK, SURVIVED, UNTESTED, Copy, Tried
 from mutants.copies import planted as in_place
 from mutants.nearest import Nearest, holds_quick, sources
 from mutants.positions import Mutant, sample
@@ -123,13 +123,14 @@ def test_a_mistake_is_killed_by_a_test_that_passes_without_it(tmp_path: Path) ->
     copy = Copy(project, tmp_path / "judged", patience_s=60)
     try:
 
-        def outcome(number: int | str, *tests: str) -> tuple[str, str]:
+        def outcome(number: int | str, *tests: str, tier: str = QUICK) -> tuple[str, str]:
             text = f"def two():\n    return {number}\n"
-            tried = copy.tried(Mutant("own.py", 2, "return 2", f"return {number}", "", text), tests)
+            tried = copy.tried(Mutant("own.py", 2, "return 2", f"return {number}", "", text), tests, tier)
             return tried.outcome, tried.by
 
         assert outcome(3, "tests/test_own.py") == (KILLED, "tests/test_own.py::test_two")
         assert outcome(1, "tests/test_own.py") == (SURVIVED, "tests/test_own.py")
+        assert outcome(1, "tests/test_own.py", tier=LONGER) == (KILLED, "tests/test_own.py::test_slow")
         assert outcome(3) == (UNTESTED, "")
         assert outcome("2\nimport nowhere", "tests/test_own.py")[0] == KILLED
         (copy.root / "tests/conftest.py").write_text("import own\n")  # before any test can begin
@@ -151,5 +152,14 @@ def test_the_mirrored_file_and_those_that_import_a_source_are_nearest() -> None:
 
 
 def test_the_table_counts_what_is_no_equivalent() -> None:
-    rows = {"slurm": Counter(killed=8, survived=2, equivalent=5)}
-    assert "| slurm | 15 | 8 | 2 | 5 | 80% |" in command.table(rows)
+    rows = {"slurm": Counter(killed=6, later=3, survived=1, equivalent=5)}
+    assert "| slurm | 15 | 6 | 3 | 1 | 5 | 60% | 90% |" in command.table(rows)
+
+
+def test_a_mistake_counts_for_the_first_tier_that_noticed_it() -> None:
+    killed, survived, untested = (Tried(outcome, "", 0) for outcome in (KILLED, SURVIVED, UNTESTED))
+    quick = {"a": killed, "b": survived, "c": survived, "d": untested}
+    longer = {"b": killed, "d": survived}
+    words = [command.verdict(key, [quick, longer], {"c": "the same words"}) for key in "abcd"]
+    assert words == ["killed", "later", "equivalent", "survived"]
+    assert command.verdict("b", [quick], {}) == "survived"

@@ -1,10 +1,11 @@
 """Plants small mistakes, one at a time, in a copy of the code; lists those that the nearest quick tests miss.
 
     make mutants SEED=1 COUNT=300
+    make mutants SEED=1 COUNT=300 ARGS=--longer
 
 Equal seeds draw equal mutants from equal sources. What was judged stays in the file of records: the same
-command goes on where it stopped. Those that change nothing which anybody could see stand in equivalent.yaml,
-each with the reason.
+command goes on where it stopped, and `--longer` asks the nearest files of the longer tiers of what is left.
+Those that change nothing which anybody could see stand in equivalent.yaml, each with the reason.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from queue import SimpleQueue
 
 import yaml
 
-from mutants.copies import SURVIVED, UNTESTED, Copy, Tried
-from mutants.nearest import Nearest, quick_files, sources
+from mutants.copies import LONGER, QUICK, SURVIVED, UNTESTED, Copy, Tried
+from mutants.nearest import Nearest, longer_files, quick_files, sources
 from mutants.positions import Mutant, sample
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +40,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", default="", help="sources whose path begins with this")
-    parser.add_argument("--whole", action="store_true", help="all quick tests instead of the nearest files")
+    parser.add_argument("--longer", action="store_true", help="judge what survived by the longer tiers")
     parser.add_argument("--records", type=Path, help="default: build/mutants/SEED.jsonl")
     parser.add_argument("--again", action="store_true", help="judge what survived once more")
     parser.add_argument("--patience", type=float, default=180.0, help="seconds that one test may take")
@@ -48,20 +49,28 @@ def main() -> int:
     if not chosen:
         parser.error(f"--only {options.only}: no source begins so")
     mutants = sample(ROOT, chosen, options.count, options.seed)
-    records = options.records or ROOT / f"build/mutants/{options.seed}{'-whole' * options.whole}.jsonl"
+    records = options.records or ROOT / f"build/mutants/{options.seed}.jsonl"
     records.parent.mkdir(parents=True, exist_ok=True)
-    outcomes = judge(mutants, records, options)
-    return report(mutants, outcomes)
+    reasons = yaml.safe_load(EQUIVALENT.read_text()) or {}
+    tiers = [judge(mutants, records, quick_files(ROOT), QUICK, options)]
+    if options.longer:
+        alive = [mutant for mutant in mutants if tiers[0][mutant.key].outcome in ALIVE]
+        asked = [mutant for mutant in alive if mutant.key not in reasons]
+        records = records.with_suffix(".longer.jsonl")
+        tiers.append(judge(asked, records, longer_files(ROOT), LONGER, options))
+    return report(mutants, tiers, reasons)
 
 
-def judge(mutants: list[Mutant], records: Path, options: argparse.Namespace) -> dict[str, Tried]:
-    """Tries every mutant that the file of records does not know yet, and adds it there."""
+def judge(
+    mutants: list[Mutant], records: Path, files: list[Path], tier: str, options: argparse.Namespace
+) -> dict[str, Tried]:
+    """Tries every mutant that the file of records does not know yet by a tier's files, and adds it there."""
     known = read(records)
     if options.again:
         known = {key: one for key, one in known.items() if one.outcome not in ALIVE}
     left = [mutant for mutant in mutants if mutant.key not in known]
     workers = max(1, min(options.workers, len(left)))
-    nearest = Nearest(ROOT, quick_files(ROOT))
+    nearest = Nearest(ROOT, files)
     with (
         copies(workers, options.patience) as free,
         ThreadPoolExecutor(workers) as pool,
@@ -69,10 +78,10 @@ def judge(mutants: list[Mutant], records: Path, options: argparse.Namespace) -> 
     ):
 
         def one(mutant: Mutant) -> tuple[Mutant, Tried]:
-            tests = [ROOT / "tests"] if options.whole else nearest.of(ROOT / mutant.path)
+            tests = nearest.of(ROOT / mutant.path)
             copy = free.get()
             try:
-                return mutant, copy.tried(mutant, [str(path.relative_to(ROOT)) for path in tests])
+                return mutant, copy.tried(mutant, [str(path.relative_to(ROOT)) for path in tests], tier)
             finally:
                 free.put(copy)
 
@@ -107,15 +116,12 @@ def copies(count: int, patience_s: float) -> Iterator[SimpleQueue[Copy]]:
         yield free
 
 
-def report(mutants: list[Mutant], outcomes: dict[str, Tried]) -> int:
+def report(mutants: list[Mutant], tiers: list[dict[str, Tried]], reasons: dict[str, str]) -> int:
     """Prints how many of each outcome there are by package, and every survivor that has no reason."""
-    reasons = yaml.safe_load(EQUIVALENT.read_text()) or {}
     rows: dict[str, Counter[str]] = {}
     left: list[Mutant] = []
     for mutant in mutants:
-        outcome = outcomes[mutant.key].outcome
-        alive = outcome in ALIVE
-        word = "equivalent" if alive and mutant.key in reasons else "survived" if alive else "killed"
+        word = verdict(mutant.key, tiers, reasons)
         rows.setdefault(package(mutant.path), Counter())[word] += 1
         if word == "survived":
             left.append(mutant)
@@ -125,6 +131,14 @@ def report(mutants: list[Mutant], outcomes: dict[str, Tried]) -> int:
     return 1 if left else 0
 
 
+def verdict(key: str, tiers: list[dict[str, Tried]], reasons: dict[str, str]) -> str:
+    """A column of the table: which tier noticed the mutant, or why none did."""
+    for word, tier in zip(("killed", "later"), tiers, strict=False):  # the second may not have been asked
+        if key in tier and tier[key].outcome not in ALIVE:
+            return word
+    return "equivalent" if key in reasons else "survived"
+
+
 def package(path: str) -> str:
     """The folder that the table has a row for: two deep in the pipelines and workloads."""
     parts = Path(path).parts[:-1]
@@ -132,14 +146,22 @@ def package(path: str) -> str:
 
 
 def table(rows: dict[str, Counter[str]]) -> str:
-    """Markdown: a row for each package with the share killed of those that are not equivalent."""
+    """Markdown: a row for each package with the shares killed of those that are not equivalent.
+
+    `later` are those that only the longer tiers noticed, and of which the second share takes account.
+    """
     total: Counter[str] = sum(rows.values(), Counter())
-    lines = ["| package | planted | killed | survived | equivalent | share |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| package | planted | killed | later | survived | equivalent | share | with longer tiers |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for name, row in [*sorted(rows.items()), ("all", total)]:
-        judged = row["killed"] + row["survived"]
-        share = f"{row['killed'] / judged:.0%}" if judged else ""
-        counts = " | ".join(str(row[word]) for word in ("killed", "survived", "equivalent"))
-        lines.append(f"| {name} | {row.total()} | {counts} | {share} |")
+        judged = row["killed"] + row["later"] + row["survived"]
+        shares = [
+            f"{count / judged:.0%}" if judged else "" for count in (row["killed"], judged - row["survived"])
+        ]
+        counts = " | ".join(str(row[word]) for word in ("killed", "later", "survived", "equivalent"))
+        lines.append(f"| {name} | {row.total()} | {counts} | {shares[0]} | {shares[1]} |")
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from mutants.positions import Mutant
 
 COPIED = ("perfsweep", "pipelines", "workloads", "slurm", "conf", "tests", "docs")
-QUICK = "not slow and not workloads"
+QUICK, LONGER = "not slow and not workloads", "slow or workloads"
 KILLED, SURVIVED, SLOW, UNTESTED = "killed", "survived", "killed by time", "no test"
 NOTHING_RAN = 5
 """Exit status of pytest where no test was left to run."""
@@ -63,38 +63,38 @@ class Copy:
         self.runner.stdin.close()
         self.runner.wait()
 
-    def tried(self, mutant: Mutant, tests: Sequence[str]) -> Tried:
+    def tried(self, mutant: Mutant, tests: Sequence[str], tier: str = QUICK) -> Tried:
         """Runs the tests with the mistake in place, and takes it out again."""
         began = time.monotonic()
-        outcome, by = self._judged(mutant, tests) if tests else (UNTESTED, "")
+        outcome, by = self._judged(mutant, tests, tier) if tests else (UNTESTED, "")
         return Tried(outcome, by, round(time.monotonic() - began, 1))
 
-    def _judged(self, mutant: Mutant, tests: Sequence[str]) -> tuple[str, str]:
+    def _judged(self, mutant: Mutant, tests: Sequence[str], tier: str) -> tuple[str, str]:
         """As `tried`. A test that fails without the mistake too is left out from then on."""
         while True:
             with planted(self.root / mutant.path, mutant.text):
-                status, test = self.pytest(tests)
+                status, test = self.pytest(tests, tier)
             if status in (0, NOTHING_RAN):
                 return SURVIVED if status == 0 else UNTESTED, " ".join(tests)
-            if self.passes(test, tests):
+            if self.passes(test, tests, tier):
                 return SLOW if status is None else KILLED, test or "what the tests import"
             if not test:
                 raise SystemExit(f"pytest does not start: {self.log[-3000:]}")
             self.broken.add(test)
             print(f"left out, it fails without a mistake: {test}", file=sys.stderr)
 
-    def passes(self, test: str, tests: Sequence[str]) -> bool:
+    def passes(self, test: str, tests: Sequence[str], tier: str) -> bool:
         """Whether a test that failed passes without a mistake; where none could begin, whether any can."""
         if test in self.sound:
             return True
-        status, reached = self.pytest([test] if test else tests)
+        status, reached = self.pytest([test] if test else tests, tier)
         passes = status == 0 if test else bool(reached) or status == 0
         self.sound |= {test} if passes and test else set()
         return passes
 
-    def pytest(self, tests: Sequence[str]) -> tuple[int | None, str]:
-        """Runs quick tests up to a failure: exit status, None past the patience; the test it stopped at."""
-        words = ["-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK]
+    def pytest(self, tests: Sequence[str], tier: str) -> tuple[int | None, str]:
+        """Runs tests of a tier up to a failure: status, None past the patience; the test it stopped at."""
+        words = ["-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", tier]
         words += [f"--basetemp={self.folder / 'tmp'}"]
         words += [f"--deselect={test}" for test in sorted(self.broken)]
         asked = {"words": [*words, *tests], "answer": str(self._answer), "patience_s": self.patience_s}

@@ -1,4 +1,4 @@
-"""Finds the quick test files that stand nearest to a source: those that one would run after a change."""
+"""Finds the test files that stand nearest to a source: those that one would run after a change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,17 @@ def sources(root: Path) -> list[Path]:
 
 def quick_files(root: Path) -> list[Path]:
     """Test files that hold a quick test, by what stands in them: to collect all takes half a minute."""
-    return [path for path in sorted((root / "tests").rglob("test_*.py")) if holds_quick(path)]
+    return [path for path in test_files(root) if holds_quick(path)]
+
+
+def longer_files(root: Path) -> list[Path]:
+    """Test files that speak of a longer tier."""
+    return [path for path in test_files(root) if {"slow", "workloads"} & words(path)]
+
+
+def test_files(root: Path) -> list[Path]:
+    """All of them, in order."""
+    return sorted((root / "tests").rglob("test_*.py"))
 
 
 def holds_quick(path: Path) -> bool:
