@@ -15,15 +15,18 @@ def sealed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(values: dict[str, Any]) -> dict[str, Any]:
-    """Take the checksum off an object; what came from elsewhere has none, and is taken as it is.
+    """Take the checksum off an object.
 
     Raises
     ------
     ValueError
-        The content is not the one that was sealed.
+        The content is not the one that was sealed, or states no checksum: two halves of damaged lines can
+        make one object that is whole but for it.
     """
     content = {name: value for name, value in values.items() if name != FIELD}
-    if FIELD in values and values[FIELD] != _checksum(content):
+    if FIELD not in values:
+        raise ValueError("it states no checksum")
+    if values[FIELD] != _checksum(content):
         raise ValueError("its content does not have the checksum that it states")
     return content
 

@@ -65,8 +65,9 @@ NO_GAIN = (
     Verdict.DIFFERENT.value,
     Verdict.FEWER_UNITS.value,
     Verdict.NO_DIFFERENCE.value,
+    Verdict.HELD_BACK.value,
 )
-"""Verdicts on the winner that contradict the search."""
+"""Verdicts on the winner that contradict the search, or say nothing of its time."""
 
 
 class Verification:

@@ -23,6 +23,7 @@ from pipelines.report import versions
 from pipelines.statistics.change_points import ALPHA
 from pipelines.statistics.clocks import Clock
 from pipelines.units import bounds_text, percent
+from slurm.checksums import sealed
 from workloads.errors import ConfigError
 
 
@@ -243,12 +244,12 @@ def test_a_mistake_is_one_sentence_and_stdout_stays_empty_for_a_program(
 def test_a_baseline_with_a_time_that_cannot_be_is_refused_by_its_path(time: str, tmp_path, capsys) -> None:
     (file,) = stored([version("a", 1)], tmp_path)
     values = {name: one for name, one in json.loads(Path(file).read_text()).items() if name != "crc32"}
-    values["rounds"]["fast"]["p000-0"] = "TIME"
-    Path(file).write_text(json.dumps(values).replace('"TIME"', time))
+    values["rounds"]["fast"]["p000-0"] = float(time)
+    Path(file).write_text(json.dumps(sealed(values)))
     status, said, errors = run(capsys, file, "--json")
     assert (status, said) == (2, "") and "is no baseline that `perfsweep compare --store` wrote" in errors
     values["rounds"]["fast"]["p000-0"] = 500.0
-    Path(file).write_text(json.dumps(values))
+    Path(file).write_text(json.dumps(sealed(values)))
     assert run(capsys, file, "--json")[0] == 0
 
 

@@ -207,6 +207,7 @@ def test_without_its_only_level_the_winner_is_the_reference_which_it_is_compared
         (Verdict.DIFFERENT, SOME_FAILED, False),
         (Verdict.FEWER_UNITS, SOME_FAILED, False),
         (Verdict.NO_DIFFERENCE, SOME_FAILED, False),
+        (Verdict.HELD_BACK, SOME_FAILED, False),
     ],
 )
 def test_a_preset_is_written_unless_fresh_rounds_contradict_the_search(

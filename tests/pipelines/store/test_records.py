@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import threading
 from pathlib import Path
@@ -135,13 +134,17 @@ def test_bytes_that_are_no_text_are_damage(tmp_path: Path) -> None:
 
 
 def test_a_record_of_another_schema_version_is_named(tmp_path: Path, record: TrialRecord) -> None:
-    (tmp_path / "record.json").write_text(json.dumps({**dataclasses.asdict(record), "schema_version": 99}))
+    (tmp_path / "record.json").write_bytes(
+        files.json_line({**dataclasses.asdict(record), "schema_version": 99})
+    )
     with pytest.raises(RecordError, match="schema version 99, and this perfsweep reads version 1"):
         records.read_record(tmp_path)
 
 
 def test_a_record_with_a_wrong_field_names_the_field(tmp_path: Path, record: TrialRecord) -> None:
-    (tmp_path / "record.json").write_text(json.dumps({**dataclasses.asdict(record), "outcome": "splendid"}))
+    (tmp_path / "record.json").write_bytes(
+        files.json_line({**dataclasses.asdict(record), "outcome": "splendid"})
+    )
     with pytest.raises(RecordError, match="outcome"):
         records.read_record(tmp_path)
 
