@@ -69,3 +69,23 @@ def test_of_an_unknown_one_a_product_and_a_copy_tell(monkeypatch: pytest.MonkeyP
     clock: Any = None
     assert roofline._product_rate("half", "cpu", clock, size=4) == 2 * 4**3 / 0.5
     assert roofline._copy_rate("cpu", clock, elements=8) == 2 * 8 * 4 / 0.5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ways"), [("float32", ["strided", "blocked"]), ("half", ["strided"]), ("float64", ["strided"])]
+)
+def test_the_fastest_library_for_a_product_is_the_ceiling(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, ways: list[str]
+) -> None:
+    seen, seconds = [], {"strided": 0.5, "blocked": 0.25}
+
+    def timed(work: Any, clock: Any) -> float:
+        product = work()
+        seen.append("blocked" if product.is_mkldnn else "strided")
+        assert (product.to_dense() if product.is_mkldnn else product).eq(4).all()
+        return seconds[seen[-1]]
+
+    monkeypatch.setattr(roofline, "_shortest_s", timed)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    rate = roofline._product_rate(dtype, "cpu", FakeClock(), size=4)
+    assert (seen, rate) == (ways, 2 * 4**3 / seconds[ways[-1]])
