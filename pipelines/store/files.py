@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import struct
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,13 +42,27 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
     """
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            found = {name: arrays[name] for name in arrays.files}
+        written = _members(file)
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise RecordError(f"{file} cannot be read as arrays: {error}") from error
     except (
         Exception
     ) as error:  # a torn zip raises zipfile.BadZipFile or zlib.error, depending on where it was torn
         raise RecordError(f"{file} is damaged: {error}") from error
+    if len(found) != written:
+        raise RecordError(f"{file} is damaged: {len(found)} of {written} arrays are left")
+    return found
+
+
+_END_OF_ZIP = struct.Struct("<4s4H2LH")
+
+
+def _members(file: Path) -> int:
+    """How many members the end of a zip file states: zipfile passes over what a damaged length hides."""
+    with file.open("rb") as content:
+        content.seek(-_END_OF_ZIP.size, os.SEEK_END)
+        return _END_OF_ZIP.unpack(content.read())[4]
 
 
 def write_parquet(file: Path, table: pl.DataFrame) -> None:

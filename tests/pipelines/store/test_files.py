@@ -36,6 +36,19 @@ def test_objects_that_python_must_run_are_never_read(tmp_path: Path) -> None:
         files.read_arrays(tmp_path / "a.npz")
 
 
+def test_an_array_that_a_damaged_length_hides_is_missed(tmp_path: Path) -> None:
+    """A comment behind the first entry that is as long as the second: the zip stays readable."""
+    file = tmp_path / "a.npz"
+    files.write_arrays(file, {"x": np.arange(3), "times": np.ones(2)})
+    content = bytearray(file.read_bytes())
+    first, second = content.index(b"PK\1\2"), content.rindex(b"PK\1\2")
+    content[first + 32] = content.index(b"PK\5\6") - second  # the length of the entry's comment
+    file.write_bytes(content)
+    assert list(np.load(file)) == ["x"]
+    with pytest.raises(RecordError, match="is damaged: 1 of 2 arrays are left"):
+        files.read_arrays(file)
+
+
 def test_a_torn_file_of_arrays_is_damaged(tmp_path: Path) -> None:
     files.write_arrays(tmp_path / "a.npz", {"x": np.arange(400)})
     os.truncate(tmp_path / "a.npz", 900)
