@@ -50,8 +50,9 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
         Exception
     ) as error:  # a torn zip raises zipfile.BadZipFile or zlib.error, depending on where it was torn
         raise RecordError(f"{file} is damaged: {error}") from error
-    if len(found) != written:
-        raise RecordError(f"{file} is damaged: {len(found)} of {written} arrays are left")
+    whole = sum(isinstance(array, np.ndarray) for array in found.values())  # of what is none: its bytes
+    if not whole == len(found) == written:
+        raise RecordError(f"{file} is damaged: {whole} of {written} arrays are left")
     return found
 
 

@@ -183,8 +183,9 @@ class SweepFolder:
         rows += [("effect", row) for row in manifest.effects]
         rows += [("pack", row) for row in manifest.packs]
         rows += [("refused", row) for row in manifest.refused]
-        lines = (json_line({"row": kind, **_as_json(row)}) for kind, row in rows)
-        write_atomically(self.manifest_file, b"".join(lines))
+        values = [{"row": kind, **_as_json(row)} for kind, row in rows]
+        values[0]["lines"] = len(values)  # whole lines that were cut off would make another plan
+        write_atomically(self.manifest_file, b"".join(map(json_line, values)))
 
     def read_manifest(self) -> Manifest:
         """Read the plan.
@@ -192,7 +193,7 @@ class SweepFolder:
         Raises
         ------
         RecordError
-            There is none, or a line of it does not fit the schema.
+            There is none, a line of it does not fit the schema, or lines are missing.
         """
         lines = self._manifest_lines()
         if len(lines["sweep"]) != 1:
@@ -211,11 +212,15 @@ class SweepFolder:
     def _manifest_lines(self) -> dict[str, list[Any]]:
         """Read the lines of the plan by their kind."""
         lines: dict[str, list[Any]] = {kind: [] for kind in _MANIFEST_LINES}
+        number, written = 0, None
         for number, values in read_json_lines(self.manifest_file):
             kind, where = values.pop("row", None), f"{self.manifest_file} line {number}"
             if kind not in lines:
                 raise RecordError(f"{where} is no line of a manifest; plan the sweep again")
+            written = values.pop("lines", written)
             lines[kind].append(_validated(_MANIFEST_LINES[kind], values, where))
+        if written not in (None, number):  # plans of before say no number
+            raise RecordError(f"{self.manifest_file} has {number} of {written} lines; plan the sweep again")
         return lines
 
     def append_event(self, pack: str, event: Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,13 @@ def test_an_array_that_a_damaged_length_hides_is_missed(tmp_path: Path) -> None:
     assert list(np.load(file)) == ["x"]
     with pytest.raises(RecordError, match="is damaged: 1 of 2 arrays are left"):
         files.read_arrays(file)
+
+
+def test_a_member_that_is_no_array_is_damage(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", b"not an array")
+    with pytest.raises(RecordError, match="is damaged: 0 of 1 arrays are left"):
+        files.read_arrays(tmp_path / "a.npz")
 
 
 def test_a_torn_file_of_arrays_is_damaged(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> Non
     folder, manifest = SweepFolder(tmp_path), plan.make_plan(command(DesignConfig("one_at_a_time")), Device())
     folder.write_manifest(manifest)
     assert folder.read_manifest() == manifest
+    lines = folder.manifest_file.read_bytes().splitlines(keepends=True)
+    folder.manifest_file.write_bytes(b"".join(lines[:-2]))
+    missing = f"manifest.jsonl has {len(lines) - 2} of {len(lines)} lines; plan the sweep again"
+    with pytest.raises(RecordError, match=missing):
+        folder.read_manifest()
 
 
 def test_files_lie_where_the_documented_layout_has_them(tmp_path: Path) -> None:
