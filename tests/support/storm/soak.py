@@ -106,10 +106,13 @@ def _recorded(folder: Path) -> int:
 
 
 def grown(samples: Sequence[Sample]) -> Iterator[Growth]:
-    """Medians of the second and the last quarter, by role; processor time for a thousand trials."""
+    """Medians of the second and the last quarter, by role; processor time for a thousand trials.
+
+    What follows the last trial is the comparison of all of them, once.
+    """
     most = max((one.trials for one in samples), default=0)
     for role in WATCHED:
-        own = [one for one in samples if one.role is role]
+        own = [one for one in samples if one.role is role and one.trials < most]
         quarters = [[one for one in own if n * most / 4 <= one.trials <= (n + 1) * most / 4] for n in (1, 3)]
         if not all(quarters):
             continue
