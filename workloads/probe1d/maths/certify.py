@@ -96,12 +96,15 @@ class Certifier:
         if cheap.bins is not None:
             return SumErrors.of_nodes(cheap.bins, block.latent, b, w)
         additions = cheap.slots.clamp(max=BLOCK_EVENTS) if cheap.evaluator.precision.block else cheap.slots
-        limits = (part[block.latent, None] for part in (self.reach, additions, self.positive))
+        limits = (
+            part.index_select(0, block.latent).unsqueeze(1) for part in (self.reach, additions, self.positive)
+        )
         return SumErrors.of_rounding(sums, b, w, *limits)
 
     def _parameters(self, block: Block) -> tuple[Tensor, Tensor]:
-        flat = block.pair.reshape(-1)
-        return self.solution.b[flat].view(block.pair.shape), self.solution.w[flat].view(block.pair.shape)
+        flat, shape = block.pair.reshape(-1), block.pair.shape
+        b, w = (part.index_select(0, flat) for part in (self.solution.b, self.solution.w))
+        return b.view(shape), w.view(shape)
 
     def _judge(
         self, block: Block, b: Tensor, w: Tensor, sums: EventSums, off: SumErrors

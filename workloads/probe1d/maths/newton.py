@@ -16,7 +16,7 @@ from torch import Tensor
 
 from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.blocks import Block, rows_at
 from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, EventSums, combine, scaled_gradient
 from workloads.probe1d.maths.ill_conditioned import beyond_lanes
 from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
@@ -81,7 +81,7 @@ class NewtonState:
 
     def select(self, keep: Tensor) -> NewtonState:
         """The rows named by the int64 index `keep`."""
-        return NewtonState(*(getattr(self, name).index_select(0, keep) for name in self.__dataclass_fields__))
+        return NewtonState(*(rows_at(getattr(self, name), keep) for name in self.__dataclass_fields__))
 
 
 def solve_damped(

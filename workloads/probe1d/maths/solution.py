@@ -44,10 +44,11 @@ class Solution:
         )
 
     def store(self, pair: Tensor, **values: Tensor) -> None:
-        """Write the named fields of the pairs with the given indices (any shape)."""
+        """Write the named fields of the pairs with the given indices (any shape, each at most once)."""
+        places = pair.reshape(-1)
         for name, value in values.items():
             into = getattr(self, name)
-            into[pair.reshape(-1)] = value.expand(pair.shape).reshape(-1).to(into.dtype)
+            into.scatter_(0, places, value.expand(pair.shape).reshape(-1).to(into.dtype))
 
     def by_latent(self, order: Tensor | None) -> dict[str, Tensor]:
         """Matrices [L, C] with latents in their original order; `order[rank]` is the latent at that rank."""
