@@ -350,7 +350,7 @@ class PackRun:
 
     def _note(self, found: StoredTrial) -> None:
         record = found.record
-        self.progress.add(found)
+        self.progress.add(replace(found, record=replace(record, environment={})))  # thousands may come
         reason = _reason(record)
         event = Event(
             time=time.time(),

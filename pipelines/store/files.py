@@ -51,7 +51,7 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
     ) as error:  # a torn zip raises zipfile.BadZipFile or zlib.error, depending on where it was torn
         raise RecordError(f"{file} is damaged: {error}") from error
     whole = sum(isinstance(array, np.ndarray) for array in found.values())  # of what is none: its bytes
-    if not whole == len(found) == written:
+    if not 0 < whole == len(found) == written:
         raise RecordError(f"{file} is damaged: {whole} of {written} arrays are left")
     return found
 

@@ -79,7 +79,8 @@ class Progress:
         default_factory=lambda: defaultdict(dict)
     )
     _attempts: dict[tuple[str, int], tuple[list[str], list[int]]] = field(default_factory=dict)
-    _environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _latest: dict[tuple[str, Kind], dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    _facts: dict[str, Any] = field(default_factory=dict)
 
     def add(self, trial: StoredTrial) -> None:
         """Note one more record."""
@@ -106,9 +107,10 @@ class Progress:
             self._keep_latest(trial)
 
     def _share(self, record: TrialRecord) -> None:
-        """Keep one copy of what thousands of records say alike: where they ran."""
-        known = self._environments.setdefault(repr(record.environment), record.environment)
-        vars(record)["environment"] = known  # the same value: nothing changes but where it lies
+        """Keep one copy of what thousands of records say alike: those of an arm, and all of their machine."""
+        values = vars(record)
+        _keep_one_copy(values, self._latest[record.arm, record.kind])
+        _keep_one_copy(values["environment"], self._facts)
 
     def _keep_latest(self, trial: StoredTrial) -> None:
         """Folders are read in the order of their names, in which a10 comes before a2."""
@@ -273,6 +275,13 @@ class Progress:
         """List the timing trials of an arm in a pack, of all rounds and attempts, as they ended."""
         trials = self._timings.get((pack, arm), {}).values()
         return sorted(trials, key=lambda trial: trial.record.ended)
+
+
+def _keep_one_copy(values: dict[str, Any], latest: dict[str, Any]) -> None:
+    """Put the latest value of a name in the place of an equal one: nothing changes but where it lies."""
+    for name, value in values.items():
+        if isinstance(value, dict | list | tuple | str):
+            values[name] = latest[name] = latest[name] if latest.get(name) == value else value
 
 
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:

@@ -50,10 +50,14 @@ def test_an_array_that_a_damaged_length_hides_is_missed(tmp_path: Path) -> None:
         files.read_arrays(file)
 
 
-def test_a_member_that_is_no_array_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("members", [{"x.npy": b"not an array"}, {}])
+def test_a_member_that_is_no_array_is_damage_and_so_is_none(
+    tmp_path: Path, members: dict[str, bytes]
+) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        archive.writestr("x.npy", b"not an array")
-    with pytest.raises(RecordError, match="is damaged: 0 of 1 arrays are left"):
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(RecordError, match=f"is damaged: 0 of {len(members)} arrays are left"):
         files.read_arrays(tmp_path / "a.npz")
 
 

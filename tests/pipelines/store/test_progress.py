@@ -70,10 +70,9 @@ def test_arms_in_environments_count_beside_one_another_whatever_torch_they_have(
 ARMS = (FAST.id, NAIVE.id)
 
 
-def timing(arm: str, number: int, attempt: int = 0) -> StoredTrial:
+def timing(arm: str, number: int, attempt: int = 0, **facts: Any) -> StoredTrial:
     own = {"pack": "p000", "round": number, "attempt": attempt, "outcome": Outcome.OK}
-    record = TrialRecord(arm=arm, kind=Kind.TIMING, environment={"host": "n1", "cores": 2}, **own)
-    return StoredTrial(Path(), record)
+    return StoredTrial(Path(), TrialRecord(arm=arm, kind=Kind.TIMING, **own, **facts))
 
 
 @pytest.mark.parametrize("stride", [1, 5])
@@ -101,13 +100,23 @@ def test_a_round_that_was_found_finished_is_not_looked_at_again_unless_it_gets_a
     assert {*looked} == {*progress.together(7), *range(30, 40)}
 
 
-def test_records_of_one_machine_share_what_they_say_of_it() -> None:
+def test_what_records_say_alike_lies_in_memory_once() -> None:
     progress = Progress()
-    trials = [timing(arm, number) for number in range(3) for arm in ARMS]
+    texts = ["".join(("no counters ", "of energy")) for _ in range(6)]
+    trials = [
+        timing(
+            arm, number, environment={"host": ["n1"], "load": [number]}, withheld={"energy_j": texts.pop()}
+        )
+        for number in range(3)
+        for arm in ARMS
+    ]
     for one in trials:
         progress.add(one)
-    assert {id(one.record.environment) for one in trials} == {id(trials[0].record.environment)}
-    assert trials[0].record.environment == {"host": "n1", "cores": 2}
+    assert len({id(one.record.environment["host"]) for one in trials}) == 1
+    assert [one.record.environment["load"] for one in trials] == [[0], [0], [1], [1], [2], [2]]
+    withheld = {one.record.arm: id(one.record.withheld) for one in trials}
+    assert all(id(one.record.withheld) == withheld[one.record.arm] for one in trials)
+    assert trials[-1].record.withheld == {"energy_j": "no counters of energy"}
 
 
 def test_a_failed_round_that_was_measured_again_counts_though_something_disturbed_it() -> None:
