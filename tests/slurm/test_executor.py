@@ -417,3 +417,11 @@ def test_a_controller_that_is_not_reached_while_jobs_wait_is_asked_again_later(
         ex.poll()
     assert said[1:] == ["Slurm answers again"]
     assert ex.journal.open_names() == {"p000"}
+
+
+def test_a_job_of_which_nobody_can_say_that_it_advanced_is_not_tried_again_at_its_limit(
+    followed: Followed,
+) -> None:
+    followed.queue("TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")
+    assert followed.poll() == ["failed", "failed", "pending"]
+    assert calls(followed.programs, "sbatch") == 2
