@@ -249,3 +249,19 @@ def test_a_called_placebo_or_a_failed_arm_fails_the_headline(planted: Any, words
     line = headlines.headline("spd", planted)
     assert not good(line)
     assert words in line.text
+
+
+@pytest.mark.parametrize(
+    ("workload", "level", "verdict", "text"),
+    [
+        ("spinner:Spinner", {"device_only": ["on"]}, Verdict.NEEDS_GPU, ""),
+        ("devices:Devices", {"parallel": ["split"]}, Verdict.FAIL, "cannot act here: "),
+    ],
+)
+def test_a_level_that_cannot_act_here_waits_for_a_gpu_or_could_not_act_on_one_either(
+    tmp_path: Path, workload: str, level: dict, verdict: Verdict, text: str
+) -> None:
+    ((toggle, (value,)),) = level.items()
+    line = levels.kernel_line(Here(Device(), tmp_path), {"name": f"toys.{workload}"}, {}, level, ())
+    assert (line.name, line.verdict) == (f"toys.{workload} {toggle}={value}", verdict)
+    assert line.text.startswith(text) and bool(line.text) == bool(text)
