@@ -243,13 +243,17 @@ def test_names_of_sweeps_become_names_that_slurm_takes(stand_in: Path, tmp_path:
     assert "#SBATCH --job-name=my_sweep_1-1.2.TOKEN" in text
 
 
-def test_an_array_that_is_more_than_a_site_takes_at_once_is_halved(stand_in: Path, tmp_path: Path) -> None:
-    few = "grep -q -- '--array=0-[01]%' \"$script\" && echo Submitted batch job 62 && exit 0"
+@pytest.mark.parametrize(
+    ("indices", "expected", "asked"), [("[01]", [2, 2, 1], 4), ("0", [1, 1, 1, 1, 1], 7)]
+)
+def test_an_array_that_is_more_than_a_site_takes_at_once_is_halved_until_it_is_not(
+    stand_in: Path, tmp_path: Path, indices: str, expected: list[int], asked: int
+) -> None:
+    few = f"grep -q -- '--array=0-{indices}%' \"$script\" && echo Submitted batch job 62 && exit 0"
     program(stand_in, "sbatch", f"for script; do :; done\n{few}\n{SUBMIT_LIMIT}")
     ex, _ = on_stand_ins(tmp_path)
     ex.submit(jobs(5))
-    assert sizes(ex) == [2, 2, 1], "five are tried, then two"
-    assert calls(stand_in, "sbatch") == 4
+    assert (sizes(ex), calls(stand_in, "sbatch")) == (expected, asked)
 
 
 def test_nodes_that_slurm_does_not_let_exclude_are_taken_again_and_named_once(
