@@ -16,7 +16,7 @@ from pipelines.config.types import DesignConfig
 from pipelines.plan import designs, plan, version_look
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, PlannedEffect, Refusal
-from pipelines.plan.provided import CannotRun, Cast, Part, Provided, SameCode, find_provided
+from pipelines.plan.provided import CannotRun, Cast, Part, Provided, SameCode, find_provided, workload_file
 from pipelines.plan.version_look import Answer, Question
 from pipelines.profiling.profile import Profiling
 from pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
@@ -117,6 +117,18 @@ def test_a_command_has_the_versions_of_the_python_file_that_it_names(
     assert found is not None
     trees = [found.code((level,)) for level in ("base", "slow")]
     assert all(tree and root / file in tree.files for tree in trees)
+
+
+def test_the_versions_of_a_workload_class_are_those_of_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = OWN.format(size=1, levels='Level("quick")')
+    (tmp_path / "helps_own.py").write_text("")
+    files = "    files = (Path(__file__).with_name('helps_own.py'),)\n"
+    (tmp_path / "is_own.py").write_text(f"from pathlib import Path\n{text}{files}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    cls, _ = plan.load_workload({"name": "is_own:Own"})
+    assert workload_file(cls) == tmp_path / "is_own.py"
 
 
 def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
