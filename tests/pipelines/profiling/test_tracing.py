@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,14 @@ def test_iterations_of_every_block_are_summed_and_the_files_show_the_first(tmp_p
     assert found["aten::mm"].calls == 2 * 1 + 2 * 2
     assert found["aten::mm"].self_ns > 0 and found["aten::mm"].device_ns == 0
     assert "aten::mm" in (tmp_path / TABLE).read_text() and size > 0
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_trace_holds_pythons_calls_where_they_are_asked_for(tmp_path: Path, stacks: bool) -> None:
+    tool = Tracing(ProfileConfig(tool="torch", stacks=stacks), tmp_path)
+    with tool.block(0, 1) as tick:
+        torch.ones(4)
+        tick()
+    with gzip.open(tmp_path / TRACE) as file:
+        events = json.load(file)["traceEvents"]
+    assert any(event.get("cat") == "python_function" for event in events) is stacks
