@@ -39,3 +39,12 @@ def test_each_command_has_the_parts_that_it_can_use() -> None:
     assert parts["run"] < parts["sweep"], "a sweep measures as a run does"
     assert all("workload" in own for name, own in parts.items() if name != "doctor")
     assert [name for name, own in parts.items() if "cluster" not in own] == ["run", "profile"]
+
+
+def test_who_says_nothing_is_measured_for_real_and_keeps_results_of_a_whole_training() -> None:
+    sweep, run = types.SweepCommand(workload={}), types.RunCommand(workload={})
+    assert not sweep.dry_run and sweep.retry == []
+    assert sweep.keep is run.keep is None, "and of none unless it is asked for"
+    assert sweep.keep_iterations == run.keep_iterations == 0
+    doctor = types.DoctorCommand()
+    assert not (doctor.gpu or doctor.probe or doctor.stages), "neither takes a job unless it is asked for"
