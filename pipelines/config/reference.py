@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from pipelines.config import names
-from pipelines.config.types import COMMANDS, REQUIRED, ArmResources, DesignConfig
+from pipelines.config.types import COMMANDS, ENTRIES, REQUIRED
 from slurm.fields import choices_of, default_of, range_of
 
 _LEFT, _WIDEST = 34, 110
@@ -57,7 +57,7 @@ def page() -> str:
         parts.append(f"## {group}\n\n{_summary(declared)}\n")
         parts.append("".join(f"- `{group}={name}`: {what}\n" for name, what in _files(group).items() if what))
         parts.append(_table(f"{group}.", declared))
-    for option, declared in {"sweep.designs": DesignConfig, "cluster.arm_resources": ArmResources}.items():
+    for option, declared in ENTRIES.items():
         parts.append(f"## Entries of {option}\n\n{_summary(declared)}\n")
         parts.append(_table("", declared))
     return "\n".join(part for part in parts if part)

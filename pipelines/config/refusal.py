@@ -6,10 +6,10 @@ Their own messages speak of nodes, packages and plus signs: nothing of them is p
 from __future__ import annotations
 
 import re
-from dataclasses import Field
+from dataclasses import Field, fields
 
 from pipelines.config import spelling, types
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, did_you_mean
 
 _MISSING = re.compile(r"(?:Could not find|Could not load|Cannot find primary config) '([^']+)'")
 _WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
@@ -20,7 +20,9 @@ def sentence(command: str, error: Exception) -> str:
     cause = error.__cause__ or error
     text = f"{error}\n{cause}"
     if place := _FILE.search(text):
-        return f"{place[1]}.yaml: {_of_entry(command, text, cause)}"
+        return f"{place[1]}.yaml: {_of_listed(cause) or _of_entry(command, text, cause)}"
+    if listed := _of_listed(cause):
+        return listed
     if name := str(getattr(cause, "full_key", None) or ""):
         return _of_value(name, _given(text), cause, spelling.options(command).get(name))
     if missing := _MISSING.search(text):
@@ -52,6 +54,23 @@ def _of_entry(command: str, text: str, cause: BaseException) -> str:
         except ConfigError as error:
             return str(error)
     return _of_value(name, "", cause, spelling.options(command).get(name))
+
+
+def _of_listed(cause: BaseException) -> str:
+    """What is wrong with an entry of a list of settings, of which OmegaConf tells no place; else nothing."""
+    option = next(
+        (one for one, kind in types.ENTRIES.items() if kind is getattr(cause, "object_type", None)), ""
+    )
+    name = str(getattr(cause, "full_key", None) or "")
+    if not option or "." in name:
+        return ""
+    declared = {one.name: one for one in fields(types.ENTRIES[option])}
+    if name not in declared:
+        hint = did_you_mean(name, declared)
+        return f"{option}: {name} is unknown; {hint}an entry has: {', '.join(declared)}"
+    value = re.search(r"Value '(.*?)'", str(cause), re.DOTALL)
+    wrong = wrong_type(name, value[1] if value else None, declared[name])
+    return f"{option}: {wrong.partition(': write')[0]}"
 
 
 def wrong_type(name: str, value: object, declared: Field | None) -> str:

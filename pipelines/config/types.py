@@ -236,6 +236,9 @@ COMMANDS: dict[str, type[Any]] = {
 }
 """Commands whose options Hydra composes."""
 
+ENTRIES: dict[str, type[Any]] = {"sweep.designs": DesignConfig, "cluster.arm_resources": ArmResources}
+"""Options that are lists of settings, and what each of their entries holds."""
+
 
 def parts(command: str) -> list[str]:
     """List the top-level names of a command's configuration."""

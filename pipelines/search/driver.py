@@ -51,7 +51,7 @@ class SearchDriver:
         what = f": workload {sweep.workload}, {number} arms from {self.sweep.reference.label}"
         self.console.print(bold(sweep.name, what))
         for name in names:
-            self.console.print(f"  {name}", highlight=False, markup=False)
+            self.console.print(f"  {name}", highlight=False)
         self.console.print(f"limits: {'; '.join(limit_words(command))}", highlight=False)
         self.console.print(f"records: {self.sweep.folder.path}\n", highlight=False, soft_wrap=True)
 
@@ -84,7 +84,7 @@ class SearchDriver:
         """Print why a search stopped before its result; the status of the command."""
         folder = str(self.sweep.folder.path)
         if isinstance(end, PackBroke):
-            self.console.print(str(end), style="red", highlight=False, markup=False)
+            self.console.print(str(end), style="red", highlight=False)
             return SOME_FAILED
         if isinstance(end, Held):
             self.console.print(f"nothing more will happen by itself: {end}", style="yellow", highlight=False)
@@ -157,14 +157,14 @@ class SearchDriver:
             best = min(costs, key=lambda point: costs[point])
             learnt = f"of {len(self.observations)} arms the best is {self.name(best)}: {self.describe(best)}"
             learnt += ", not verified"
-        self.console.print(f"learnt so far: {learnt}", highlight=False, markup=False)
+        self.console.print(f"learnt so far: {learnt}", highlight=False)
         for point, one in self.observations.items():
             if one.value is None:
                 self._print_arm(point)
         self.console.print("The same command continues where it stopped.")
 
     def _print_arm(self, point: Point) -> None:
-        self.console.print(f"  {self.name(point)}: {self.describe(point)}", highlight=False, markup=False)
+        self.console.print(f"  {self.name(point)}: {self.describe(point)}", highlight=False)
 
     def write_report(self) -> None:
         """Tables and page of the search, from whatever is there."""

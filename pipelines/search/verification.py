@@ -155,7 +155,7 @@ class Verification:
         )
         self.console.print(f"{why}; no preset is written", highlight=False)
         for line in self._dropped([]):
-            self.console.print(f"- {line}", highlight=False, markup=False)
+            self.console.print(f"- {line}", highlight=False)
         return SOME_FAILED if every else DONE
 
     def _verification(self, best: Point, name: str) -> SweepCommand:
@@ -216,7 +216,7 @@ class Verification:
             by_search = f"{self.driver.describe(best)} by the search"
             self.console.print(f"for {iterations:g} iterations: {by_search}", highlight=False)
         for line in lines:
-            self.console.print(f"- {line}", highlight=False, markup=False)
+            self.console.print(f"- {line}", highlight=False)
         if tuned.ratio is None or tuned.verdict in NO_GAIN:
             refused = "the comparison does not bear the search out: no preset is written"
             self.console.print(refused, style="yellow", highlight=False)

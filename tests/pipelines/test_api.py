@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 from measured import SimulatedLaunch, cost
+from recorded import build
 
 from pipelines import api
-from pipelines.execution import launch, notebook_progress
+from pipelines.config.types import ClusterConfig, DesignConfig
+from pipelines.execution import executor_choice, launch, notebook_progress
 from pipelines.execution.launch import Launched
-from workloads.errors import PerfsweepError
+from pipelines.store.options import TrackingConfig
+from workloads.errors import ConfigError, PerfsweepError
 
 OPTIONS = {
     "workload": "toys.spinner:Spinner",
@@ -120,3 +123,67 @@ def test_a_notebook_is_shown_how_far_it_is_and_nothing_is_printed(
     api.sweep(**OPTIONS)
     assert "0 of 18 trials" in shown[0]["text/plain"]
     assert capsys.readouterr().out == ""
+
+
+def test_a_sweep_is_opened_with_other_columns_or_told_which_there_are(tmp_path: Path) -> None:
+    built = build(tmp_path / "demo")
+    shown = api.open_sweep(tmp_path / "demo", ["p95", "energy"])
+    assert shown.manifest.sweep.report.columns == ["p95", "energy"]
+    assert shown.manifest.arms == built.manifest.arms
+    assert api.open_sweep(str(tmp_path / "demo")).manifest.sweep.report.columns == []
+    with pytest.raises(ConfigError, match=r"^report\.columns=p96 is unknown; choose from: energy, .*p95"):
+        api.open_sweep(tmp_path / "demo", ["p95", "p96"])
+
+
+def test_a_notebook_has_one_line_of_counts_that_changes_and_a_line_for_each_notice() -> None:
+    shown: list[tuple[str, object, object]] = []
+
+    def display(content: dict[str, str], raw: bool, display_id: object = None, update: object = None) -> None:
+        shown.append((content["text/plain"], display_id, update))
+
+    watch = api.NotebookWatch(display)  # type: ignore[arg-type]
+    watch.counts("2 pending")
+    watch.notice("p000: submitted again")
+    watch.counts("2 running")
+    (first, line, begun), notice, (second, same, changed) = shown
+    assert (first, begun, second, changed) == ("2 pending", False, "2 running", True)
+    assert line == same is not None
+    assert notice == ("p000: submitted again", None, None)
+
+
+def test_what_the_shell_says_of_wandb_is_taken_or_contradicted_unless_nothing_is_published(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    monkeypatch.setenv("WANDB_ENTITY", "team")
+    told = api.prepare_tracking(asked := command())
+    assert asked.tracking.entity == "team"
+    assert any(line.startswith("W&B: WANDB_PROJECT=theirs of your shell contradicts") for line in told)
+    off = command(tracking=TrackingConfig(mode="disabled"))
+    assert api.prepare_tracking(off) == []
+
+
+@pytest.mark.parametrize(
+    ("executor", "network", "mode", "warned"),
+    [
+        ("slurm", False, "online", True),
+        ("slurm", True, "online", False),
+        ("slurm", None, "online", False),
+        ("slurm", False, "offline", False),
+        ("inprocess", False, "online", False),
+    ],
+)
+def test_nodes_without_a_network_cannot_publish_while_they_measure(
+    command, monkeypatch: pytest.MonkeyPatch, executor: str, network: bool | None, mode: str, warned: bool
+) -> None:
+    monkeypatch.setattr(executor_choice, "choose", lambda cluster, dry_run: executor_choice.Choice(executor))
+    monkeypatch.setattr(api, "prepare_tracking", lambda command: [])
+    cluster = ClusterConfig(executor=executor, network=network)
+    asked = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
+        cluster=cluster,
+        tracking=TrackingConfig(mode=mode),
+        measure={"rounds": 6},
+    )
+    notices = api.plan(asked, "").notices
+    assert any("nodes do not reach W&B; choose tracking=offline" in line for line in notices) is warned

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from pipelines import cli
 from pipelines.commands.catalog import COMMANDS, Composed
 from pipelines.config import composition
+from slurm.errors import ClusterError
 from workloads import registry
+from workloads.errors import ConfigError
 
 HEAVY = {"torch", "wandb", "numpy", "scipy", "polars", "plotly", "matplotlib"}
 
@@ -196,3 +201,63 @@ def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[st
             cli.main(arguments)
         assert exit_.value.code == 0
         assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [
+        (ConfigError("it is wrong; do right"), 2, "perfsweep list: it is wrong; do right"),
+        (ClusterError("no such partition"), 2, "perfsweep list: no such partition"),
+        (click.UsageError("no such option --x"), 2, "no such option --x. See perfsweep list --help."),
+        (click.UsageError("No such option."), 2, "perfsweep list: No such option. See perfsweep list"),
+        (KeyboardInterrupt(), 130, "perfsweep list: interrupted"),
+        (
+            OSError(errno.ENOSPC, "No space", "runs/a"),
+            1,
+            "perfsweep list: runs/a: the disk is full; free some space, or write elsewhere with runs=PATH or"
+            " TMPDIR; nothing measured is lost",
+        ),
+        (OSError(errno.EROFS, "Read-only"), 1, "perfsweep list: nothing can be written there; write else"),
+        (OSError(errno.EIO, "Input/output error", "x"), 1, "x: Input/output error; nothing measured is lost"),
+        (OSError("odd"), 1, "perfsweep list: odd; nothing measured is lost"),
+        (click.exceptions.Exit(4), 4, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_what_goes_wrong_is_one_sentence_and_a_status(
+    error: BaseException,
+    status: int,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(context: click.Context) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.COMMANDS, "invoke", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (status, "")
+    assert sentence in said.err and said.err.count("\n") == bool(sentence)
+
+
+def test_a_reader_of_a_pipe_that_has_gone_is_no_error_to_talk_about() -> None:
+    code = "import sys; from pipelines import cli; cli.main(['--help'])"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, check=False, text=True
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = []
+    for word in ("help", "--help"):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([word])
+        pages.append(capsys.readouterr().out)
+        assert ended.value.code == 0
+    assert pages[0] == pages[1]

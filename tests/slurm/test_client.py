@@ -233,3 +233,12 @@ def test_what_a_cluster_is_like_is_asked_once(stand_in: Path) -> None:
     assert client.cluster() == "dev"
     assert client.config() == {"ClusterName": "dev", "SlurmctldParameters": "a=b,c", "Empty": ""}
     assert calls(stand_in, "scontrol") == 1
+
+
+def test_a_program_that_hangs_is_given_up_and_counts_as_one_that_was_not_reached(stand_in: Path) -> None:
+    program(stand_in, "scontrol", "exec sleep 60")
+    client = SlurmClient()
+    client.timeout_s = 0.05
+    with pytest.raises(Unreachable, match=r"^scontrol did not answer within 0\.05 s$"):
+        client.run("scontrol", "ping")
+    assert not client.reachable()

@@ -9,7 +9,7 @@ import pytest
 from stand_ins import program
 
 from slurm.client import Unreachable
-from slurm.diagnosis import Diagnosis, Partition, diagnose, minutes
+from slurm.diagnosis import Diagnosis, Partition, diagnose, minutes, several_gpu_types
 from slurm.site import SiteProfile
 
 CPUS = SiteProfile(gpus=0)
@@ -143,3 +143,19 @@ def test_a_set_up_line_that_fails_here_is_warned_of_with_what_jobs_would_inherit
     (warning,) = found(stand_in, site).warnings
     assert "cluster.setup line 1 ended with status 1" in warning and "/given/nowhere" in warning
     assert "//given" not in warning, "a variable that jobs do not inherit"
+
+
+def nodes_with(*gres: str) -> tuple[Partition, ...]:
+    shape = {"default": True, "up": True, "limit": "infinite", "nodes": "1", "state": "idle", "cores": "8"}
+    return tuple(Partition("gpu", **shape, memory_mb="1", gres=one, features="") for one in gres)  # type: ignore[arg-type]
+
+
+def test_gpus_of_several_types_are_to_be_chosen_from_unless_something_else_chooses() -> None:
+    both = nodes_with("gpu:h100:8(S:0-1)", "gpu:a100:4,gpu:h100:1", "(null)")
+    said = several_gpu_types(SiteProfile(gpus=1), both)
+    assert said is not None and "(a100, h100) and cluster.gpu_type is open" in said
+    assert said.endswith("such as cluster.gpu_type=a100")
+    for chosen in ({"gpu_type": "h100"}, {"constraint": "big"}, {"nodelist": "n1"}, {"gpus": 0}):
+        assert several_gpu_types(SiteProfile(**{"gpus": 1, **chosen}), both) is None  # type: ignore[arg-type]
+    assert several_gpu_types(SiteProfile(gpus=1), nodes_with("gpu:h100:8", "gpu:h100:4", "gpu:2")) is None
+    assert several_gpu_types(SiteProfile(gpus=1, partition="cpu"), both) is None

@@ -202,3 +202,10 @@ def test_a_signal_reaches_the_job(tmp_path: Path) -> None:
 
 def test_elements_of_other_versions_of_this_code_end_with_the_same_statuses() -> None:
     assert (CHANGED, TRY_AGAIN, STUCK, REQUEUE_ME) == (65, 75, 79, 85)
+
+
+def test_a_signal_that_comes_before_the_job_is_there_reaches_it_all_the_same(tmp_path: Path) -> None:
+    early = element(tmp_path, "exec sleep 60")
+    early.signals = ["SIGUSR2", "SIGTERM"]
+    assert early.run() == 128 + signal.SIGTERM
+    assert record(tmp_path, "end")["signals"] == ["SIGUSR2", "SIGTERM"]

@@ -11,7 +11,7 @@ from stand_ins import Clock, calls, job, on_stand_ins, program
 from slurm.errors import ClusterError
 from slurm.executor import SlurmExecutor
 from slurm.jobs import Job, JobState, Refusal
-from slurm.journal import Verdict
+from slurm.journal import Journal, Verdict
 from slurm.retry import Action
 from slurm.site import SiteProfile
 from slurm.states import End
@@ -352,3 +352,76 @@ def test_the_batch_scripts_are_shown_that_would_be_submitted(tmp_path: Path, sta
     (text,) = ex.texts([Job("p000", ("true",), Path("log.txt"))])
     assert "#SBATCH --array=0-0%1" in text
     assert calls(stand_in, "sbatch") == 0
+
+
+def test_who_follows_does_what_another_command_has_noted_meanwhile(followed: Followed) -> None:
+    followed.queue("RUNNING", "RUNNING", "RUNNING")
+    followed.poll()
+    Journal(followed.ex.journal.file).cancelling(followed.submission, [1])
+    followed.poll()
+    assert (followed.programs / "scancel.calls").read_text() == "62_1\n"
+
+
+def test_a_job_whose_node_failed_is_tried_again_without_that_node(followed: Followed) -> None:
+    def scripts() -> str:
+        return "".join(file.read_text() for file in followed.folder.rglob("*submission_file*.sh"))
+
+    assert scripts() and "--exclude" not in scripts()
+    followed.queue("NODE_FAIL", "RUNNING", "RUNNING")
+    followed.poll()
+    assert "#SBATCH --exclude=n1\n" in scripts()
+    assert followed.said == ["p000: node failed by Slurm's word (NODE_FAIL); submitting it again, without n1"]
+
+
+def test_an_array_whose_number_sbatch_did_not_tell_is_found_in_the_queue(
+    tmp_path: Path, stand_in: Path
+) -> None:
+    program(stand_in, "sbatch", "echo Welcome")
+    ex, clock = on_stand_ins(tmp_path)
+    ex.submit([job("p000")])
+    (submission,) = ex.journal.submissions.values()
+    row = f"77|0|77|RUNNING|None|n1|perfsweep:{submission.token}|demo.{submission.token}|N/A"
+    program(stand_in, "squeue", f"echo '{row}'")
+    clock.now += 10
+    assert ex.poll() == {"p000": JobState.RUNNING}
+    assert (submission.array, calls(stand_in, "sbatch")) == ("77", 1)
+
+
+def test_a_last_job_that_the_site_refuses_is_told_and_the_others_are_followed(followed: Followed) -> None:
+    program(followed.programs, "sbatch", "echo 'sbatch: error: Job dependency problem' >&2; exit 1")
+    followed.ex.submit_last(job("collect"))
+    (said,) = followed.said
+    assert said.startswith("the last job, collect, is not submitted (")
+    assert "Job dependency problem" in said and said.endswith("or by `perfsweep compare`")
+    followed.queue("RUNNING", "RUNNING", "RUNNING")
+    assert followed.poll() == ["running"] * 3
+
+
+def test_a_controller_that_is_not_reached_while_jobs_wait_is_asked_again_later(
+    tmp_path: Path, stand_in: Path
+) -> None:
+    program(stand_in, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    ex, clock = on_stand_ins(tmp_path)
+    said: list[str] = []
+    ex._say = said.append
+    ex.submit([job("p000")])
+    ex._submit_waiting()
+    assert calls(stand_in, "scontrol") == 1, "not before some time has passed"
+    assert said == [
+        "Slurm does not answer (Unable to contact slurm controller): nothing follows from that, asking again"
+    ]
+    program(stand_in, "scontrol", "exit 0")
+    program(stand_in, "sbatch", TAKES)
+    for _ in range(2):
+        clock.now += 10
+        ex.poll()
+    assert said[1:] == ["Slurm answers again"]
+    assert ex.journal.open_names() == {"p000"}
+
+
+def test_a_job_of_which_nobody_can_say_that_it_advanced_is_not_tried_again_at_its_limit(
+    followed: Followed,
+) -> None:
+    followed.queue("TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")
+    assert followed.poll() == ["failed", "failed", "pending"]
+    assert calls(followed.programs, "sbatch") == 2

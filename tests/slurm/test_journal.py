@@ -132,3 +132,21 @@ def test_an_object_whose_content_was_changed_is_told_by_its_checksum() -> None:
         unsealed({"a": 1})
     with pytest.raises(ValueError, match="does not have the checksum that it states"):
         unsealed({**whole, "a": 3})
+
+
+def test_a_line_that_another_command_is_still_writing_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    other = Journal(tmp_path / "other")
+    other.submitted(other.submitting(["p000"], None).token, "62")
+    first, second = other.file.read_bytes().splitlines(keepends=True)
+    journal = Journal(tmp_path / "journal")
+    for piece, arrays in (
+        (first[:30], []),
+        (first[30:-1], []),
+        (b"\n", [None]),
+        (second[:-1], [None]),
+        (second[-1:], ["62"]),
+    ):
+        with journal.file.open("ab") as file:
+            file.write(piece)
+        journal.refresh()
+        assert [submission.array for submission in journal.submissions.values()] == arrays

@@ -204,3 +204,41 @@ def test_nodes_that_are_not_there_are_refused(environ: dict[str, str], said: str
         refuse_missing_nodes(2, environ)
     refuse_missing_nodes(1, environ)
     refuse_missing_nodes(2, {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"})
+
+
+def shell(name: str, script: str, folder: Path) -> Job:
+    return Job(name, ("sh", "-c", script), folder / name / "log.txt", {}, 1)
+
+
+def test_every_job_that_is_cancelled_is_asked_to_end_before_its_gpu_goes_to_the_next(tmp_path: Path) -> None:
+    executor = LocalExecutor(2, ["0", "1"])
+    script = "trap 'echo asked; exit' TERM; echo up; while :; do sleep 0.01; done"
+    executor.submit([shell(name, script, tmp_path) for name in "ab"])
+    executor.submit([shell(name, "echo $CUDA_VISIBLE_DEVICES", tmp_path) for name in "cde"])
+    logs = [tmp_path / name / "log.txt" for name in "ab"]
+    until(executor, lambda _: all(log.read_text() == "up\n" for log in logs))
+    assert executor.cancel("abd") == 3
+    assert [log.read_text() for log in logs] == ["up\nasked\n"] * 2
+    states = until(executor, ended)
+    assert {name: state.value for name, state in states.items() if state is not JobState.CANCELLED} == {
+        "c": "ended",
+        "e": "ended",
+    }
+    assert {(tmp_path / name / "log.txt").read_text() for name in "ce"} == {"0\n", "1\n"}
+
+
+def test_who_speaks_of_no_gpus_gives_none_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    executor = LocalExecutor.of(ExecutorContext(SiteProfile(), tmp_path, "sweep", tmp_path))
+    executor.submit([shell("job", "echo $CUDA_VISIBLE_DEVICES", tmp_path)])
+    until(executor, ended)
+    assert (tmp_path / "job/log.txt").read_text() == "4,6\n"
+
+
+def test_what_a_job_says_of_its_variables_holds_and_its_log_is_gone_on_with(tmp_path: Path) -> None:
+    executor = LocalExecutor(1, ["3"])
+    job = shell("job", "echo $CUDA_VISIBLE_DEVICES; echo wrong >&2", tmp_path)
+    for env in ({}, {"CUDA_VISIBLE_DEVICES": "none"}):
+        executor.submit([replace(job, env=env)])
+        until(executor, ended)
+    assert job.log.read_text() == "3\nwrong\nnone\nwrong\n"

@@ -55,6 +55,15 @@ def test_all_ways_of_being_gone_count_together(watch: Watch) -> None:
     assert watch.end(Missing.REISSUED, 131.0) is End.VANISHED
 
 
+def test_silence_of_slurm_itself_does_not_count_with_its_word_that_something_is_gone(watch: Watch) -> None:
+    for said_nothing in (Missing.UNPROVEN, Missing.ELSEWHERE):
+        watch.end(said_nothing, 60.0)
+        assert watch.end(Missing.FORGOTTEN, 100.0) is None
+        assert watch.end(Missing.FORGOTTEN, 129.0) is None
+        assert watch.end(Missing.FORGOTTEN, 130.0) is End.VANISHED
+        watch.end(RUNNING, 140.0)
+
+
 def test_elements_are_silent_each_by_itself(watch: Watch) -> None:
     watch.end(FAILED, 100.0, index=0)
     assert watch.end(FAILED, 140.0, index=1) is None

@@ -171,6 +171,29 @@ def test_a_probe_that_can_never_start_is_taken_out_of_the_queue(stand_in: Path, 
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+def test_a_probe_that_waits_says_so_once_and_what_for(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm.probe.POLL_S", 0.0)
+    program(stand_in, "sbatch", ANSWERED.format(state="PENDING", folder=stand_in))
+    ends = f"[ $(grep -c . {stand_in}/squeue.calls) -gt 2 ] && sed -i s/PENDING/NODE_FAIL/ {stand_in}/rows"
+    program(stand_in, "squeue", f"{ends}; sed 's/None/Priority/' {stand_in}/rows")
+    site = replace(SITE, poll_min_s=0.01, poll_max_s=0.01, fs_delay_s=0.0)
+    said: list[str] = []
+    probe(site, tmp_path / "runs", ("json",), "http://127.0.0.1:9", said.append)
+    waits = [text for text in said if text.startswith("the probe waits: ")]
+    assert waits == ["the probe waits: 1 pending (Priority); Ctrl-C takes it out of the queue"]
+
+
+def test_set_up_lines_that_hang_here_are_given_up_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "TIMEOUT_S", 0.05)
+    (tmp_path / "profile.sh").write_text("exec sleep 60")
+    (text,) = rehearsal.rehearse(SiteProfile(setup=[f"source {tmp_path}/profile.sh"]), ENV)
+    assert text == "cluster.setup or cluster.python did not end within 0.05 s on this machine"
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     with pytest.raises(ClusterError, match=r"runs cannot be written \(File exists\): choose another folder"):

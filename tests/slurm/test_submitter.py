@@ -241,3 +241,45 @@ def test_names_of_sweeps_become_names_that_slurm_takes(stand_in: Path, tmp_path:
     ex = SlurmExecutor.of(ExecutorContext(SiteProfile(), tmp_path / "sweep", "my sweep/1-1.2", ROOT))
     (text,) = ex.texts(jobs(1))
     assert "#SBATCH --job-name=my_sweep_1-1.2.TOKEN" in text
+
+
+@pytest.mark.parametrize(
+    ("indices", "expected", "asked"), [("[01]", [2, 2, 1], 4), ("0", [1, 1, 1, 1, 1], 7)]
+)
+def test_an_array_that_is_more_than_a_site_takes_at_once_is_halved_until_it_is_not(
+    stand_in: Path, tmp_path: Path, indices: str, expected: list[int], asked: int
+) -> None:
+    few = f"grep -q -- '--array=0-{indices}%' \"$script\" && echo Submitted batch job 62 && exit 0"
+    program(stand_in, "sbatch", f"for script; do :; done\n{few}\n{SUBMIT_LIMIT}")
+    ex, _ = on_stand_ins(tmp_path)
+    ex.submit(jobs(5))
+    assert (sizes(ex), calls(stand_in, "sbatch")) == (expected, asked)
+
+
+def test_nodes_that_slurm_does_not_let_exclude_are_taken_again_and_named_once(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    without = 'grep -q -- --exclude "$script" || { echo Submitted batch job 62; exit 0; }'
+    down = "echo 'sbatch: error: Requested node configuration is not available' >&2; exit 1"
+    program(stand_in, "sbatch", f"for script; do :; done\n{without}\n{down}")
+    ex, _ = on_stand_ins(tmp_path)
+    said: list[str] = []
+    ex._say = said.append
+    failed = ex.journal.submitting(["p009"], None)
+    ex.journal.ended(failed, 0, Verdict(End.NODE_FAIL, Action.RETRY, ""), ["n2", "n1"])
+    ex.submit(jobs(2))
+    ex.submit(jobs(3)[2:])
+    assert sizes(ex) == [2, 1]
+    assert said == ["too few nodes are left without n1 and n2, which failed: packs may run there again"]
+
+
+def test_an_sbatch_that_never_says_anything_is_given_up_with_its_last_words(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo 'sbatch: error: Connection refused' >&2; exit 1")
+    ex, _ = on_stand_ins(tmp_path)
+    ex.submit(jobs(1))
+    for _ in range(4):
+        ex._submitter.never_arrived()
+    with pytest.raises(ClusterError, match=r"submitted nothing 5 times and did not say .*: .*Connection ref"):
+        ex._submitter.never_arrived()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
 
 from pipelines.config import composition
 from workloads.errors import ConfigError
@@ -110,3 +112,49 @@ def test_names_on_a_path_of_ones_own_are_hydras_to_judge(folder: Path) -> None:
     assert composition.compose("sweep", ["workload=digits", "measure=own", path]).measure.margin == 0.077
     with pytest.raises(ConfigError, match="measure=own is unknown"):
         composition.compose("sweep", ["workload=digits", "measure=own"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("amp: [bf16", "{folder}/toggles/own.yaml line 1 is no YAML: expected "),
+        ("defaults: none\n", "toggles/own.yaml: defaults must be a list of names, such as"),
+        ("defaults: [nowhere]\n", "toggles/own.yaml: defaults: there is no toggles/nowhere.yaml beside it"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(folder: Path, text: str, says: str) -> None:
+    file = folder / "toggles/own.yaml"
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        composition.compose("run", [f"hydra.searchpath=['{folder.as_uri()}']", "toggles=own"])
+    assert str(refused.value).startswith(says.format(folder=folder))
+    assert "\n" not in str(refused.value)
+
+
+def test_hydras_own_options_run_an_action_and_tell_its_status_or_only_show(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["perfsweep"])
+    rounds: list[int] = []
+
+    def action(cfg: DictConfig) -> int:
+        rounds.append(cfg.measure.rounds)
+        return cfg.measure.rounds
+
+    def run(*words: str) -> int:
+        GlobalHydra.instance().clear()
+        return composition.run_hydra("run", words, action)
+
+    assert run("measure.rounds=4") == 4
+    assert run("measure.rounds=5", "--cfg", "job") == 0, "which only shows it"
+    assert "rounds: 5" in capsys.readouterr().out and rounds == [4]
+    with pytest.raises(ConfigError, match=r"^measure\.rounds=many is not a whole number$"):
+        run("measure.rounds=many", "--cfg", "job")
+
+    def refuse(cfg: DictConfig) -> int:
+        raise ConfigError("not this")
+
+    GlobalHydra.instance().clear()
+    with pytest.raises(ConfigError, match=r"^not this$"):
+        composition.run_hydra("run", ["measure.rounds=5"], refuse)

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from pipelines import cli
 from pipelines.config import composition, external_workload, validation
+from workloads import registry
 from workloads.errors import ConfigError
 
 MODULE = """
@@ -182,3 +183,38 @@ def test_a_profile_that_would_be_hidden_by_ours_is_refused(folder: Path) -> None
     (folder / "perfsweep.yaml").write_text("conf: mine\n")
     with pytest.raises(ConfigError, match="would be hidden"):
         composed("sweep")
+
+
+def test_paths_in_a_yaml_alone_are_meant_from_its_folder(folder: Path) -> None:
+    (folder / "cases").mkdir()
+    file = folder / "cases/Own Case.yaml"
+    file.write_text("path: ../train.py\nargs: [--fast]\nsweeps:\n  quick: {toggles: [amp]}\n")
+    found = external_workload.read(f"script:{file}")
+    assert (found.name, found.title, found.default_sweep) == ("script", "own-case", "quick")
+    read = found.read_as(registry.find("script"))
+    assert read.workload == {"path": str(folder / "train.py"), "args": ["--fast"]}
+    file.write_text("pathh: train.py\n")
+    with pytest.raises(
+        ConfigError, match=r"pathh is unknown; did you mean path\? it has sweeps and the fields"
+    ):
+        external_workload.read(f"script:{file}").read_as(registry.find("script"))
+
+
+def test_files_that_are_no_mapping_or_no_text_are_named(folder: Path) -> None:
+    file = folder / "own.yaml"
+    for content, says in (
+        (b"[1, 2]", " must hold a mapping of names to values"),
+        (b"a: [1\nb", " line 2 is no YAML: "),
+        (b"\xff\xfe\xfd", ""),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(ConfigError) as refused:
+            external_workload.read_mapping(file)
+        assert str(refused.value).startswith(f"{file}{says}") and "\n" not in str(refused.value)
+    with pytest.raises(ConfigError, match=r"cannot be read: .*No such file"):
+        external_workload.read_mapping(folder / "nowhere.yaml")
+    with pytest.raises(ConfigError, match=r"workload=script:nowhere\.yaml: .*/nowhere\.yaml does not exist"):
+        external_workload.file_in("script:nowhere.yaml")
+    with pytest.raises(ConfigError, match=r"scrip is no workload; did you mean script\? choose from: "):
+        external_workload.file_in("scrip:own.yaml")
+    assert external_workload.file_in("own:Own") is external_workload.file_in("own") is None

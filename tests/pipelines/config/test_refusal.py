@@ -18,6 +18,16 @@ from workloads.errors import ConfigError
         ("measure.look=maybe", "measure.look=maybe is not true or false"),
         ("axes=3", "axes=3 is no mapping: write axes.NAME=VALUE, one for each"),
         ("toggles=x=y", "toggles=x=y cannot be read; write it as FIELD=VALUE"),
+        (
+            "cluster.arm_resources=[{time_min: x}]",
+            "cluster.arm_resources: time_min=x is not a whole number, or null",
+        ),
+        (
+            "cluster.arm_resources=[{tim_min: 3}]",
+            "cluster.arm_resources: tim_min is unknown; did you mean time_min? an entry has: levels, memory,",
+        ),
+        ("sweep.designs=[{kind: arms, arms: 3}]", "sweep.designs: arms is no mapping"),
+        ("sweep.designs=[3]", "sweep.designs[0] is not of the right type"),
     ],
 )
 def test_a_value_is_refused_by_its_field_and_what_that_takes(override: str, says: str) -> None:

@@ -103,3 +103,32 @@ def test_one_word_where_a_list_belongs_is_answered_with_the_list() -> None:
         ConfigError, match=r"^workload\.lora_targets=q is no list: write 'workload\.lora_targets=\[q\]'$"
     ):
         validation.workload_config(registry.find("latentwire"), {"lora_targets": "q"})
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"widht": 3}, r"workload.widht does not exist; did you mean width\? Digits has: .*depth.*, width"),
+        ({"width": "wide"}, r"^workload\.width=wide is not a whole number$"),
+        ({"width": None}, r"^workload\.width is not a whole number$"),
+    ],
+)
+def test_a_mistake_in_a_workloads_own_field_names_it(values: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        validation.workload_config(registry.find("digits"), values)
+
+
+def test_a_workload_is_found_with_its_typed_configuration() -> None:
+    cls, config = validation.load_workload("digits", {"width": "16"})
+    assert issubclass(cls, registry.find("digits")) and config.width == 16
+
+
+def test_a_part_that_a_command_has_not_got_is_named_with_those_that_it_has() -> None:
+    cfg = OmegaConf.create({"workload": {}, "sweep": {}, "cluster": {}})
+    with pytest.raises(ConfigError, match=r"^cluster is unknown; choose from: workload, toggles, measure,"):
+        validation.typed(cfg, RunCommand)
+
+
+def test_what_yaml_reads_as_a_switch_is_meant_as_it_was_written() -> None:
+    written = OmegaConf.create({True: {False: 1}, 3: [{True: "x"}], "a": True})
+    assert validation.text_keys(written) == {"on": {"off": 1}, "3": [{"on": "x"}], "a": True}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pipelines.gpu_check import facts
-from pipelines.gpu_check.answer import Line, Verdict
+from pipelines.gpu_check.answer import Here, Line, Verdict
 from pipelines.trial.machine.gpus import Gpu
 from pipelines.trial.machine.torch_version import TorchBuild
+from workloads.api import Device
 
 H100 = Gpu(
     *("NVIDIA H100 80GB HBM3", "GPU-1a", 80 * 2**30, (9, 0)),
@@ -71,3 +73,9 @@ def test_a_gpu_that_the_wheel_was_not_compiled_for_fails(capability: tuple[int, 
     line = facts.architecture_line(capability, ARCHITECTURES)
     assert not good(line)
     assert f"install one that has sm_{capability[0]}{capability[1]}" in line.text
+
+
+def test_without_a_gpu_the_software_is_told_and_the_rest_needs_one(tmp_path: Path) -> None:
+    first, *rest = facts.examine(Here(Device(), tmp_path))
+    assert good(first) and first.text.startswith("torch ")
+    assert [(line.name, line.verdict) for line in rest] == [(name, Verdict.NEEDS_GPU) for name in facts.NAMES]

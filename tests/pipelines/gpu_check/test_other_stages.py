@@ -249,3 +249,99 @@ def test_a_called_placebo_or_a_failed_arm_fails_the_headline(planted: Any, words
     line = headlines.headline("spd", planted)
     assert not good(line)
     assert words in line.text
+
+
+@pytest.mark.parametrize(
+    ("workload", "level", "verdict", "text"),
+    [
+        ("spinner:Spinner", {"device_only": ["on"]}, Verdict.NEEDS_GPU, ""),
+        ("devices:Devices", {"parallel": ["split"]}, Verdict.FAIL, "cannot act here: "),
+    ],
+)
+def test_a_level_that_cannot_act_here_waits_for_a_gpu_or_could_not_act_on_one_either(
+    tmp_path: Path, workload: str, level: dict, verdict: Verdict, text: str
+) -> None:
+    ((toggle, (value,)),) = level.items()
+    line = levels.kernel_line(Here(Device(), tmp_path), {"name": f"toys.{workload}"}, {}, level, ())
+    assert (line.name, line.verdict) == (f"toys.{workload} {toggle}={value}", verdict)
+    assert line.text.startswith(text) and bool(line.text) == bool(text)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "passes", "text"),
+    [
+        (["ok"] * 8, True, "8 turns of 2 arms ended well, 0 did not"),
+        (["ok"] * 9, True, "9 turns of 2 arms ended well, 0 did not"),
+        (["ok"] * 7, False, "7 turns of 2 arms ended well, 0 did not"),
+        (["ok"] * 8 + ["oom"], False, "8 turns of 2 arms ended well, 1 did not"),
+    ],
+)
+def test_every_turn_of_two_resident_arms_must_end_well(
+    here: Here, monkeypatch: pytest.MonkeyPatch, outcomes: list[str], passes: bool, text: str
+) -> None:
+    asked: list[str] = []
+
+    def measured(place: Here, name: str, overrides: list[str]) -> Any:
+        asked.extend([name, *overrides])
+        arms = {number: trial(here.folder, Outcome(outcome)) for number, outcome in enumerate(outcomes)}
+        progress = SimpleNamespace(timing={"p000": {0: arms}})
+        return SimpleNamespace(progress=progress, manifest=SimpleNamespace(arms=("a", "b")))
+
+    monkeypatch.setattr(processes, "measured", measured)
+    line = processes.resident_line(here, ["workload=selftest"])
+    assert (good(line), line.text, line.figures["turns"]) == (passes, text, float(outcomes.count("ok")))
+    assert asked[:3] == ["resident", "workload=selftest", "measure=resident"]
+
+
+@pytest.mark.parametrize(
+    ("program", "limit_s", "passes", "text"),
+    [
+        ("echo warming up; echo 3 True", 60.0, True, "two ranks met by Gloo, on CPU"),
+        ('echo 3 True; [ "$4" = 0 ] || echo no', 60.0, False, "two ranks said [['3 True'], ['no']]"),
+        ("exit 1", 60.0, False, "two ranks said [[], []]"),
+        ("exec sleep 60", 0.1, False, "two ranks did not meet within 0.1 s"),
+    ],
+)
+def test_two_ranks_must_say_the_same_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, limit_s: float, passes: bool, text: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr(processes, "LIMIT_S", limit_s)
+    line = processes.ranks_line(Here(Device(), tmp_path))
+    assert (good(line), line.text) == (passes, text)
+
+
+@pytest.mark.parametrize(
+    ("total", "ended", "passes", "text"),
+    [
+        (1000.0, None, True, "a forked child added 1000 of 1000 ones"),
+        (999.0, None, False, "a forked child added 999 of 1000 ones"),
+        (None, None, False, "a forked child cannot compute on the device: ['CUDA error']"),
+        (1000.0, "killed", False, "a forked child cannot compute on the device: ['CUDA error']"),
+    ],
+)
+def test_a_forked_child_must_add_all_ones_and_end_well(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    total: float | None,
+    ended: str | None,
+    passes: bool,
+    text: str,
+) -> None:
+    class Server:
+        def __init__(self, modules: Any) -> None: ...
+
+        def call(self, function: Any, answer: str, device: str) -> None:
+            assert function is processes.compute and device == "cpu"
+            Path(answer).with_suffix(".txt").write_text("Traceback\nCUDA error\n")
+            if total is not None:
+                Path(answer).write_text(str(total))
+
+    (tmp_path / "forked.json").write_text("1000.0")  # of an earlier check
+    monkeypatch.setattr(processes, "ForkServer", Server)
+    monkeypatch.setattr(processes, "wait", lambda children, limit_s: ended)
+    line = processes.fork_line(Here(Device(), tmp_path))
+    assert (good(line), line.text) == (passes, text)

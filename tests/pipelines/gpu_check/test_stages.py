@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import select
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from pipelines.gpu_check import answer, stages
+from pipelines.gpu_check.__main__ import main
 from pipelines.gpu_check.answer import Line, Verdict
 from pipelines.gpu_check.stages import Stage
-from pipelines.store.files import write_atomically
+from pipelines.store.files import read_json_lines, write_atomically
 from workloads.api import Device
 from workloads.errors import ConfigError, RecordError
 
@@ -75,3 +79,47 @@ def test_every_stage_names_a_function_that_is_there() -> None:
     for stage in stages.STAGES.values():
         module, _, function = stage.examine.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.parametrize(
+    ("code", "limit_s", "ended"),
+    [
+        ("print('said', flush=True); import sys; sys.exit(print('told', file=sys.stderr))", 60, ""),
+        ("print('said', flush=True); import sys; sys.exit('told')", 60, "with status 1"),
+        ("import os; print('said\\ntold', flush=True); os.kill(os.getpid(), 9)", 60, "with status -9"),
+        ("import time; time.sleep(600)", 0.1, "not within 0.1 s"),
+    ],
+)
+def test_how_a_process_ended_is_told_and_all_that_it_said_is_kept(
+    tmp_path: Path, code: str, limit_s: float, ended: str
+) -> None:
+    log = tmp_path / "log.txt"
+    assert stages._run(["-c", code], log, limit_s) == ended
+    assert limit_s < 1 or log.read_text().split() == ["said", "told"]
+
+
+def test_what_a_stage_left_behind_ends_with_it(tmp_path: Path) -> None:
+    child = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid)"
+    assert stages._run(["-c", child], tmp_path / "log.txt", 60) == ""
+    pid = int((tmp_path / "log.txt").read_text())
+    with suppress(ProcessLookupError):  # nobody is there any more
+        handle = os.pidfd_open(pid)
+        ended, _, _ = select.select([handle], [], [], 60)
+        os.close(handle)
+        assert ended
+
+
+def test_a_job_asks_one_stage_or_those_of_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(SUPPORT))
+    assert main([str(tmp_path), "planted_stages:fine"]) == 0
+    ((_, line),) = read_json_lines(tmp_path / stages.LINES)
+    assert Line.model_validate(line) == answer.judged("first", True, "all is well", figure=1.0)
+    asked: list[str] = []
+    monkeypatch.setattr(stages, "_lines", lambda place, stage: asked.append(place.name) or [])
+    assert main([str(tmp_path), "2", "0"]) == 0
+    assert asked == ["0-facts", "2-fork-and-ranks"]
+    found = answer.read(tmp_path / answer.FILE)
+    assert found.lines == () and set(found.versions) == set(stages.PACKAGES)
+    assert found.versions["numpy"] and found.device["type"]

@@ -139,3 +139,37 @@ def test_without_puts_the_toggle_at_its_baseline_and_adds_nothing(
     assert not space.problems(without)
     assert name not in space.choices(without)
     assert space.choices(without).items() <= space.choices(arm).items()
+
+
+def test_one_of_several_ways_to_meet_a_requirement_is_enough_and_the_first_that_is_free_is_gone() -> None:
+    a = Toggle("a", (Level("off"), Level("x")), "")
+    b = Toggle("b", (Level("off"), Level("y"), Level("z")), "")
+    need = Toggle("need", (Level("off"), Level("on", requires_any={"a": ("x",), "b": ("y", "z")})), "")
+    space = Space((a, b, need))
+    assert space.closure({"need": "on"}) == {"a": "x", "b": "off", "need": "on"}
+    assert space.closure({"need": "on", "a": "off"}) == {"a": "off", "b": "y", "need": "on"}
+    assert space.legal({"need": "on", "b": "z"})["a"] == "off"
+    with pytest.raises(
+        ConfigError, match=r"^these levels cannot go together: need=on requires a=x or b=y\|z$"
+    ):
+        space.legal({"need": "on"})
+    with pytest.raises(
+        ConfigError, match=r"^no legal arm has need=on, a=off, b=off: need=on requires a=x or"
+    ):
+        space.closure({"need": "on", "a": "off", "b": "off"})
+
+
+def test_a_baseline_that_stands_in_the_way_gives_way_to_the_first_level_that_fits() -> None:
+    fast = Toggle("fast", (Level("off"), Level("on")), "")
+    off_only = {"requires": {"fast": ("off",)}}
+    mode = Toggle("mode", (Level("plain", **off_only), Level("old", **off_only), Level("new")), "")
+    assert Space((fast, mode)).closure({"fast": "on"}) == {"fast": "on", "mode": "new"}
+
+
+def test_where_the_baseline_itself_cannot_be_measured_leaving_out_says_so() -> None:
+    never = Level("off", refused=lambda config, levels: f"needs {config}")
+    space = Space((Toggle("x", (never, Level("on")), ""), SLAB), config="memory")
+    with pytest.raises(
+        ConfigError, match=r"^no legal arm has x at its baseline: x=off is refused: needs mem"
+    ):
+        space.without(space.legal({"x": "on", "slab": 8}), "x")

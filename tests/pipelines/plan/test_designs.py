@@ -124,3 +124,76 @@ def test_listed_arms_are_measured_against_every_reference(space: Space, naive: d
     design = designs.named_arms(space, {"fast": {"amp": "bf16", "copy": "async"}}, references)
     assert [effect.reference for effect in design.effects] == ["naive", "pinned"]
     assert pairs(space, design)[1] == ("amp=bf16,pin=on,copy=async", "pin=on")
+
+
+def test_each_is_left_out_that_was_asked_for_and_can_be(space: Space) -> None:
+    design = designs.leave_one_out(space, {"amp": "bf16", "copy": "async", "slab": 16}, ["slab", "copy"])
+    assert [(effect.toggle, effect.level) for effect in design.effects] == [("copy", "async"), ("slab", "16")]
+    never = Level("off", refused=lambda config, levels: "it is needed")
+    bound = Space((Toggle("x", (never, Level("on")), ""), *TOGGLES))
+    design = designs.leave_one_out(bound, {"x": "on", "amp": "bf16"})
+    assert [effect.toggle for effect in design.effects] == ["amp"]
+    (refused,) = design.refused
+    assert (refused.design, refused.toggle, refused.level) == ("leave_one_out", "x", "on")
+    assert refused.reason.endswith("it is needed")
+
+
+def test_a_step_of_a_chain_names_what_it_adds_and_what_comes_along(space: Space, naive: dict) -> None:
+    steps = [{"copy": "async"}, {"pin": "on"}, {"amp": "bf16", "slab": 32}]
+    first, second, whole = designs.chain(space, naive, "naive", steps).effects
+    assert (first.toggle, first.level, first.also) == ("copy", "async", ("pin",)), "pin changes nothing after"
+    assert (second.toggle, second.level, second.also) == ("amp+slab", "bf16,32", ())
+    assert (whole.toggle, first.reference, whole.reference) == ("all steps", None, "naive")
+    with pytest.raises(ConfigError, match="chain needs `steps`"):
+        designs.chain(space, naive, "naive", [])
+
+
+def test_an_arm_that_is_a_reference_is_not_measured_against_itself(space: Space, naive: dict) -> None:
+    references = {"naive": naive, "pinned": space.complete({"pin": "on"})}
+    (effect,) = designs.named_arms(space, {"same": {"pin": "on"}}, references).effects
+    assert (effect.toggle, effect.level, effect.reference) == ("same", "vs naive", "naive")
+    with pytest.raises(ConfigError, match="arms needs `arms`, a mapping of a name to levels"):
+        designs.named_arms(space, {}, references)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_factorial_takes_two_to_six_toggles(count: int) -> None:
+    toggles = tuple(Toggle(f"t{number}", (Level("off"), Level("on")), "") for number in range(8))
+    space = Space(toggles)
+
+    def planned(many: int) -> designs.Design:
+        axes = {f"t{number}": ["on"] for number in range(many)}
+        return designs.factorial(space, space.complete({}), axes)
+
+    assert planned(2).effects and planned(6).effects
+    with pytest.raises(ConfigError, match=f"takes two to six toggles, and {count} are given under `levels`"):
+        planned(count)
+
+
+@pytest.mark.parametrize("given", [["off"], ["on", "on"], [8, 16, 32]])
+def test_two_levels_are_two(space: Space, naive: dict, given: list) -> None:
+    name = "slab" if 8 in given else "pin"
+    with pytest.raises(ConfigError, match=rf"factorial needs two levels of {name}; its levels are: "):
+        designs.factorial(space, naive, {"amp": ["bf16"], name: given})
+
+
+def test_one_level_that_is_given_is_measured_against_the_references(space: Space) -> None:
+    reference = space.complete({"slab": "all", "amp": "bf16"})
+    assert designs.two_levels(space, reference, "slab", [16], "factorial") == ("all", 16)
+    main = designs.factorial(space, reference, {"slab": [16], "pin": ["on"]}).effects[0]
+    assert [(space.label(arm), space.label(base)) for arm, base in main.pairs] == [
+        ("amp=bf16,slab=16", "amp=bf16,slab=all"),
+        ("amp=bf16,pin=on,slab=16", "amp=bf16,pin=on,slab=all"),
+    ]
+
+
+def test_an_interaction_needs_every_arm_and_is_shown_by_those_that_weigh_most(
+    space: Space, naive: dict
+) -> None:
+    *_, effect = designs.factorial(space, naive, {"amp": ["bf16"], "pin": ["on"]}).effects
+    assert (effect.toggle, effect.level, len(effect.contrast)) == ("amp x pin", "", 4)
+    weights = {space.label(arm): weight for arm, weight in effect.contrast}
+    assert weights == pytest.approx({"baseline": 1, "amp=bf16": -1, "pin=on": -1, "amp=bf16,pin=on": 1})
+    ((most, least),) = effect.pairs
+    assert weights[space.label(most)] > 0 > weights[space.label(least)]
+    assert len(effect.arms) == 6 and all(arm in effect.arms for arm, _ in effect.contrast)

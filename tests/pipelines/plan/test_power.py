@@ -70,6 +70,7 @@ def test_a_contrast_of_many_arms_sees_more_than_a_pair(command) -> None:
         ({"rounds": 1}, "measure.rounds=1 decides nothing: .* measure.rounds=3 would do, or only look"),
         ({"rounds": 2}, "measure.rounds=2 decides nothing: .* measure.rounds=3 would do"),
         ({"rounds": 5, "isolation": "resident", "turns": 5}, "measure.rounds=10 would do"),
+        ({"rounds": 100, "isolation": "resident", "turns": 100}, "measure.rounds=200 would do"),
         ({"rounds": 5, "precision": 0.01}, "plan measure.rounds=6 or more"),
         ({"rounds": 12, "isolation": "resident", "turns": 5}, "no multiple of measure.turns=5"),
     ],

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from git_repository import begin, commit, state
+from toys.spinner import Spinner
 from versioned import scripted
 
 from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.plan.provided import SameCode, find_provided
+from pipelines.plan import designs, plan, version_look
+from pipelines.plan.arms import Space
+from pipelines.plan.designs import Assignment, PlannedEffect, Refusal
+from pipelines.plan.provided import CannotRun, Cast, Part, Provided, SameCode, find_provided, workload_file
+from pipelines.plan.version_look import Answer, Question
 from pipelines.profiling.profile import Profiling
-from pipelines.store.records import Kind, Manifest, SweepFolder, TrialSpec
+from pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
 from pipelines.versions import keep
-from workloads.api import Device
+from pipelines.versions.repository import Repository
+from pipelines.versions.tree import Tree
+from workloads.api import Device, Level, Toggle
 from workloads.errors import ConfigError
 from workloads.snapshot import Snapshot
 
@@ -110,6 +119,18 @@ def test_a_command_has_the_versions_of_the_python_file_that_it_names(
     assert all(tree and root / file in tree.files for tree in trees)
 
 
+def test_the_versions_of_a_workload_class_are_those_of_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = OWN.format(size=1, levels='Level("quick")')
+    (tmp_path / "helps_own.py").write_text("")
+    files = "    files = (Path(__file__).with_name('helps_own.py'),)\n"
+    (tmp_path / "is_own.py").write_text(f"from pathlib import Path\n{text}{files}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    cls, _ = plan.load_workload({"name": "is_own:Own"})
+    assert workload_file(cls) == tmp_path / "is_own.py"
+
+
 def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
     return {
         arm.label: TrialSpec.of(manifest.sweep, arm, Kind.TIMING, "p000", folder) for arm in manifest.arms
@@ -175,3 +196,122 @@ def test_a_version_runs_with_its_own_defaults_and_is_asked_for_no_level_that_it_
     given.sweep.references["fast"] = {"commit": "old", "speed": "fast"}
     with pytest.raises(ConfigError, match=r"commit=old: toggles.speed=fast is not a level of speed"):
         plan.make_plan(given, Device())
+
+
+(IDLE,) = (toggle for toggle in Spinner.toggles if toggle.name == "idle")
+
+
+class Asked:
+    """Stands where versions are asked in processes of their own; an answer for each, in their order."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers, self.questions = answers, dict[int, Question]()
+
+    def __call__(self, question: Question, folder: Path, *_: object) -> Answer:
+        self.questions[int(folder.name)] = question
+        answer = self.answers[int(folder.name)]
+        known = {one["key"]: json.loads(one["key"]) | {"theirs": "on"} for one in question.arms}
+        return answer if answer.problem else dataclasses.replace(answer, levels=known)
+
+
+@pytest.fixture
+def cast(command, root: Path, monkeypatch: pytest.MonkeyPatch):
+    """Versions by their names with an answer, each asked about both levels of a toggle; a text is a code."""
+
+    def stood_for(part: str | Environment) -> Part:
+        return Tree(Repository(root), f"hash of {part}", {}, part) if isinstance(part, str) else part
+
+    def cast(
+        toggle: str, **versions: tuple[str | Environment, Answer]
+    ) -> tuple[Cast, list[Assignment], Asked]:
+        toggles = (Toggle(toggle, tuple(map(Level, versions)), ""),)
+        parts = Provided(toggles, {toggle: {name: stood_for(part) for name, (part, _) in versions.items()}})
+        asked = Asked(*(answer for _, answer in versions.values()))
+        monkeypatch.setattr(version_look, "ask", asked)
+        monkeypatch.setattr("pipelines.plan.provided._measuring_code", lambda folder: None)
+        made = Cast(parts, Space((*toggles, IDLE)), Spinner, command(), Device())
+        arms = [{toggle: name, "idle": idle} for name in versions for idle in ("off", "on")]
+        made.look(arms)
+        return made, arms, asked
+
+    return cast
+
+
+def test_versions_of_one_code_make_one_arm_and_what_one_cannot_run_is_told(cast) -> None:
+    cannot = Answer(problems={'{"idle": "on"}': "idle=on is not a level of idle"})
+    versions = {"base": ("x", Answer()), "prose": ("x", Answer()), "other": ("y", cannot)}
+    made, arms, asked = cast("commit", **versions, bad=("z", Answer(problem="it has no toy")))
+    base, fast, prose, _, other, *_ = [made.arm(arms[i], "own", Spinner.Config()) for i in (0, 1, 2, 3, 4)]
+    assert base.id == prose.id and len({base.id, fast.id, other.id}) == 3
+    assert [arm.label for arm in (base, fast, prose)] == ["baseline", "idle=on", "commit=prose"]
+    assert (prose.version, other.version) == ("x", "y")
+    assert prose.levels == {"commit": "prose", "idle": "off"}
+    assert prose.own == {"idle": "off", "theirs": "on"}
+    for levels, said in ((arms[5], "other: idle=on is not a level of idle"), (arms[6], "bad: it has no")):
+        with pytest.raises(CannotRun, match=f"^commit={said}"):
+            made.arm(levels, "own", Spinner.Config())
+    question = asked.questions[2]
+    assert question.toggles == ["idle"], "a version is told of no other"
+    assert [one["choices"] for one in question.arms] == [{}, {"idle": "on"}]
+
+
+def test_a_code_is_a_version_once_and_one_that_does_not_work_is_none(cast, root: Path) -> None:
+    bad = Answer(problem="it has no toy")
+    answers = (Answer(code="c", config={"size": 1}), Answer(), Answer(by_exec=True), bad)
+    made, _, _ = cast("commit", **dict(zip("abcd", zip("xxyz", answers, strict=True), strict=True)))
+    first, other = made.versions
+    assert (first.levels, first.digest, first.commit) == ({"commit": "a"}, "x", "hash of x")
+    assert (first.code, first.config, first.repository) == ("c", {"size": 1}, str(root))
+    assert (other.levels, other.environment) == ({"commit": "c"}, None)
+    assert made.by_exec
+    made, _, _ = cast("commit", a=("x", Answer()), b=("y", Answer()))
+    assert not made.by_exec
+
+
+def effects(made: Cast) -> tuple[list[PlannedEffect], Callable[[Assignment], Arm]]:
+    planned = designs.one_at_a_time(made._space, made._space.complete({})).effects
+    return list(planned), lambda levels: made.arm(levels, "own", Spinner.Config())
+
+
+def test_effects_between_one_code_are_left_out_with_the_level_that_it_is_the_same_as(cast) -> None:
+    bad = Answer(problem="it has no toy")
+    names, answers = ("base", "prose", "slow", "late", "bad"), (Answer(), Answer(), Answer(), Answer(), bad)
+    trees = dict(zip(names, zip("xxyyz", answers, strict=True), strict=True))
+    made, *_ = cast("commit", **trees)
+    planned, arm = effects(made)
+    kept, left_out = made.keep_runnable(planned, [Refusal("d", "t", "l", "before")], arm)
+    assert [(one.toggle, one.level) for one in kept] == [("commit", "slow"), ("idle", "on")]
+    assert [(one.level, one.reason) for one in left_out] == [
+        ("l", "before"),
+        ("prose", "commit=prose has the same code as commit=base: it is inert"),
+        ("late", "commit=late has the same code as commit=slow: it is inert"),
+        ("bad", "commit=bad: it has no toy"),
+    ]
+
+
+@pytest.mark.parametrize(("digests", "error"), [("xx", SameCode), ("xxz", CannotRun)])
+def test_where_nothing_is_left_to_compare_it_is_told_apart_why(cast, digests: str, error: type) -> None:
+    answers = (Answer(), Answer(), Answer(problem="it has no toy"))
+    trees = dict(zip("abc", zip(digests, answers, strict=False), strict=False))
+    made, *_ = cast("commit", **trees)
+    planned, arm = effects(made)
+    with pytest.raises(ConfigError) as refused:
+        made.keep_runnable([one for one in planned if one.toggle == "commit"], [], arm)
+    assert type(refused.value) is error
+    assert str(refused.value).startswith("commit=b has the same code as commit=a: it is inert")
+
+
+def test_environments_are_the_same_by_what_is_installed_there(cast) -> None:
+    found = {"packages": {"torch": "2.13"}, "keys": {"torch": "2.13"}}
+    part = Environment(interpreter="/bin/python", prefix="/env", python="3.12", abi="cpython-312")
+    answers = [Answer(installed=installed, **found) for installed in "xxy"]
+    made, *_ = cast("environment", **{name: (part, one) for name, one in zip("abc", answers, strict=True)})
+    planned, arm = effects(made)
+    kept, (left_out,) = made.keep_runnable(planned, [], arm)
+    assert [one.level for one in kept] == ["c", "on"]
+    assert (
+        left_out.reason == "environment=b has the same interpreter and packages as environment=a: it is inert"
+    )
+    one, other = made.versions
+    assert one.environment == part.model_copy(update={"installed": "x", **found})
+    assert (other.digest, other.commit, other.sources, other.repository) == ("y", None, "", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from clocks import FakeClock
 
 from pipelines.profiling import roofline
 from pipelines.profiling.roofline import OUTSIDE, Ceiling, PhaseCalls
+from pipelines.store.options import ProfileConfig
 from pipelines.trial.machine import environment
 from workloads.api import Device
 from workloads.peaks import PEAKS
@@ -89,3 +91,36 @@ def test_the_fastest_library_for_a_product_is_the_ceiling(
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     rate = roofline._product_rate(dtype, "cpu", FakeClock(), size=4)
     assert (seen, rate) == (ways, 2 * 4**3 / seconds[ways[-1]])
+
+
+def test_a_roofline_says_what_the_device_does_in_the_type_that_most_work_was_done_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def ceiling(dtype: str) -> Ceiling:
+        asked.append(dtype)
+        return Ceiling(dtype, 2e12, 1e11, "peak of X")
+
+    monkeypatch.setattr(roofline, "ceiling_here", ceiling)
+    tool = roofline.Roofline(ProfileConfig(tool="roofline"), tmp_path)
+    assert tool.finish(MEASURED).facts[2] == ("dtype", "float32"), "where nothing was multiplied"
+    x = torch.ones(4, 4)
+    with tool._calls.mode(), tool.phase("forward"):
+        x @ x
+        x.double() @ x.double() @ x.double()
+    found = tool.finish(MEASURED)
+    assert asked == ["float32", "float64"]
+    assert dict(found.facts) == {
+        "flops_per_s": 2e12,
+        "bytes_per_s": 1e11,
+        "dtype": "float64",
+        "ceiling": "peak of X",
+    }
+    (limits,) = found.findings
+    assert limits == (
+        "the device does 2,000 GFLOP/s in float64 and moves 100 GB/s (peak of X); below 20 FLOP for each byte"
+        " memory is the limit"
+    )
+    assert found.costs[0].name == "forward" and found.costs[0].flops == 3 * 2 * 4**3
+    assert found.notes[0].startswith("operators are counted as eager code runs them")

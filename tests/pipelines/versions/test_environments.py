@@ -98,3 +98,30 @@ def test_environments_are_named_with_what_differs_in_all_of_them_first() -> None
         "environment=b: Python 3.12.4, torch 2.14.1",
         "packages that differ between environments: sympy 1.13 / 1.14, extra 1 / none",
     ]
+
+
+def test_the_oldest_python_that_measures_may_print_before_it_answers(tmp_path: Path) -> None:
+    program = answering(tmp_path / "env/bin/python", **{**GOOD, "version": [3, 11, 0]})
+    program.write_text(program.read_text().replace("\n", "\necho welcome\n", 1))
+    assert find(str(tmp_path / "env"), tmp_path).python == "3.11.0"
+
+
+def test_a_program_that_never_answers_is_asked_whether_it_is_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.versions.environments.FACTS_S", 0.05)
+    (tmp_path / "hangs").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "hangs").chmod(0o755)
+    with pytest.raises(ConfigError, match=r"did not answer within 0\.05 s; is it a Python interpreter\?$"):
+        find(str(tmp_path / "hangs"), tmp_path)
+
+
+def test_what_lies_where_somebody_works_is_not_taken_for_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("numpy.py").touch()
+    program = answering(tmp_path / "python", **{**GOOD, "missing": ["numpy"]})
+    program.write_text(program.read_text().replace("\n", "\n[ -e numpy.py ] && exit 1\n", 1))
+    with pytest.raises(ConfigError, match="has no numpy, which trials need"):
+        find("./python", tmp_path)

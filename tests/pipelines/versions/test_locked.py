@@ -130,3 +130,61 @@ def test_a_mistake_is_one_sentence(
     with pytest.raises(ConfigError, match=sentence) as refused:
         locked.built(tmp_path / name, tmp_path / "cache")
     assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_without_uv_the_part_that_fails_is_named_with_its_error(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    python = tmp_path / "python"
+    monkeypatch.setattr("sys.executable", str(python))
+
+    def refusal(program: str) -> str:
+        python.write_text(f"#!/bin/sh\n{program}\n")
+        python.chmod(0o755)
+        with pytest.raises(ConfigError) as refused:
+            locked.built(file, tmp_path / "cache")
+        return str(refused.value).removeprefix(f"{file}: ")
+
+    no_venv = 'echo "ensurepip is not available"; exit 1'
+    assert refusal(no_venv) == "venv cannot build an environment of it: ensurepip is not available"
+    fails = "ERROR: Cannot find torch==9\nERROR: No match for torch==9\n[notice] a new pip"
+    installs = f'[ "$2" = pip ] && {{ printf "{fails}\\n" >&2; exit 1; }}'
+    makes = 'for place; do :; done; mkdir -p "$place/bin"; cp "$0" "$place/bin/python"'
+    assert refusal(f"{installs}\n{makes}") == "pip cannot build an environment of it: No match for torch==9"
+
+
+def test_of_a_long_complaint_the_end_is_told_up_to_four_hundred_characters(
+    installer, file: Path, tmp_path: Path
+) -> None:
+    installer('for n in 1 2 3 4 5 6 7 8; do echo "line $n" >&2; done; exit 1')
+    with pytest.raises(ConfigError, match=r"of it: line 3 line 4 line 5 line 6 line 7 line 8$"):
+        locked.built(file, tmp_path / "cache")
+    installer("printf '%0500d' 0 >&2; exit 1")
+    with pytest.raises(ConfigError, match=r"of it: 0{400} \.\.\.$"):
+        locked.built(file, tmp_path / "cache")
+
+
+def test_packages_and_limits_that_look_like_more_are_no_folders_and_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "r.txt").write_text("torch\n# -r nowhere.txt\n--no-index\n\n./wheel.whl\nnumpy # -e .\n")
+    locked.key(tmp_path / "r.txt")
+    (tmp_path / "pylock.toml").write_text("-e .\n")
+    locked.key(tmp_path / "pylock.toml")
+
+
+def test_what_names_no_packages_is_an_interpreter(tmp_path: Path) -> None:
+    names = ("r.txt", "r.in", "pylock.toml", "poetry.lock", "python", "other.lock")
+    for name in names:
+        (tmp_path / name).touch()
+    assert [locked.is_lock(tmp_path / name) for name in names] == [True, True, True, True, False, False]
+    (tmp_path / "env.txt").mkdir()
+    assert not locked.is_lock(tmp_path / "env.txt")
+
+
+def test_a_cache_that_cannot_be_made_is_named(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"{file}/sub cannot hold environments: Not a directory"):
+        locked.built(file, file / "sub")

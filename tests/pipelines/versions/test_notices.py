@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from git_repository import begin, commit
+from git_repository import begin, commit, git
 
 from pipelines.store.schema import Environment, Version
 from pipelines.versions.notices import environment_lines, notices
@@ -73,3 +73,14 @@ def test_many_packages_that_differ_are_counted() -> None:
     both = [environment("a", **dict.fromkeys(names, "1")), environment("b", **dict.fromkeys(names, "2"))]
     line = list(environment_lines(both))[-1]
     assert line.endswith("p4 1 / 2, p5 1 / 2 and 2 more")
+
+
+def test_submodules_are_said_to_be_the_checkouts(tmp_path: Path) -> None:
+    root = begin(tmp_path / "repo")
+    commit(root, {"train.py": ""}, "before")
+    for name in ("lib", "data"):
+        git(root, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{name}")
+    git(root, "commit", "-q", "-m", "with")
+    *_, line = notices([version(root, "before"), version(root, None)])
+    assert line == "data, lib: submodules, of which all versions import what is checked out"
+    assert not list(notices([version(root, "before")]))

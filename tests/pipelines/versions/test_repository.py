@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from git_repository import Planned, git, imported, state
+from git_repository import Planned, begin, commit, git, imported, state
 
 from pipelines.versions import tree
-from pipelines.versions.repository import Repository
+from pipelines.versions.repository import Repository, submodules
 from workloads.errors import ConfigError
 
 
@@ -76,3 +76,99 @@ def test_code_is_told_apart_without_reading_it(root: Path) -> None:
     same = [tree.blobs(repository, name) for name in ("joined", "prose")]
     assert same[0] == same[1]
     assert len({tree.blobs(repository, name) for name in ("one", "two", "joined", "aside")}) == 4
+
+
+def test_the_branch_that_others_start_from_is_the_remotes_then_main_then_master(
+    root: Path, tmp_path: Path
+) -> None:
+    assert Repository(root).default_branch == "main"
+    git(tmp_path, "clone", "-q", "-b", "side", str(root), "copy")
+    clone = Repository(tmp_path / "copy")
+    assert clone.default_branch == "origin/main", "beside a branch that is checked out"
+    git(clone.root, "remote", "set-head", "origin", "other")
+    assert clone.default_branch == "origin/other"
+    git(clone.root, "remote", "remove", "origin")
+    assert clone.default_branch is None
+    git(clone.root, "branch", "master")
+    assert clone.default_branch == "master"
+    git(clone.root, "branch", "main")
+    assert clone.default_branch == "main"
+
+
+def test_the_best_common_commit_is_found_or_missed_in_a_sentence(root: Path) -> None:
+    repository = Repository(root)
+    assert repository.merge_base("further", "prose") == repository.commit("further")
+    with pytest.raises(ConfigError, match=rf"^two and apart have no common commit in {root}$"):
+        repository.merge_base("two", "apart")
+
+
+def test_what_git_says_of_a_mistake_is_told_in_one_line_whatever_bytes_it_has(root: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Repository(root).entries("no\udcff")
+    assert str(refused.value).startswith(f"{root}: git ls-tree failed: fatal: ")
+    assert "no\ufffd" in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_git_that_is_not_installed_is_asked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(root))
+    with pytest.raises(ConfigError, match="versions are read by git, which cannot be found; install it"):
+        Repository(root).commit("main")
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A repository of files with odd names and contents, links, and a submodule."""
+    root = begin(tmp_path / "odd")
+    (root / "deep").mkdir()
+    (root / "deep/up.py").symlink_to("../two words.py")
+    (root / "out.py").symlink_to("/nowhere.py")
+    files = {"two words.py": "A\n\nB\n", "empty.py": "", "line\nbreak.py": "C", ".gitignore": "made.py"}
+    commit(root, files, "one")
+    git(root, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib")
+    git(root, "commit", "-q", "-m", "with")
+    return root
+
+
+def test_files_of_a_commit_are_read_whatever_they_are_called(odd: Path) -> None:
+    repository = Repository(odd)
+    entries = repository.entries("HEAD")
+    files = {"two words.py": b"A\n\nB\n", "empty.py": b"", "line\nbreak.py": b"C"}
+    assert set(entries) == {*files, "deep/up.py", "out.py", ".gitignore", "lib"}
+    assert repository.contents(entries, files) == files
+    linked = repository.contents(entries, ["empty.py", "deep/up.py", "out.py"])
+    assert linked == {"empty.py": b"", "deep/up.py": b"A\n\nB\n"}, "and a link out of it has none"
+    assert submodules(entries) == ["lib"]
+
+
+def test_the_checkout_has_what_is_new_and_not_what_is_ignored_or_gone(odd: Path) -> None:
+    repository = Repository(odd)
+    (odd / "lib").mkdir()
+    assert (repository.is_dirty, repository.changed_paths()) == (False, [])
+    (odd / "made.py").touch()
+    assert not repository.is_dirty
+    (odd / "new.py").touch()
+    assert (repository.is_dirty, repository.changed_paths()) == (True, [])
+    (odd / "empty.py").unlink()
+    (odd / "two words.py").write_text("other")
+    assert sorted(repository.changed_paths()) == ["empty.py", "two words.py"]
+    here = set(repository.checkout_paths())
+    assert {"new.py", "line\nbreak.py", "two words.py"} <= here
+    assert not here & {"made.py", "empty.py", "lib", ""}
+
+
+def test_code_that_a_clone_left_out_is_named(odd: Path) -> None:
+    repository = Repository(odd)
+    entries = repository.entries("HEAD")
+    blob = entries["two words.py"].blob
+    (odd / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(ConfigError, match=rf"git has not got {blob}, which this commit needs; fetch it$"):
+        repository.contents(entries, ["empty.py", "two words.py"])
+
+
+def test_a_hook_of_another_repository_does_not_change_which_one_is_read(
+    root: Path, odd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(odd / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(odd / ".git/index"))
+    assert Repository.of(root / "a.py").root == root
+    assert set(Repository(root).checkout_paths()) == {"a.py", "b.py", "README.md"}

@@ -135,3 +135,34 @@ def test_sweeps_inside_the_repository_are_no_code_of_it(root: Path, command) -> 
         tree.hidden(tree.read(Repository(root), "first")),
     )
     assert "runs" not in git(root, "status", "--porcelain")
+
+
+def test_files_outside_of_the_repository_belong_to_a_version_by_their_names(tmp_path: Path) -> None:
+    root = begin(tmp_path / "repo")
+    commit(root, {"train.py": "A = 1"}, "one")
+    (root / "train.py").write_text("A = 2")
+    helper, moved = tmp_path / "a/helper.py", tmp_path / "b/helper.py"
+    for file in (helper, moved):
+        file.parent.mkdir()
+        file.write_text("H = 1")
+    first = tree.read(Repository(root), "one", [helper, root / "train.py"])
+    assert first.files == {root / "train.py": b"A = 1", helper: b"H = 1"}, "its own are the commit's"
+    assert tree.read(Repository(root), "one", [moved]).digest == first.digest
+    helper.write_text("H = 2")
+    assert tree.read(Repository(root), "one", [helper]).digest != first.digest
+
+
+def test_a_version_that_is_there_already_is_not_written_again(root: Path, tmp_path: Path) -> None:
+    place = tmp_path / "copies"
+    place.mkdir()
+    tree.export(tree.read(Repository(root), "first"), place)
+    assert list(tmp_path.iterdir()) == [place] and not list(place.iterdir())
+
+
+def test_a_link_in_the_place_of_a_file_is_other_code_to_git(tmp_path: Path) -> None:
+    root = begin(tmp_path / "repo")
+    commit(root, {"a.py": "b.py"}, "file")
+    (root / "a.py").unlink()
+    (root / "a.py").symlink_to("b.py")
+    commit(root, {}, "link")
+    assert tree.blobs(Repository(root), "file") != tree.blobs(Repository(root), "link")

@@ -124,3 +124,12 @@ def test_a_zombie_does_not_live_and_what_jobs_left_is_known_by_its_environment(t
     for pid in (left, other):
         os.kill(pid, signal.SIGKILL)
     until(lambda: not daemons.alive(left), "its end", 60)
+
+
+def test_what_the_programs_print_is_no_business_of_who_starts_a_cluster(
+    settings: Settings, programs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("mariadb-admin", "sacctmgr"):
+        program(programs, name, "echo mysqld is alive; echo a warning >&2")
+    accounting.start(settings, os.environ)
+    assert capfd.readouterr() == ("", "")
