@@ -113,6 +113,12 @@ def test_the_time_of_an_arm_is_its_median_steps_by_its_time_of_a_step(sweep) -> 
     assert ns_per_unit is not None and step_ns == pytest.approx(10 * ns_per_unit, rel=0.1)  # ten units a step
 
 
+def test_seeds_beyond_those_that_are_planned_do_not_count(sweep) -> None:
+    more = [*STEPS, *[math.inf] * 9]
+    found, planned = results(with_steps(sweep(), more, more)), results(with_steps(sweep(), STEPS, STEPS))
+    assert found["target_steps"] == planned["target_steps"]
+
+
 def test_a_missed_run_counts_and_is_told(sweep) -> None:
     missed = [*STEPS[:9], math.inf]
     found = results(with_steps(sweep(), missed, STEPS))
