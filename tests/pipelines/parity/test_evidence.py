@@ -131,9 +131,8 @@ ARMS = {"base": ("off", "no"), "fused": ("off", "on"), "rounded": ("bf16", "no")
 class Sweep:
     """Four arms whose evidence, a number or what else it is, a test says, by arm and offset of the seed."""
 
-    def __init__(
-        self, *effects: Effect, checks: tuple[Check, ...] = (Check("loss"),), **measure: Any
-    ) -> None:
+    def __init__(self, *effects: Effect, oracles: tuple[Check, ...] = (), **measure: Any) -> None:
+        checks = (Check("loss"), *oracles)
         declared = Declared(unit="step", shape="steps", checks=checks, levels=LEVELS)
         arms = [arm(name, levels={"amp": amp, "fuse": fuse}) for name, (amp, fuse) in ARMS.items()]
         own = {"declared": declared, "references": {"naive": "base", "late": "rounded"}, "measure": measure}
