@@ -105,3 +105,28 @@ def test_a_row_says_its_verdict_and_how_many_rounds_would_decide_if_somebody_cou
     own: dict, word: str
 ) -> None:
     assert with_parity(ParityVerdict.IDENTICAL, **own).word == word
+
+
+def test_a_base_whose_label_is_its_levels_is_called_by_the_sweeps_name_of_it(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"sign": ["wrong"]}, reference="small")
+    references = {"naive": {}, "small": {"work": "single"}}
+    (found,) = compared(*simulated(command(design, references=references), cost)).effects
+    assert (found.arm_label, found.base_label) == ("work=single,sign=wrong", "small")
+
+
+def test_the_memory_of_a_contrast_weighs_its_arms_and_an_interaction_has_none(command) -> None:
+    design = DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]})
+    folder, manifest = simulated(command(design), cost)
+    weights = {}
+    for arm in manifest.arms:
+        single, wrong = arm.levels["work"] == "single", arm.levels["sign"] == "wrong"
+        weights[arm.id] = 0.5 if single else -0.5
+        for record in folder.path.glob(f"trials/{arm.id}/*-r*/record.json"):
+            change(record, peak_bytes=10_000 + 4000 * single + 100 * wrong)
+    work, _, both = manifest.effects
+    contrasts = (work.model_copy(update={"contrast": weights}), both)
+    planned = manifest.model_copy(update={"effects": contrasts})
+    assert [one.memory_bytes for one in compared(folder, planned).effects] == [4000, None]
+    for record in folder.path.glob(f"trials/{manifest.arms[0].id}/*-r*/record.json"):
+        change(record, outcome="oom", failure={"type": "X", "message": ""})
+    assert [one.memory_bytes for one in compared(folder, planned).effects] == [None, None]

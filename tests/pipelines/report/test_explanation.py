@@ -6,19 +6,21 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from machines import effects_of, rounds_of
 from measured import change, compared, cost, simulated, with_everything
+from rich.console import Console
 
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.decisions import decide
 from pipelines.analysis.judge import ClockResult, EffectResult
 from pipelines.analysis.rulings import RuledClaim
 from pipelines.config.types import DesignConfig
-from pipelines.report.explanation import CODES, explanation, pair_table, row_of
+from pipelines.report.explanation import CODES, explanation, pair_table, row_of, show
 from pipelines.statistics.claims import Ruling
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import ReasonCode, Verdict
@@ -159,3 +161,20 @@ def test_the_reason_of_the_clock_the_note_and_the_other_clock_are_said_where_the
     assert "a note" not in held[-3] and held[-2].startswith("beside it, by CPU time: +10.0 %")
     assert held[-1] == "claim: twice as fast: confirmed"
     assert derived(cpu=replace(beside, verdict=None))[-1].endswith("); it decides nothing")
+
+
+def test_what_is_printed_are_the_words_as_they_are_with_the_pairs_below_the_title() -> None:
+    effect = effects_of(2)[0].model_copy(update={"toggle": "[bold]", "level": "[red]"})
+    times = rounds_of(np.array([[1.0, 1.0, 1.0], [0.9, 0.91, 0.92]]))
+    derivation = decide(times, [effect], {}, 0.01).derivation(effect, times)
+    found = EffectResult(effect, "a[0]", "b[1]", Verdict.FASTER, derivation=derivation, trials={"ok": 3})
+    output = StringIO()
+    show(Console(file=output, width=120), Comparison("demo", "pair", 0.01, None, (found,), (), ()), "1")
+    lines = [" ".join(line.split()) for line in output.getvalue().splitlines() if line.strip()]
+    assert lines[:3] == [
+        "[bold]=[red] (one at a time): faster [no_records]",
+        "Pairs",
+        "pack server round time",
+    ]
+    assert lines[4].startswith("p000 0 -10.0 %")
+    assert "- arm a[0] against its base b[1]; trials: 3 ok" in lines

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
 from pipelines.store import files, records, typed_json
-from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, TrialSpec
+from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord, TrialSpec
+from pipelines.store.trial_files import RankFailure
 from workloads.api import Device, Evidence
 from workloads.errors import RecordError
 
@@ -217,3 +218,12 @@ def test_trial_folders_say_arm_pack_round_and_attempt(tmp_path: Path, command) -
         ("p001", "evidence", 2),
         ("p001", "r003", 2),
     ]
+
+
+def test_ranks_are_told_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
+    for rank, time in enumerate((30.0, 10.0, 20.0)):
+        failure = Failure(type=f"E{rank}", message="")
+        row = RankFailure(time=time, outcome=Outcome.FAILED, failure=failure)
+        (tmp_path / f"rank{rank}.json").write_bytes(files.json_object(typed_json.plain(row)))
+    assert [failure.type for _, failure in records.read_rank_failures(tmp_path)] == ["E1", "E2", "E0"]
+    assert records.read_rank_failures(tmp_path / "none") == []

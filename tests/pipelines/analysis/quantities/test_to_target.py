@@ -11,6 +11,7 @@ import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.quantities.to_target import FEW_ROUNDS
 from pipelines.config.types import DesignConfig
 from pipelines.statistics.verdicts import ReasonCode, Verdict
 from pipelines.store.progress import read_progress
@@ -117,6 +118,16 @@ def test_seeds_beyond_those_that_are_planned_do_not_count(sweep) -> None:
     more = [*STEPS, *[math.inf] * 9]
     found, planned = results(with_steps(sweep(), more, more)), results(with_steps(sweep(), STEPS, STEPS))
     assert found["target_steps"] == planned["target_steps"]
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["the arm", "its base"])
+def test_without_a_round_of_either_arm_there_is_no_time_to_the_target(sweep, place: int) -> None:
+    folder, manifest = sweep()
+    lost = manifest.effects[0].pairs[0][place]
+    for record in folder.path.glob(f"trials/{lost}/*-r*/record.json"):
+        change(record, outcome="timeout", failure={"type": "X", "message": ""})
+    found = results(with_steps((folder, manifest), STEPS, STEPS))
+    assert found["target"].ratio is None and found["target"].withheld == FEW_ROUNDS
 
 
 def test_a_missed_run_counts_and_is_told(sweep) -> None:
