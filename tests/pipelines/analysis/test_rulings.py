@@ -120,3 +120,23 @@ def counted_sweep(command, monkeypatch, arm: dict, trace: float = 1.0) -> tuple[
     spec = spec_of(manifest, manifest.effects[0].pairs[0][0], "p000", None, Kind.EVIDENCE)
     write_evidence(folder.trial_dir(spec), Evidence({"trace": trace * np.ones(4)}, {"count": 4.0}))
     return folder, manifest
+
+
+def test_a_predicate_about_an_arm_without_an_effect_is_ruled_and_once(
+    command, monkeypatch
+) -> None:
+    seconds = {"kind": "predicate", "figure": "seconds_per_iteration", "low": 0.0}
+    claims = (
+        claim("the naive path takes time", {"slab": 1}, **seconds),
+        claim("so does the other", {"work": "single"}, **seconds),
+        claim("one that nobody planned", {"slab": 7}, **seconds),
+        claim("the naive path is fast", {"slab": 1}, low=2.0),
+    )
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    made = with_claims(monkeypatch, command, *claims, design=design, time_of=lambda levels: 1.0)
+    found = [(one.claim.text, one.subject, one.design) for one in compared(*made).rulings]
+    assert found == [
+        ("so does the other", "work=single", "one_at_a_time"),
+        ("the naive path takes time", "baseline", "arm"),
+    ]
+    assert ruled(compared(*made), "the naive path takes time").ruling is Ruling.CONFIRMED
