@@ -25,6 +25,7 @@ from pipelines.plan import plan
 from pipelines.report import terminal
 from pipelines.report.markdown import write_markdown
 from pipelines.report.sentences import answer
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.provenance import read_provenance
 from pipelines.store.records import Effect, Kind, Manifest, Outcome, SweepFolder, write_evidence
@@ -131,6 +132,12 @@ def test_cpu_time_is_compared_beside_wall_time(command) -> None:
     (effect,) = compared(folder, manifest).effects
     assert effect.ratio == pytest.approx(0.5, rel=0.01)
     assert effect.cpu is not None and effect.cpu.ratio == pytest.approx(0.4)
+    assert compared(folder, manifest).clock_reason == ""
+    for found in folder.path.glob("trials/*/*-r*/record.json"):
+        change(found, displaced=True, alone=True)
+    crowded = compared(folder, manifest)
+    assert crowded.clock is Clock.CPU and crowded.clock_reason.startswith("others had the cores of 20 of 20")
+    assert crowded.effects[0].ratio == pytest.approx(0.4)
 
 
 def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:
