@@ -68,6 +68,12 @@ def test_on_another_device_only_the_ratio_to_the_reference_can_regress():
     ] == ["fast"]
 
 
+def test_of_a_configuration_only_what_differs_is_named():
+    then, now = (taken({"naive": 1.0}, config=f'{{"long": [1000], "size": {size}}}') for size in (1, 2))
+    with pytest.raises(ConfigError, match=r"config differs \(size=1 then, 2 now\)"):
+        compare_baselines(then, now)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [

@@ -109,7 +109,9 @@ def test_pairs_name_their_servers_by_number(command) -> None:
     for record in folder.path.glob("trials/*/p*-r*/record.json"):
         change(record, server=10**12 + int(record.parent.name.split("-")[1][1:]) // 2)
     row = row_of(compared(folder, manifest), "work=single")
-    assert [pair.server for pair in pair_table(row).rows] == [1, 1, 2, 2, 3, 3]
+    table = pair_table(row)
+    assert [pair.server for pair in table.rows] == [1, 1, 2, 2, 3, 3]
+    assert [one.heading for one in table.columns if one.number] == ["server", "round", "time"]
 
 
 def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -> list[str]:

@@ -202,3 +202,7 @@ def test_rounds_share_servers_and_processes(own: dict, planned: int, server: int
     found = MeasureConfig(**own)
     assert (found.rounds_planned, found.rounds_per_server, found.stride) == (planned, server, stride)
     assert found.adaptive is bool({"precision", "budget_s"} & own.keys())
+
+
+def test_memory_is_told_in_gib_and_limited_in_bytes() -> None:
+    assert (MeasureConfig(memory_gib=1.5).memory_bytes, DEFAULT.memory_bytes) == (3 * 2**29, None)

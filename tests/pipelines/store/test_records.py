@@ -17,6 +17,7 @@ from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
 from pipelines.store import files, records, typed_json
 from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord, TrialSpec
+from pipelines.store.schema import Refused
 from pipelines.store.trial_files import RankFailure
 from workloads.api import Device, Evidence
 from workloads.errors import RecordError
@@ -38,6 +39,8 @@ def record() -> TrialRecord:
 
 def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> None:
     folder, manifest = SweepFolder(tmp_path), plan.make_plan(command(DesignConfig("one_at_a_time")), Device())
+    refused = Refused(design="ladder", toggle="slab", level="8", reason="size is odd")
+    manifest = manifest.model_copy(update={"refused": (refused,)})
     folder.write_manifest(manifest)
     assert folder.read_manifest() == manifest
 
