@@ -118,7 +118,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
             " each. Beside each point its efficiency, the gain in speed by that of ranks; dashed is 100 %."
         )
         yield Picture("Scaling", caption, partial(charts.scaling, scaled))
-    first = {arm: names[arm] for arm in _first_arms(manifest, comparison) if arm in names}
+    first = {arm: names[arm] for arm in first_arms(manifest, comparison) if arm in names}
     if traces := last_traces(trials, first):
         several = (
             f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
@@ -186,7 +186,7 @@ def _effects_picture(comparison: Comparison) -> Iterator[Picture]:
         yield Picture("Effects", caption, partial(charts.effects, named, comparison.margin))
 
 
-def _first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:
+def first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:
     """Arms whose iterations are drawn: the references, then the fastest."""
     timed = [r for r in comparison.effects if r.ratio is not None and r.low is not None]
     fastest = [r.effect.pairs[0][0] for r in sorted(timed, key=lambda r: r.ratio or 1.0)]

@@ -52,7 +52,7 @@ def show(console: Console, workload: str | None, runs: Path, devices: Sequence[D
     """
     rulings, damaged = gather_rulings(runs)
     for table in _tables(workload, rulings, devices):
-        print_table(console, table)
+        print_table(console, table.at(Where.TERMINAL))
         console.print(table.caption, highlight=False)
     for message in damaged:
         console.print(f"skipped: {message}", style="yellow", highlight=False)

@@ -64,6 +64,11 @@ def test_a_person_reads_of_an_arm() -> None:
     }
 
 
+def test_quantities_stand_on_the_right_and_words_on_the_left() -> None:
+    numbers = {one.key for one in visible_columns(ARMS, [FULL], Where.HTML) if one.number}
+    assert set(cells(FULL)) - numbers == {"name", "label", "phases", "trials"}
+
+
 def test_of_an_arm_without_a_round_a_person_reads_its_label() -> None:
     shown = {key: text for key, text in cells(BARE).items() if text}
     assert shown == {"name": "amp=bf16"}

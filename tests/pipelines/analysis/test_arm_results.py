@@ -91,6 +91,10 @@ def test_of_several_ranks_an_arm_has_their_number_and_what_they_lost_to_one_anot
     single = results(*sweep)["work=single"]
     assert (single.ranks, single.nodes) == (3, 2)
     assert (single.collectives, single.straggling) == (pytest.approx(0.2), 0.02)
+    for record in records(*sweep, "work=single")[1:]:
+        change(record, ranks=None)
+    alone = results(*sweep)["work=single"]
+    assert (alone.ranks, alone.nodes, alone.collectives) == (3, 2, 0.1), "one trial with ranks tells as much"
 
 
 def test_counters_that_differ_from_the_references_are_the_arms_changes(sweep) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,20 @@ from measured import change, compared, cost, simulated, spec_of, write
 from rich.console import Console
 from toys.spinner import Spinner
 
+from pipelines.analysis.arm_results import ArmResult
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.failures import FailedTrials
+from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.outcomes import outcome_text
-from pipelines.config.types import DesignConfig
+from pipelines.config.types import ClusterConfig, DesignConfig
 from pipelines.plan import plan
 from pipelines.report import terminal
 from pipelines.report.markdown import write_markdown
 from pipelines.report.sentences import answer
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Kind, SweepFolder, write_evidence
+from pipelines.store.records import Effect, Kind, Manifest, Outcome, SweepFolder, write_evidence
 from workloads.api import Claim, Device, Evidence
 from workloads.errors import RecordError
 
@@ -127,6 +132,12 @@ def test_cpu_time_is_compared_beside_wall_time(command) -> None:
     (effect,) = compared(folder, manifest).effects
     assert effect.ratio == pytest.approx(0.5, rel=0.01)
     assert effect.cpu is not None and effect.cpu.ratio == pytest.approx(0.4)
+    assert compared(folder, manifest).clock_reason == ""
+    for found in folder.path.glob("trials/*/*-r*/record.json"):
+        change(found, displaced=True, alone=True)
+    crowded = compared(folder, manifest)
+    assert crowded.clock is Clock.CPU and crowded.clock_reason.startswith("others had the cores of 20 of 20")
+    assert crowded.effects[0].ratio == pytest.approx(0.4)
 
 
 def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:
@@ -272,3 +283,74 @@ def test_a_claim_about_another_size_is_not_ruled_on_and_one_about_this_size_is(c
         *simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
     )
     assert {one.claim.text: one.ruling for one in found.rulings} == {"48": "confirmed", "arm 48": "confirmed"}
+
+
+def on_two_machines(command, **second: object) -> tuple[SweepFolder, Manifest]:
+    """Two packs, the second of which ran on another GPU and on whatever data is told."""
+    sweep = command(DesignConfig("ladder", levels={"slab": [2, 4, 8, 16]}), measure={"rounds": 4})
+    sweep.cluster = ClusterConfig(executor="slurm", arms_per_pack=3)
+    folder, manifest = simulated(sweep, cost)
+    reference = next(iter(manifest.sweep.references.values()))
+    for record in folder.path.glob("trials/*/p001-r*/record.json"):
+        own = {} if record.parts[-3] == reference else second
+        change(record, keys={"device": "H100", **own}, region_ns=10**8)
+    return folder, manifest
+
+
+def test_pairs_on_another_machine_have_effects_of_their_own_beside_those_that_count(command) -> None:
+    folder, manifest = on_two_machines(command)
+    found = compared(folder, manifest)
+    (other,) = found.elsewhere
+    there = {one.effect.level for one in other.effects}
+    assert other.machine == "H100" and len(there) == 2
+    assert all(one.rounds == 4 and one.ratio == pytest.approx(1) for one in other.effects)
+    assert there == {one.effect.level for one in found.effects if not one.rounds}
+    assert found.failed and len(found.missing) == 1
+
+
+def test_arms_that_had_other_data_are_compared_on_no_machine(command) -> None:
+    folder, manifest = on_two_machines(command, data="other")
+    assert [one.effects for one in compared(folder, manifest).elsewhere] == [()]
+
+
+def test_another_machine_on_which_nothing_ended_well_is_not_shown(command) -> None:
+    folder, manifest = on_two_machines(command)
+    for record in folder.path.glob("trials/*/p001-r*/record.json"):
+        change(record, outcome="failed", failure={"type": "X", "message": "no"})
+    assert compared(folder, manifest).elsewhere == ()
+
+
+@pytest.mark.parametrize(
+    ("effects", "arms", "failures", "failed"),
+    [
+        ((), (), (), False),
+        ((("faster", 0.9, ""),), (1.0,), (), False),
+        (((None, None, "oom"),), (1.0, None), (), False),
+        (((None, None, "unsupported"), (None, None, "base oom")), (1.0,), (), False),
+        (((None, None, ""),), (1.0,), (), True),
+        (((None, None, "other data"),), (1.0,), (), True),
+        (((None, None, "base other data"),), (1.0,), (), True),
+        ((), (1.0, None), ("oom",), False),
+        ((), (None, None), ("oom",), True),
+        ((), (1.0,), ("failed",), True),
+    ],
+)
+def test_a_sweep_has_failed_where_a_time_is_missing_that_could_be_or_nothing_was_timed(
+    effects: tuple, arms: tuple, failures: tuple, failed: bool
+) -> None:
+    effect = Effect(id="e", design="d", toggle="t", level="l", pairs=(("a", "b"),))
+    found = Comparison(
+        "demo",
+        "pair",
+        0.01,
+        None,
+        tuple(
+            EffectResult(effect, "a", "b", Verdict(word) if word else None, ratio, outcome=why)
+            for word, ratio, why in effects
+        ),
+        tuple(ArmResult("a", 6, ns, None, {}) for ns in arms),
+        (),
+        failures=tuple(FailedTrials("a", "", Outcome(one), "", "", Path(), False) for one in failures),
+    )
+    assert found.failed is failed
+    assert replace(found, missing=("rounds are missing",)).failed

@@ -10,12 +10,10 @@ import pytest
 from machines import CALM, PROCESSES, SHARED, Machine, decided, effects_of, rounds_of
 
 from pipelines.analysis import judge
-from pipelines.analysis.decisions import decide
+from pipelines.analysis.decisions import Decisions, decide
 from pipelines.statistics.estimates import precise_enough
-from pipelines.statistics.verdicts import Verdict
+from pipelines.statistics.verdicts import Judgement, Verdict
 from pipelines.store.records import PLACEBO
-
-pytestmark = pytest.mark.slow
 
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 
@@ -25,14 +23,16 @@ def silent(times: np.ndarray, servers: int = 0, margin: float = 0.01) -> bool:
     return not any(found.verdict in CLAIMS for found in decided(times, servers, margin).verdicts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [6, 10])
 def test_twelve_equal_arms_are_called_nothing_in_nineteen_of_twenty_sweeps(rounds: int) -> None:
     sweeps = [SHARED.sweep(np.random.default_rng(seed), 1, [0.0] * 12, rounds)[0] for seed in range(20)]
     assert sum(map(silent, sweeps)) >= 19
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [CALM, SHARED])
-@pytest.mark.parametrize("arms", [1, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arms", [1, 6])
 def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
     machine: Machine, arms: int
 ) -> None:
@@ -41,17 +41,20 @@ def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
     assert np.mean([not silent(times) for times in sweeps]) <= 0.06
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [2, 3, 5])
 def test_equal_arms_on_servers_are_called_different_in_at_most_five_per_cent_of_sweeps(servers: int) -> None:
     sweeps = PROCESSES.sweep(np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * servers, servers=servers)
     assert np.mean([not silent(times, servers) for times in sweeps]) <= 0.06
 
 
+@pytest.mark.slow
 def test_mutant_turns_taken_for_fresh_processes_call_equal_arms_different() -> None:
     sweeps = PROCESSES.sweep(np.random.default_rng(22), 100, [0.0] * 6, rounds=20, servers=2)
     assert np.mean([not silent(times, 0, margin=0.0) for times in sweeps]) > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [3, 5])
 def test_intervals_over_servers_cover_planted_effects(servers: int) -> None:
     planted = [-0.10, 0.0, 0.03]
@@ -75,7 +78,8 @@ def rounds_until_precise(times: np.ndarray, target: float, first: int = 6) -> in
     return times.shape[1]
 
 
-@pytest.mark.parametrize(("count", "least"), [(60, 0.90), pytest.param(200, 0.91, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "least"), [(60, 0.90), (200, 0.91)])
 def test_stopping_when_every_interval_is_narrow_keeps_the_coverage(count: int, least: float) -> None:
     planted = [0.03, -0.05]
     sweeps = Machine(noise=0.05, spikes=0.0).sweep(np.random.default_rng(24), count, planted, rounds=30)
@@ -89,6 +93,7 @@ def test_stopping_when_every_interval_is_narrow_keeps_the_coverage(count: int, l
     assert least <= np.mean(hits) <= 0.99
 
 
+@pytest.mark.slow
 def test_a_planted_effect_is_called_by_its_sign_and_nothing_else_is() -> None:
     sweeps = CALM.sweep(np.random.default_rng(25), 60, [-0.2, 0.0, 0.2], rounds=8, iterations=20)
     found = [[one.verdict for one in decided(times).verdicts.values()] for times in sweeps]
@@ -130,3 +135,44 @@ def test_a_placebo_is_called_only_beyond_what_the_others_show() -> None:
     alone = decide(rounds_of(times), [first], {}, 0.01).verdicts[first.id]
     assert alone.verdict is Verdict.FASTER
     assert decide(rounds_of(times), controls, {}, 0.01).verdicts[first.id].verdict is Verdict.UNDECIDED
+
+
+def evenly(*log_ratios: float, placebos: int = 0) -> Decisions:
+    """Six rounds of arms whose log ratios to the first scatter by a thousandth, the last arms placebos."""
+    scatter = np.linspace(-1e-3, 1e-3, 6)
+    times = [np.zeros(6), *(ratio + scatter[:: (-1) ** n] for n, ratio in enumerate(log_ratios))]
+    return decided(np.exp(np.array(times)), placebos=placebos)
+
+
+def test_what_placebos_show_is_the_floor_of_all_and_each_is_held_against_the_others() -> None:
+    found = evenly(0.05, 0.2, 0.03, -0.1, placebos=2)
+    interval = found.estimates["4"].interval
+    assert interval is not None and found.floor == pytest.approx(-interval.low) and found.controls == 2
+    verdicts = {name: one.verdict for name, one in found.verdicts.items()}
+    assert verdicts["1"] is Verdict.UNDECIDED and verdicts["2"] is Verdict.SLOWER
+    assert verdicts["3"] is Verdict.UNDECIDED, "the other placebo lies further off"
+    assert verdicts["4"] is Verdict.FASTER, "the other placebo lies nearer"
+    assert evenly(0.05).floor == 0.0 and evenly(0.05).controls == 0
+
+
+def test_placebos_are_no_comparisons_and_withheld_effects_are_not_counted() -> None:
+    effects = effects_of(5)
+    effects[-1] = effects[-1].model_copy(update={"design": PLACEBO})
+    times = rounds_of(np.exp(np.random.default_rng(3).normal(0, 0.01, (5, 6))))
+    withheld = {name: Judgement(Verdict.DIFFERENT, None) for name in ("1", "4", "nobody")}
+    found = decide(times, effects, withheld, 0.01)
+    assert found.verdicts["1"].verdict is Verdict.DIFFERENT
+    assert found.verdicts["4"].verdict is not Verdict.DIFFERENT, "a control is always looked at"
+    own, control = found.derivation(effects[1], times), found.derivation(effects[-1], times)
+    assert own is not None and control is not None
+    assert (own.comparisons, control.comparisons, own.floor) == (2, 1, found.floor)
+    assert own.estimate == found.estimates["2"] and own.judgement == found.verdicts["2"]
+    assert own.pairs == times.pairs(effects[1]) and len(own.pairs) == 6
+
+
+def test_an_effect_without_a_round_of_its_arms_has_no_estimate_and_rests_on_nothing() -> None:
+    (effect,) = effects_of(2)
+    alone = rounds_of(np.array([[1.0, 2.0]]))
+    found = decide(alone, [effect], {effect.id: Judgement(Verdict.DIFFERENT, None)}, 0.01)
+    assert (found.estimates, found.verdicts, found.floor) == ({}, {}, 0.0)
+    assert found.derivation(effect, alone) is None

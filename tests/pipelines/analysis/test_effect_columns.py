@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +13,7 @@ from pipelines.analysis.judge import ClockResult, EffectResult
 from pipelines.analysis.rulings import RuledClaim
 from pipelines.analysis.scaling import Scaling, Work
 from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from pipelines.report.terminal import fitting_columns
 from pipelines.statistics.claims import Ruling
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import ReasonCode, Verdict
@@ -72,6 +74,21 @@ def test_a_person_reads_of_an_effect() -> None:
         "rounds": "6",
         "trials": "6 ok\n2 oom",
     }
+
+
+def test_quantities_stand_on_the_right_and_words_on_the_left() -> None:
+    numbers = {one.key for one in visible_columns(EFFECTS, [FULL], Where.HTML) if one.number}
+    assert set(cells(FULL)) - numbers == {"name", "verdict", "parity", "cpu_beside", "base", "trials"}
+
+
+def test_a_terminal_that_grows_narrower_gives_up_what_matters_least() -> None:
+    shown = visible_columns(EFFECTS, [FULL], Where.TERMINAL)
+    kept = [{one.key for one in fitting_columns(shown, [FULL], width)} for width in range(200, 0, -1)]
+    given_up = ["".join(more - less) for more, less in pairwise(kept) if more != less]
+    first_out = ["warm_compile_s", "compile_s", "trials", "memory_bytes", "cpu_beside", "efficiency"]
+    assert given_up == first_out
+    assert kept[0] == set(cells(FULL, Where.TERMINAL))
+    assert kept[-1] == {"name", "ratio", "interval", "verdict", "parity"}
 
 
 def test_of_an_effect_without_a_time_a_person_reads_why() -> None:

@@ -114,3 +114,43 @@ def test_results_that_could_not_be_checked_are_never_recommended(measured: Sweep
     (trial / "evidence.npz").unlink()
     exclusion = measured.exclusions().of_arm(measured.arm)
     assert exclusion is not None and exclusion.outcome == "unchecked"
+
+
+def test_only_what_a_single_pair_shows_can_be_inert(measured: Sweep) -> None:
+    for arm in (measured.arm, measured.base):
+        measured.count(arm, products=3.0)
+    pairs, weights = measured.effect.pairs, {measured.arm: 1.0, measured.base: -1.0}
+    exclusions = measured.exclusions()
+    for own, outcome in (({}, "inert"), ({"pairs": pairs * 2}, None), ({"contrast": weights}, None)):
+        found = exclusions.of_effect(measured.effect.model_copy(update=own))
+        assert (found.outcome if found else None) == outcome
+
+
+def test_a_main_effect_is_about_all_of_its_arms_so_that_none_is_only_its_base(measured: Sweep) -> None:
+    for record in measured.timings(measured.base):
+        change(record, **OOM)
+    contrast = {measured.arm: 1.0, measured.base: -1.0}
+    found = measured.exclusions().of_effect(measured.effect.model_copy(update={"contrast": contrast}))
+    assert found is not None and found.outcome == "oom"
+
+
+def test_reasons_name_what_was_counted_compiled_for_or_computed_otherwise(measured: Sweep) -> None:
+    for arm in (measured.arm, measured.base):
+        measured.count(arm, products=3.0, compile_s=30.04)
+    inert = measured.exclusions().of_arm(measured.arm)
+    slow = measured.exclusions(compile_s=10.0).of_arm(measured.base)
+    assert inert is not None and inert.reason == "products is the same with and without it"
+    assert slow is not None and slow.reason == "compiles for 30.0 s, and tune.compile_s=10"
+    assert measured.exclusions(compile_s=30.04).of_arm(measured.base) is None, "a limit may be reached"
+
+
+def test_the_reference_needs_no_reference_and_an_arm_without_records_has_nothing_against_it(
+    measured: Sweep,
+) -> None:
+    for arm in (measured.arm, measured.base):
+        trial = measured.folder.trial_dir(spec_of(measured.manifest, arm, "p000", None, Kind.EVIDENCE))
+        (trial / "evidence.npz").unlink()
+    assert measured.exclusions().of_arm(measured.base) is None
+    for record in measured.folder.path.glob(f"trials/{measured.arm}/*/record.json"):
+        record.unlink()
+    assert measured.exclusions().of_arm(measured.arm) is None

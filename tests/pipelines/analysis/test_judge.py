@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from measured import change, compared, cost, simulated
 
+from pipelines.analysis.judge import SHOWN_ROUNDS, EffectResult
 from pipelines.config.types import DesignConfig
+from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.records import Manifest, SweepFolder, write_evidence
-from workloads.api import Evidence
+from pipelines.store.records import Effect, Manifest, SweepFolder, write_evidence
+from workloads.api import Evidence, Parity
 
 
 @pytest.fixture
@@ -33,6 +37,8 @@ def arm_of(measured: tuple[SweepFolder, Manifest]) -> str:
 def test_an_arm_that_computes_the_same_in_less_time_is_faster(measured) -> None:
     effect = effect_of(measured)
     assert (effect.verdict, effect.code) == (Verdict.FASTER, ReasonCode.CALLED_FASTER)
+    assert effect.wall is not None and effect.cpu is None
+    assert (effect.wall.ratio, effect.wall.verdict) == (effect.ratio, Verdict.FASTER)
     assert effect.ratio == pytest.approx(0.5, rel=0.01)
 
 
@@ -62,3 +68,67 @@ def test_a_job_that_does_less_is_not_faster_and_steps_may_count_otherwise(
         change(record, units=99.0)
     effect = effect_of((folder, shaped))
     assert (effect.verdict, effect.code) == (verdict, code)
+
+
+WORST = Deviation("loss", 0.02, 0.01, "worst at [3]", False)
+
+
+def with_parity(verdict: ParityVerdict, worst: Deviation | None = WORST, **own: Any) -> EffectResult:
+    effect = Effect(id="e", design="d", toggle="t", level="l", pairs=(("a", "b"),))
+    parity = ParityResult(verdict, Parity.EXACT, worst)
+    return EffectResult(effect, "a", "b", Verdict.FASTER, parity=parity, **own)
+
+
+def test_the_worst_deviation_is_told_where_results_differ_by_one() -> None:
+    assert with_parity(ParityVerdict.DIFFERENT).parity_text == "different: loss 0.02 > 0.01"
+    assert with_parity(ParityVerdict.DIFFERENT, None).parity_text == "different"
+    assert with_parity(ParityVerdict.WITHIN_TOLERANCE).parity_text == "in tolerance"
+    assert with_parity(ParityVerdict.DIFFERENT, outcome="unsupported").parity_text == ""
+    assert with_parity(ParityVerdict.DIFFERENT, outcome="failed").parity_text != ""
+
+
+def test_results_are_the_same_where_they_were_checked_and_do_not_differ() -> None:
+    unlike = {verdict for verdict in ParityVerdict if not with_parity(verdict).parity_ok}
+    assert unlike == {ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED}
+    assert not replace(with_parity(ParityVerdict.IDENTICAL), parity=None).parity_ok
+
+
+@pytest.mark.parametrize(
+    ("own", "word"),
+    [
+        ({}, "faster"),
+        ({"rounds_needed": 40}, "faster (40)"),
+        ({"rounds_needed": SHOWN_ROUNDS}, "faster"),
+        ({"rounds_needed": SHOWN_ROUNDS - 1}, f"faster ({SHOWN_ROUNDS - 1})"),
+        ({"outcome": "inert"}, "inert"),
+    ],
+)
+def test_a_row_says_its_verdict_and_how_many_rounds_would_decide_if_somebody_could_wait(
+    own: dict, word: str
+) -> None:
+    assert with_parity(ParityVerdict.IDENTICAL, **own).word == word
+
+
+def test_a_base_whose_label_is_its_levels_is_called_by_the_sweeps_name_of_it(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"sign": ["wrong"]}, reference="small")
+    references = {"naive": {}, "small": {"work": "single"}}
+    (found,) = compared(*simulated(command(design, references=references), cost)).effects
+    assert (found.arm_label, found.base_label) == ("work=single,sign=wrong", "small")
+
+
+def test_the_memory_of_a_contrast_weighs_its_arms_and_an_interaction_has_none(command) -> None:
+    design = DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]})
+    folder, manifest = simulated(command(design), cost)
+    weights = {}
+    for arm in manifest.arms:
+        single, wrong = arm.levels["work"] == "single", arm.levels["sign"] == "wrong"
+        weights[arm.id] = 0.5 if single else -0.5
+        for record in folder.path.glob(f"trials/{arm.id}/*-r*/record.json"):
+            change(record, peak_bytes=10_000 + 4000 * single + 100 * wrong)
+    work, _, both = manifest.effects
+    contrasts = (work.model_copy(update={"contrast": weights}), both)
+    planned = manifest.model_copy(update={"effects": contrasts})
+    assert [one.memory_bytes for one in compared(folder, planned).effects] == [4000, None]
+    for record in folder.path.glob(f"trials/{manifest.arms[0].id}/*-r*/record.json"):
+        change(record, outcome="oom", failure={"type": "X", "message": ""})
+    assert [one.memory_bytes for one in compared(folder, planned).effects] == [None, None]

@@ -1,10 +1,17 @@
-"""Notes on the scatter of a sweep: whose it is, and whether the plan counted on it."""
+"""What a comparison says beside its numbers: scatter, clocks, disturbance, what is missing or left out."""
 
 from __future__ import annotations
 
-from measured import change, compared, simulated
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measured import change, compared, simulated, spec_of, write
 
 from pipelines.config.types import DesignConfig
+from pipelines.store.records import Kind, Manifest, SweepFolder
 
 LEVELS = {"work": ["single"], "slab": [2, 4]}
 
@@ -30,3 +37,125 @@ def test_the_share_of_process_and_layout_is_said_where_processes_ran_several_rou
         change(record, generation=number // 2)
     (note,) = (one for one in compared(folder, manifest).notes if "process and layout" in one)
     assert "% of the variance (F " in note
+
+
+@pytest.fixture
+def swept(command) -> Callable[..., tuple[SweepFolder, Manifest]]:
+    """A sweep of one arm and its reference in four rounds, as if no machine had disturbed it."""
+
+    def make(**measure: Any) -> tuple[SweepFolder, Manifest]:
+        design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+        references = {"naive": {}, "late": {"work": "single"}}
+        sweep = command(design, references=references, measure={"rounds": 4, "repeats": 4, **measure})
+        return simulated(sweep, lambda levels: 1.0)
+
+    return make
+
+
+def timings(folder: SweepFolder, arm: str = "*", rounds: str = "*") -> list[Path]:
+    return sorted(folder.path.glob(f"trials/{arm}/p000-r{rounds}-a0/record.json"))
+
+
+def notes_of(swept: tuple[SweepFolder, Manifest], words: str) -> list[str]:
+    return [note for note in compared(*swept).notes if words in note]
+
+
+@pytest.mark.parametrize(("count", "told"), [(0, []), (1, []), (2, ["2 of 8"]), (8, ["8 of 8"])])
+def test_disturbance_is_told_from_a_quarter_of_the_trials_on(swept, count: int, told: list[str]) -> None:
+    folder, manifest = swept(repeats=0)
+    for number, record in enumerate(timings(folder)[:count], 1):
+        change(record, disturbed=[f"swap {number}"])
+    found = notes_of((folder, manifest), "timing trials were disturbed")
+    assert [note.partition(" timing")[0] for note in found] == told
+    assert all(f"the last by: swap {count}; " in note or count == 8 for note in found)
+
+
+def test_rounds_that_were_measured_again_and_records_of_other_experiments_are_told(swept) -> None:
+    folder, manifest = swept()
+    assert notes_of((folder, manifest), "do not count") == notes_of((folder, manifest), "left out") == []
+    for records, words in (
+        (timings(folder, rounds="000"), "1 round was"),
+        (timings(folder), "4 rounds were"),
+    ):
+        for record in records:
+            again = record.parent.with_name(record.parent.name.replace("-a0", "-a1")) / record.name
+            again.parent.mkdir(exist_ok=True)
+            again.write_bytes(record.read_bytes())
+            change(again, attempt=1, disturbed=[])
+            change(record, disturbed=["a swap"])
+        (note,) = notes_of((folder, manifest), "measured again")
+        assert note == f"{words} disturbed and measured again; the disturbed attempts do not count"
+    change(timings(folder)[0], code="another")
+    assert notes_of((folder, manifest), "records of") == ["1 records of other code are left out"]
+    assert len(notes_of((folder, manifest), "measured again")) == 1
+
+
+def test_a_reference_without_a_round_is_named_where_others_have_some(swept) -> None:
+    folder, manifest = swept()
+    assert notes_of((folder, manifest), "has no finished round") == []
+    naive, late = manifest.sweep.references.values()
+    for record in timings(folder, late):
+        change(record, outcome="oom", failure={"type": "X", "message": ""})
+    (note,) = notes_of((folder, manifest), "has no finished round")
+    assert note == "reference late has no finished round, so nothing is compared with it"
+    for record in timings(folder, naive):
+        change(record, outcome="oom", failure={"type": "X", "message": ""})
+    assert notes_of((folder, manifest), "has no finished round") == []
+
+
+def test_trials_in_fresh_processes_are_told_where_arms_were_to_stay(swept) -> None:
+    folder, manifest = swept(isolation="resident", turns=2, repeats=0)
+    for record in timings(folder)[2:]:
+        change(record, generation=0)
+    (note,) = notes_of((folder, manifest), "ran in fresh processes")
+    assert note.startswith("2 of 8 timing trials ran in fresh processes, because the arms did not fit")
+    for record in timings(folder)[:2]:
+        change(record, generation=0)
+    assert notes_of((folder, manifest), "ran in fresh processes") == []
+    assert notes_of(swept(), "ran in fresh processes") == [], "they were to be fresh"
+
+
+@pytest.mark.parametrize(
+    ("alone", "words"), [(True, "judged by CPU time: "), (False, "judged by wall time although: ")]
+)
+def test_the_clock_is_told_where_others_had_the_cores(swept, alone: bool, words: str) -> None:
+    folder, manifest = swept(repeats=0)
+    assert notes_of((folder, manifest), "judged by") == []
+    for record in timings(folder):
+        change(record, displaced=True, alone=alone, region_cpu_ns=10**9)
+    (note,) = notes_of((folder, manifest), "judged by")
+    assert note.startswith(f"{words}others had the cores of 8 of 8 timing trials")
+
+
+def test_what_an_arm_waits_for_is_told_where_the_devices_work_is_known(swept) -> None:
+    folder, manifest = swept()
+    assert notes_of((folder, manifest), "-bound") == []
+    (arm,) = {effect.pairs[0][0] for effect in manifest.effects}
+    busy = 0.3 * 1e9 / 100  # of a region of a second with a hundred units
+    write(folder, spec_of(manifest, arm, "p000", None, Kind.COUNTING), counters={"device_busy_ns": busy})
+    (note,) = notes_of((folder, manifest), "-bound")
+    assert re.fullmatch(r"late: host-bound: the device works \d+% of the time", note)
+
+
+def test_a_reference_that_computes_something_else_where_it_is_timed_is_named(swept) -> None:
+    folder, manifest = swept()
+    naive = manifest.sweep.references["naive"]
+    for record in timings(folder, naive):
+        change(record, numbers={"norm": 2.0}, reached=10)
+    write(folder, spec_of(manifest, naive, "p000", None, Kind.COURSE), course={10: {"norm": 1.0}})
+    (note,) = notes_of((folder, manifest), "norm")
+    assert note == "reference naive: timed norm is 2 after 10 iterations, and untimed 1"
+
+
+def test_twenty_files_that_cannot_be_read_are_named_and_the_others_counted(swept) -> None:
+    folder, manifest = swept(rounds=12, repeats=0)
+    for count, said, more in ((20, 20, []), (22, 21, ["skipped: 2 more files that could not be read"])):
+        for record in timings(folder)[:count]:
+            record.write_text("{")
+        found = notes_of((folder, manifest), "skipped: ")
+        assert len(found) == said and found[20:] == more and "record.json" in found[0]
+
+
+def test_what_so_many_rounds_can_show_is_told_from_the_spread_they_have(swept) -> None:
+    (note,) = notes_of(swept(), "you can see")
+    assert note.startswith("with 4 rounds you can see ") and "% spread between pairs" in note

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from machines import effects_of, rounds_of
 from measured import change, compared, simulated, spec_of
 from toys.spinner import Spinner
 
 from pipelines.analysis.compare import Comparison
-from pipelines.analysis.rulings import RuledClaim
+from pipelines.analysis.rulings import RuledClaim, decide_memory
 from pipelines.config.types import DesignConfig
 from pipelines.statistics.claims import Ruling
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Kind, Manifest, SweepFolder, write_evidence
+from pipelines.statistics.verdicts import Judgement, Verdict
+from pipelines.store.records import PLACEBO, Kind, Manifest, SweepFolder, write_evidence
 from workloads.api import Claim, Evidence
 
 SLABS = tuple(range(2, 12))
@@ -120,3 +121,35 @@ def counted_sweep(command, monkeypatch, arm: dict, trace: float = 1.0) -> tuple[
     spec = spec_of(manifest, manifest.effects[0].pairs[0][0], "p000", None, Kind.EVIDENCE)
     write_evidence(folder.trial_dir(spec), Evidence({"trace": trace * np.ones(4)}, {"count": 4.0}))
     return folder, manifest
+
+
+def test_a_predicate_about_an_arm_without_an_effect_is_ruled_and_once(command, monkeypatch) -> None:
+    seconds = {"kind": "predicate", "figure": "seconds_per_iteration", "low": 0.0}
+    claims = (
+        claim("the naive path takes time", {"slab": 1}, **seconds),
+        claim("so does the other", {"work": "single"}, **seconds),
+        claim("one that nobody planned", {"slab": 7}, **seconds),
+        claim("the naive path is fast", {"slab": 1}, low=2.0),
+    )
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    made = with_claims(monkeypatch, command, *claims, design=design, time_of=lambda levels: 1.0)
+    found = [(one.claim.text, one.subject, one.design) for one in compared(*made).rulings]
+    assert found == [
+        ("so does the other", "work=single", "one_at_a_time"),
+        ("the naive path takes time", "baseline", "arm"),
+    ]
+    assert ruled(compared(*made), "the naive path takes time").ruling is Ruling.CONFIRMED
+
+
+def test_the_step_of_an_allocator_is_a_share_of_what_the_smallest_trial_needs_that_tells_it() -> None:
+    effects = effects_of(2)
+    saved = rounds_of(np.array([[2.0**28] * 6, [2.0**28 * 0.95] * 6]))
+    cases = {(0, 2**28): Verdict.FASTER, (2**23, 2**28): Verdict.NO_DIFFERENCE, (0,): Verdict.FASTER}
+    for peaks, verdict in cases.items():
+        assert decide_memory(saved, peaks, effects, {}).verdicts["1"].verdict is verdict, peaks
+    held, other = (Judgement(one, None) for one in (Verdict.HELD_BACK, Verdict.DIFFERENT))
+    assert decide_memory(saved, (2**28,), effects, {"1": held}).verdicts["1"].verdict is Verdict.FASTER
+    assert decide_memory(saved, (2**28,), effects, {"1": other}).verdicts["1"].verdict is Verdict.DIFFERENT
+    for own in ({"design": PLACEBO}, {"contrast": {"1": 1.0, "0": -1.0}}):
+        aside = effects[0].model_copy(update=own)
+        assert decide_memory(saved, (2**28,), [aside], {}).verdicts == {}

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import change, cost, simulated
+from scipy import stats
 
-from pipelines.analysis.versions import Baseline, compare_baselines, load, store, welch
+from pipelines.analysis.collect import collect
+from pipelines.analysis.versions import Baseline, baseline_of, compare_baselines, load, store, welch
+from pipelines.config.types import DesignConfig
 from pipelines.statistics.clocks import Clock
-from workloads.errors import ConfigError
+from pipelines.store.provenance import Provenance
+from pipelines.store.records import Manifest, SweepFolder
+from workloads.errors import ConfigError, RecordError
 
 
 def taken(speeds: dict[str, float], seed: int = 0, **fields) -> Baseline:
@@ -60,6 +66,12 @@ def test_on_another_device_only_the_ratio_to_the_reference_can_regress():
         change.label
         for change in compare_baselines(taken({"naive": 1.0, "fast": 0.5}, 1), worse).regressions(0.05)
     ] == ["fast"]
+
+
+def test_of_a_configuration_only_what_differs_is_named():
+    then, now = (taken({"naive": 1.0}, config=f'{{"long": [1000], "size": {size}}}') for size in (1, 2))
+    with pytest.raises(ConfigError, match=r"config differs \(size=1 then, 2 now\)"):
+        compare_baselines(then, now)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +135,73 @@ def test_regressions_are_read_from_the_clock_that_a_crowded_sweep_believes():
 def test_one_clock_is_never_compared_with_the_other():
     without_cpu = taken({"naive": 1.0}, 1)
     assert compare_baselines(without_cpu, crowded({"naive": 1.0}, {"naive": 5.0}, 2)).clock is Clock.WALL
+
+
+@pytest.fixture
+def swept(command) -> tuple[SweepFolder, Manifest]:
+    """Three rounds of a reference and of an arm that takes half the time."""
+    return simulated(
+        command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 3}), cost
+    )
+
+
+def kept(folder: SweepFolder, manifest: Manifest) -> Baseline:
+    trials = collect(folder, manifest)
+    return baseline_of(manifest, "product", trials, Provenance("", "commit", "", "", ()))
+
+
+def timings(folder: SweepFolder, arm: str = "*") -> list:
+    return sorted(folder.path.glob(f"trials/{arm}/*-r*/record.json"))
+
+
+def test_a_baseline_has_the_times_of_a_sweep_by_arm_and_round_with_what_they_were_measured_on(swept) -> None:
+    folder, manifest = swept
+    for record in timings(folder):
+        change(record, keys={"device": "H100", "torch": "2.13", "data": "abc"}, region_ns=10**9, units=100.0)
+    found = kept(folder, manifest)
+    assert found.rounds["work=single"] == {f"p000-{number}": 1e7 for number in range(3)}
+    assert (found.device, found.torch, found.data, found.commit) == ("H100", "2.13", "abc", "commit")
+    assert (found.sweep, found.workload, found.unit) == (
+        manifest.sweep.name,
+        manifest.sweep.workload,
+        "product",
+    )
+    assert (found.reference, found.method) == ("baseline", manifest.sweep.measure.method)
+    assert (found.clock, found.cpu_rounds) == (Clock.WALL, {})
+
+
+@pytest.mark.parametrize(("alone", "cpu_ns", "has"), [(True, 7, True), (False, 7, False), (True, 0, False)])
+def test_cpu_times_are_kept_where_every_trial_computed_alone_and_has_one(swept, alone, cpu_ns, has) -> None:
+    folder, manifest = swept
+    for record in timings(folder):
+        change(record, alone=alone, region_cpu_ns=700)
+    change(timings(folder)[0], region_cpu_ns=100 * cpu_ns)
+    found = kept(folder, manifest)
+    assert (found.cpu_rounds.get("baseline") == {f"p000-{number}": 7.0 for number in range(3)}) is has
+
+
+def test_arms_of_other_data_than_the_references_are_in_no_baseline(swept) -> None:
+    folder, manifest = swept
+    ((arm, _),) = manifest.effects[0].pairs
+    for record in timings(folder, arm):
+        change(record, keys={"device": "fake", "data": "other"})
+    assert set(kept(folder, manifest).rounds) == {"baseline"}
+
+
+def test_what_has_no_finished_round_or_a_time_that_cannot_be_is_refused(swept) -> None:
+    folder, manifest = swept
+    first = timings(folder, manifest.sweep.references["naive"])[0]
+    change(first, region_ns=0)
+    with pytest.raises(RecordError, match=r"wall time of baseline in round 0 of pack p000 is 0\.0; delete"):
+        kept(folder, manifest)
+    for record in timings(folder):
+        change(record, outcome="oom", failure={"type": "X", "message": ""})
+    with pytest.raises(RecordError, match=f"{manifest.sweep.name} has no finished round of its reference"):
+        kept(folder, manifest)
+
+
+def test_the_interval_of_two_means_is_welchs() -> None:
+    then, now = [0.0, 0.2], [1.0, 1.1, 1.2]
+    found = stats.ttest_ind(now, then, equal_var=False).confidence_interval(0.95)
+    assert welch(then, now) == pytest.approx([math.exp(one) for one in (1.0, found.low, found.high)])
+    assert welch([1.0, 1.0], [2.0, 2.0]) == (math.e, math.e, math.e)

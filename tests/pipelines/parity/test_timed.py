@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planned_sweeps import manifest, pack, record
 
 from pipelines.analysis import collect, compare
 from pipelines.analysis.compare import Comparison
@@ -16,13 +17,11 @@ from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, S
 from pipelines.execution import launch
 from pipelines.execution.pack import PackRun
 from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.timed import Allowed, TimedNumbers, TimedParity
+from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
 from pipelines.plan import plan
-from pipelines.store.progress import read_progress
-from pipelines.store.records import Kind, Manifest, Outcome, Sweep, SweepFolder, TrialRecord
-from workloads.api import Device, Parity
-
-pytestmark = pytest.mark.slow
+from pipelines.store.progress import StoredTrial, read_progress
+from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord
+from workloads.api import Check, Comparator, Device, Parity
 
 ARMS = {"honest": ["yes"], "stale": ["yes"], "timed_half": ["stack", "prepared"]}
 
@@ -40,12 +39,12 @@ def sweep(runs: Path, levels: dict[str, list[Any]], **measure: Any) -> Swept:
         sweep=SweepConfig(name="cheats", designs=[DesignConfig("one_at_a_time", levels=levels)]),
         runs=str(runs),
     )
-    manifest = plan.make_plan(command, Device())
-    folder = SweepFolder(runs / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
-    run = PackRun(folder, manifest, manifest.packs[0])
+    planned = plan.make_plan(command, Device())
+    folder = SweepFolder(runs / planned.sweep.name)
+    launch.prepare(folder, planned, "")
+    run = PackRun(folder, planned, planned.packs[0])
     run.run()
-    return run, compare.compare(folder, manifest, collect.collect(folder, manifest))
+    return run, compare.compare(folder, planned, collect.collect(folder, planned))
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +58,14 @@ def parity(swept: Swept, arm: str) -> tuple[ParityVerdict, str]:
     return result.parity.verdict, result.parity.reason
 
 
+@pytest.mark.slow
 def test_an_arm_that_goes_stale_after_its_evidence_is_different(swept) -> None:
     verdict, reason = parity(swept, "stale=yes")
     assert verdict is ParityVerdict.DIFFERENT
     assert reason.startswith("norm is 0 after ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["stack", "prepared"])
 def test_an_arm_that_works_less_where_it_is_timed_is_different(swept, channel: str) -> None:
     verdict, reason = parity(swept, f"timed_half={channel}")
@@ -72,43 +73,142 @@ def test_an_arm_that_works_less_where_it_is_timed_is_different(swept, channel: s
     assert reason.startswith("timed norm is ")
 
 
+@pytest.mark.slow
 def test_an_honest_arm_stays_identical(swept) -> None:
     assert parity(swept, "honest=yes")[0] is ParityVerdict.IDENTICAL
 
 
 @dataclass
 class Trials:
-    """Timing and course trials of an arm and its reference, by hand: a norm after 40 iterations."""
+    """Timing and course trials of arms, by hand."""
 
-    timed: dict[str, list[TrialRecord]]
-    courses: dict[tuple[str, int], list[TrialRecord]]
+    timed: dict[str, list[TrialRecord]] = field(default_factory=dict)
+    courses: dict[tuple[str, int], list[TrialRecord]] = field(default_factory=dict)
     other: dict[tuple[str, Kind], Any] = field(default_factory=dict)
 
-
-def record(kind: Kind, norm: float) -> TrialRecord:
-    numbers = {"norm": norm}
-    own: dict[str, Any] = {"numbers": numbers} if kind is Kind.TIMING else {"course": {40: numbers}}
-    return TrialRecord(
-        arm="", kind=kind, pack="p000", round=0, attempt=0, outcome=Outcome.OK, reached=40, **own
-    )
+    def numbers(self) -> TimedNumbers:
+        return TimedNumbers(manifest(sweep={"references": {"naive": "base"}}), self)
 
 
-def judged(timed: list[float], course: float, parity: Parity = Parity.EXACT, **seeds: float) -> TimedParity:
+def timed(at: int | None = 40, **numbers: float) -> TrialRecord:
+    return record("", Kind.TIMING, reached=at, numbers=numbers)
+
+
+def course(at: int = 40, **numbers: float) -> TrialRecord:
+    return record("", Kind.COURSE, course={at: numbers})
+
+
+def judged(norms: list[float], own: float, parity: Parity = Parity.EXACT, **seeds: float) -> TimedParity:
     """An arm whose timing trials and course have these norms, beside a reference whose norm is 100."""
-    courses = {("arm", 0): [record(Kind.COURSE, course)], ("base", 0): [record(Kind.COURSE, 100.0)]}
-    courses |= {("base", int(seed[1:])): [record(Kind.COURSE, norm)] for seed, norm in seeds.items()}
-    trials = Trials(
-        {"arm": [record(Kind.TIMING, norm) for norm in timed], "base": [record(Kind.TIMING, 100.0)]}, courses
+    courses = {("arm", 0): [course(norm=own)], ("base", 0): [course(norm=100.0)]}
+    courses |= {("base", int(seed[1:])): [course(norm=norm)] for seed, norm in seeds.items()}
+    trials = Trials({"arm": [timed(norm=norm) for norm in norms], "base": [timed(norm=100.0)]}, courses)
+    return trials.numbers().judge("arm", "base", Allowed(parity, {}, ()))
+
+
+EXACT = Allowed(Parity.EXACT, {}, ())
+
+
+def beside_reference(ours: TrialRecord, theirs: TrialRecord, allowed: Allowed = EXACT, **own: Any) -> str:
+    """In which number an arm departs from the reference by their courses alone; empty where in none."""
+    trials = Trials(courses={("arm", 0): [ours], ("base", 0): [theirs]})
+    found = trials.numbers().judge("arm", "base", allowed, **own).departure
+    return found.check if found else ""
+
+
+@pytest.mark.parametrize("allowed", [EXACT, Allowed(Parity.STOCHASTIC, {}, ())])
+@pytest.mark.parametrize("excused", [True, False])
+def test_less_work_than_the_reference_is_a_departure_whatever_else_is_allowed(
+    allowed: Allowed, excused: bool
+) -> None:
+    assert beside_reference(course(units=9.0), course(units=10.0), allowed, excused=excused) == "units"
+    assert beside_reference(course(units=11.0), course(units=10.0), allowed, excused=excused) == ""
+
+
+def test_the_words_of_a_departure_say_both_numbers_and_when() -> None:
+    trials = Trials(courses={("arm", 0): [course(30, units=9.0)], ("base", 0): [course(30, units=12.0)]})
+    found = trials.numbers().judge("arm", "base", EXACT).departure
+    assert found is not None and not found.ok and found.value == 0.25
+    assert found.where == "units are 9 after 30 iterations, and the reference's 12"
+    found = judged([130.0], 130.0, s1=100.0, s2=100.0).departure
+    assert found is not None and found.where == "norm is 130 after 40 iterations, and the reference's 100"
+
+
+def test_beside_a_reference_that_fails_its_oracle_an_arm_may_have_other_numbers() -> None:
+    assert beside_reference(course(norm=1.0), course(norm=2.0)) == "norm"
+    assert beside_reference(course(norm=1.0), course(norm=2.0), excused=True) == ""
+
+
+@pytest.mark.parametrize(("off", "departs"), [(1e-10, "norm"), (1e-12, "")])
+def test_a_number_near_zero_is_held_against_a_thousandth_of_its_largest(off: float, departs: str) -> None:
+    ours, theirs = (
+        record("", Kind.COURSE, course={1: {"norm": 1e-3}, 2: {"norm": norm}}) for norm in (1e-9 + off, 1e-9)
     )
-    manifest = Manifest(
-        sweep=Sweep(
-            name="s", workload="w", config={}, measure=MeasureConfig(), code="", references={"naive": "base"}
-        ),
-        arms=(),
-        effects=(),
-        packs=(),
-    )
-    return TimedNumbers(manifest, trials).judge("arm", "base", Allowed(parity, {}, ()))
+    assert beside_reference(ours, theirs) == departs
+
+
+@pytest.mark.parametrize(("comparator", "departs"), [("absolute", ""), ("relative", "norm")])
+def test_a_bound_on_a_number_is_of_its_size_unless_the_check_says_absolute(
+    comparator: str, departs: str
+) -> None:
+    check = Check("nor*", Comparator(comparator), bound=0.5)
+    allowed = Allowed(Parity.EXACT, {}, (check,))
+    assert beside_reference(course(norm=0.2), course(norm=0.1), allowed) == departs
+
+
+def test_a_number_may_move_by_three_times_what_the_references_own_trials_do() -> None:
+    courses = {("arm", 0): [course(norm=107.0)], ("base", 0): [course(norm=100.0)]}
+    for own, departs in ((97.5, False), (98.0, True)):
+        numbers = Trials({"base": [timed(norm=own)]}, courses).numbers()
+        assert (numbers.judge("arm", "base", EXACT).departure is not None) is departs
+
+
+def test_trials_that_all_depart_from_their_course_ask_for_a_copy_of_it_and_then_convict() -> None:
+    by_arm = {"arm": [timed(norm=150.0), timed(norm=150.0)]}
+    first, other, lost = course(norm=100.0), course(norm=90.0), record("", Kind.COURSE, outcome=Outcome.OOM)
+    found = {
+        name: Trials(by_arm, {("arm", 0): copies}).numbers().judge("arm", "base", EXACT)
+        for name, copies in {
+            "one": [first],
+            "lost": [first, lost],
+            "alike": [first, first],
+            "unlike": [other, first],
+        }.items()
+    }
+    for name in ("one", "lost"):
+        assert found[name].departure and found[name].doubts == (Asked("arm", 0, (40,), copy=1),), name
+    assert found["alike"].departure and found["alike"].doubts == ()
+    assert found["unlike"].departure is None and "depends on the hash seed" in found["unlike"].note
+
+
+def test_timing_trials_of_the_reference_are_held_against_its_own_course() -> None:
+    trials = Trials({"base": [timed(norm=150.0)]}, {("base", 0): [course(norm=100.0)]})
+    found = trials.numbers().judge("base", "base", EXACT).departure
+    assert found is not None and found.where == "timed norm is 150 after 40 iterations, and untimed 100"
+
+
+def test_a_job_is_held_against_the_numbers_of_its_evidence_at_its_end() -> None:
+    evidence = record("", Kind.EVIDENCE, reached=0, numbers={"norm": 100.0})
+    other = {("arm", Kind.EVIDENCE): StoredTrial(Path(), evidence)}
+    numbers = Trials({"arm": [timed(0, norm=150.0)]}, other=other).numbers()
+    assert numbers.course("arm") == {0: {"norm": 100.0}} and numbers.course("arm", seed=1) == {}
+    found = numbers.judge("arm", "arm", EXACT)
+    assert found.departure is not None and found.doubts == ()
+    assert found.departure.where == "timed norm is 150 at the end of the job, and untimed 100"
+
+
+def test_a_course_is_asked_for_where_timing_trials_ended_and_of_a_reference_where_any_did() -> None:
+    by_arm = {"base": [timed(10), timed(30)], "arm": [timed(20), timed(20), timed(None)]}
+    asked = Trials(by_arm).numbers().missing(pack("base", "arm"))
+    assert {one.arm: one.at for one in asked} == {"base": (10, 20, 30), "arm": (20,)}
+
+
+def test_a_course_that_is_there_or_failed_is_asked_for_no_more_unless_failures_are_retried() -> None:
+    lost = record("", Kind.COURSE, outcome=Outcome.OOM)
+    courses = {("base", 0): [course(20, norm=1.0)], ("arm", 0): [lost]}
+    numbers = Trials({"base": [timed(20)], "arm": [timed(20)]}, courses).numbers()
+    assert numbers.missing(pack("base", "arm")) == []
+    assert numbers.missing(pack("base", "arm"), retry=(Outcome.OOM,)) == [Asked("arm", 0, (20,))]
 
 
 def test_other_draws_are_judged_by_paired_seeds_and_not_by_numbers() -> None:
@@ -131,13 +231,14 @@ def test_a_departure_asks_for_seeds_and_counts_beyond_three_times_their_range() 
     assert judged([120.0], 120.0, s1=98.0, s2=103.0).departure
 
 
-@pytest.mark.parametrize("timed", [[100.0, 150.0], [130.0, 150.0]])
-def test_rounds_that_differ_among_themselves_are_a_note_about_the_process(timed: list[float]) -> None:
-    found = judged(timed, 100.0)
+@pytest.mark.parametrize("norms", [[100.0, 150.0], [130.0, 150.0]])
+def test_rounds_that_differ_among_themselves_are_a_note_about_the_process(norms: list[float]) -> None:
+    found = judged(norms, 100.0)
     assert found.departure is None
     assert found.note.startswith("depends on the hash seed or the process: timed norm is 150")
 
 
+@pytest.mark.slow
 def test_each_arm_costs_one_more_trial_and_one_in_doubt_another(swept) -> None:
     run, _ = swept
     progress = read_progress(run.folder, run.manifest)
@@ -151,6 +252,7 @@ def test_each_arm_costs_one_more_trial_and_one_in_doubt_another(swept) -> None:
     assert [courses["baseline", seed] for seed in range(3)] == [1, 1, 1], "the spread over seeds was needed"
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_finished_runs_none_of_them_again(swept) -> None:
     run, _ = swept
     before = len(read_progress(run.folder, run.manifest).every)
@@ -158,6 +260,7 @@ def test_a_sweep_that_is_finished_runs_none_of_them_again(swept) -> None:
     assert len(read_progress(run.folder, run.manifest).every) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_arms_that_cheat_are_different_in_sweeps_of_other_seeds(tmp_path: Path, seed: int) -> None:
     swept = sweep(tmp_path, ARMS, seed=seed)

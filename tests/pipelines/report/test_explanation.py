@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from typing import Any
 
+import numpy as np
 import pytest
+from machines import effects_of, rounds_of
 from measured import change, compared, cost, simulated, with_everything
+from rich.console import Console
 
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.decisions import decide
+from pipelines.analysis.judge import ClockResult, EffectResult
+from pipelines.analysis.rulings import RuledClaim
 from pipelines.config.types import DesignConfig
-from pipelines.report.explanation import CODES, explanation, pair_table, row_of
-from pipelines.statistics.verdicts import ReasonCode
+from pipelines.report.explanation import CODES, explanation, pair_table, row_of, show
+from pipelines.statistics.claims import Ruling
+from pipelines.statistics.clocks import Clock
+from pipelines.statistics.verdicts import ReasonCode, Verdict
+from workloads.api import Claim
 from workloads.errors import ConfigError
 
 Measured = Callable[..., Comparison]
+RULED = RuledClaim(Claim("twice as fast", "guide", "2", ({"a": "b"},), low=2.0), "a=b", "d", Ruling.CONFIRMED)
 
 
 @pytest.fixture
@@ -94,4 +109,74 @@ def test_pairs_name_their_servers_by_number(command) -> None:
     for record in folder.path.glob("trials/*/p*-r*/record.json"):
         change(record, server=10**12 + int(record.parent.name.split("-")[1][1:]) // 2)
     row = row_of(compared(folder, manifest), "work=single")
-    assert [pair.server for pair in pair_table(row).rows] == [1, 1, 2, 2, 3, 3]
+    table = pair_table(row)
+    assert [pair.server for pair in table.rows] == [1, 1, 2, 2, 3, 3]
+    assert [one.heading for one in table.columns if one.number] == ["server", "round", "time"]
+
+
+def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -> list[str]:
+    """The steps of an effect whose rounds scatter evenly about a ratio, judged among two comparisons."""
+    scatter = 1 + 0.001 * np.linspace(-1, 1, rounds)
+    times = rounds_of(np.array([np.ones(rounds), ratio * scatter, scatter[::-1]]), servers)
+    effects = effects_of(3)
+    derivation = decide(times, effects, {}, math.log1p(0.01)).derivation(effects[0], times)
+    assert derivation is not None
+    derivation = replace(derivation, floor=own.pop("floor", 0.0))
+    result = EffectResult(effects[0], "a", "b", derivation.judgement.verdict, derivation=derivation, **own)
+    return explanation(Comparison("demo", "pair", 0.05, None, (result,), (), ()), result)
+
+
+def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
+    _, _, _, _, estimate, interval, correction, margin, floor, _ = derived(floor=math.log(1.02))
+    assert estimate == "estimate: -10.0 % from 6 pairs, 6 values that intervals may count (pooled variance)"
+    assert re.fullmatch(
+        r"95 % interval: -10\.\d .. -9\.\d; standard error 0\.0\d% with [\d.]+ degrees of freedom",
+        interval.replace("\u00a0", " "),
+    )
+    assert "among 2 comparisons Holm reads it at 97.50%: " in correction
+    assert correction.endswith(", and rejects no effect")
+    assert margin == "margin: 5.0 % either way makes no difference"
+    assert floor == "floor: placebos, which equal the reference, show up to 2.00%"
+    assert not [line for line in derived() if line.startswith("floor")]
+    assert any(line.endswith(", and keeps no effect") for line in derived(1.0))
+
+
+def test_rounds_that_share_servers_say_of_how_many() -> None:
+    assert derived(servers=3)[4].startswith("estimate: -10.0 % from 6 pairs of 3 servers, 3 values that")
+
+
+def test_a_single_round_stops_at_having_no_interval() -> None:
+    lines = derived(rounds=1)
+    assert lines[5].startswith("no interval: one round") and lines[6].startswith("so: ")
+
+
+def test_the_reason_of_the_clock_the_note_and_the_other_clock_are_said_where_there_are_any() -> None:
+    beside = ClockResult(1.1, 1.05, 1.15, Verdict.SLOWER)
+    lines = derived(wall=beside, clock=Clock.CPU, code=ReasonCode.NO_RECORDS, note="a note")
+    assert lines[2].startswith(
+        "clock: CPU time, of the whole sweep, because others did not have the cores of its"
+    )
+    assert lines[-2].endswith("yet (a note)") and lines[-1].replace("\u00a0", " ") == (
+        "beside it, by wall time: +10.0 % (+5.0 .. +15.0), slower; it decides nothing"
+    )
+    held = derived(cpu=beside, note="a note", held_back="too few", rulings=(RULED,))
+    assert "a note" not in held[-3] and held[-2].startswith("beside it, by CPU time: +10.0 %")
+    assert held[-1] == "claim: twice as fast: confirmed"
+    assert derived(cpu=replace(beside, verdict=None))[-1].endswith("); it decides nothing")
+
+
+def test_what_is_printed_are_the_words_as_they_are_with_the_pairs_below_the_title() -> None:
+    effect = effects_of(2)[0].model_copy(update={"toggle": "[bold]", "level": "[red]"})
+    times = rounds_of(np.array([[1.0, 1.0, 1.0], [0.9, 0.91, 0.92]]))
+    derivation = decide(times, [effect], {}, 0.01).derivation(effect, times)
+    found = EffectResult(effect, "a[0]", "b[1]", Verdict.FASTER, derivation=derivation, trials={"ok": 3})
+    output = StringIO()
+    show(Console(file=output, width=120), Comparison("demo", "pair", 0.01, None, (found,), (), ()), "1")
+    lines = [" ".join(line.split()) for line in output.getvalue().splitlines() if line.strip()]
+    assert lines[:3] == [
+        "[bold]=[red] (one at a time): faster [no_records]",
+        "Pairs",
+        "pack server round time",
+    ]
+    assert lines[4].startswith("p000 0 -10.0 %")
+    assert "- arm a[0] against its base b[1]; trials: 3 ok" in lines

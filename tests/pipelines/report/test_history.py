@@ -57,6 +57,13 @@ def test_each_version_is_held_against_the_one_before() -> None:
     assert found[1].change is not None and found[1].change.ratio == pytest.approx(1.2, rel=0.01)
 
 
+def test_a_row_says_what_became_of_the_arm_and_what_moved_along_but_the_commit() -> None:
+    (words,) = [one for one in reporting.version_columns("naive") if one.key == "words"]
+    kept = [version("a", 1), version("b", 2, fast=0.6), version("c", 3, fast=0.6, torch="2.14")]
+    cells = [words.cell(one) for one in arm_history(kept, "fast").versions]
+    assert cells == ["first", "slower", "torch: 2.13 -> 2.14"]
+
+
 def test_a_machine_that_became_slower_moves_the_time_and_not_the_ratio_to_the_reference() -> None:
     change = arm_history([version("a", 1), version("b", 2, drift=1.3)], "fast").versions[1].change
     assert change is not None and change.relative is not None

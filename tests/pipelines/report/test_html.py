@@ -9,11 +9,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from markupsafe import Markup
+from measured import cost, simulated
 
 from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.collect import TRIALS
+from pipelines.analysis.collect import TRIALS, collect
 from pipelines.analysis.columns import parquet_table
-from pipelines.analysis.compare import Comparison, Reference
+from pipelines.analysis.compare import Comparison, Reference, compare
 from pipelines.analysis.judge import EffectResult
 from pipelines.config.types import DesignConfig
 from pipelines.parity.results import ParityResult, ParityVerdict
@@ -133,3 +135,54 @@ def test_interactions_are_drawn_beside_the_first_table_that_estimates_any(
         return Table(title, (), (replace(one, effect=one.effect.model_copy(update={"toggle": toggle})),))
 
     assert html.interaction_title([table(*one) for one in titles]) == found
+
+
+@pytest.fixture
+def captions(command: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """Captions of the pictures that a measured sweep has, by title; nothing is drawn."""
+    drawn: dict[str, str] = {}
+
+    def draw(chart: object, name: str, label: str) -> Markup:
+        title, _, caption = label.partition(". ")
+        drawn[title] = caption
+        return Markup("")
+
+    def pictures(*designs: DesignConfig, **declared: str) -> dict[str, str]:
+        drawn.clear()
+        folder, manifest = simulated(command(*designs, measure={"rounds": 3}), cost, iterations=20)
+        own = manifest.sweep.declared.model_copy(update=declared)
+        planned = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"declared": own})})
+        trials = collect(folder, planned)
+        provenance = read_provenance(folder.config_file, [])
+        html.write_html(folder, planned, compare(folder, planned, trials), trials, provenance)
+        return dict(drawn)
+
+    monkeypatch.setattr("pipelines.report.svg.drawn", draw)
+    return pictures
+
+
+LADDER = DesignConfig("ladder", levels={"slab": [2, 4]})
+LEVELS = DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wrong"]})
+
+
+def test_a_ladder_has_a_frontier_and_iterations_say_whose_they_are_and_what_came_before(captions) -> None:
+    found = captions(LADDER, LEVELS)
+    assert list(found) == ["Effects", "Trade-off", "Frontier of slab", "Iterations", "Rounds"]
+    assert found["Iterations"] == "The last round of every arm, iteration by iteration; warm-up is dotted."
+    found = captions(LEVELS, shape="job")
+    assert "Frontier of slab" not in found and found["Iterations"].endswith("the discarded job is dotted.")
+
+
+def test_of_many_arms_the_references_and_the_fastest_are_drawn_iteration_by_iteration(captions) -> None:
+    found = captions(DesignConfig("one_at_a_time", levels={"slab": list(range(2, 12))}))
+    assert found["Iterations"].startswith("The last round of the references and the fastest of 11 arms, ")
+
+
+def test_arms_drawn_first_are_the_references_and_then_the_fastest(command: Callable) -> None:
+    manifest = plan.make_plan(command(LEVELS), Device())
+    reference = manifest.sweep.references["naive"]
+    effects = [effect("slow", Verdict.SLOWER, 1.5), effect("fast", Verdict.FASTER, 0.5)]
+    effects.append(effect("lost", None, None))
+    timed = tuple(replace(one, low=one.ratio, high=one.ratio) for one in effects)
+    comparison = replace(WHOLE, effects=(*timed, effect("one round", Verdict.FASTER, 0.1)))
+    assert html.first_arms(manifest, comparison) == [reference, "fast", "slow"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pipelines.report.objects import Rows, print_csv, print_json
 from pipelines.report.sweep_status import PackStatus, SweepStatus
 from pipelines.report.versions import change_columns
 from pipelines.statistics.claims import Ruling
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import ReasonCode, Verdict
 from pipelines.store.records import Effect, Outcome
 from workloads.api import Claim, Parity
@@ -112,6 +114,30 @@ def test_what_is_said_is_what_was_found_and_no_number_is_none_or_infinite(capsys
     assert (found["claims"][0]["ruling"], found["claims"][0]["ratio"]) == ("refuted", None)
     assert found["failures"][0]["retired"] is True
     assert found["missing"] == ["rounds are missing: 2 of 6 in p000"] and "a note" in found["notes"]
+
+
+def test_every_word_of_an_answer_stands_in_its_own_field(capsys) -> None:
+    comparison = replace(WHOLE, clock=Clock.CPU, clock_reason="others had the cores")
+    found = json.loads(printed(answered(comparison, baseline="b.json"), capsys))
+    plain = {name: one for name, one in found.items() if not isinstance(one, (list, dict))}
+    assert plain == {
+        "schema": "perfsweep.compare/1",
+        "sweep": "demo",
+        "workload": "toy",
+        "folder": "runs/demo",
+        "report": "r.html",
+        "exit": 1,
+        "unit": "pair",
+        "clock": "CPU time",
+        "clock_reason": "others had the cores",
+        "level": 0.95,
+        "margin": 0.01,
+        "baseline": "b.json",
+    }
+    assert found["reference"] == {"name": "naive", "ns_per_unit": 1500.0, "rounds": 6}
+    assert [arm["label"] for arm in found["arms"]] == ["baseline", "amp=bf16"]
+    assert found["elsewhere"][0]["machine"] == "another GPU" and found["against"] == []
+    assert not set(found["missing"]) & set(found["notes"]), "what is missing is said once"
 
 
 @pytest.mark.parametrize("job", [None, "pending"])

@@ -135,3 +135,23 @@ def test_the_largest_changes_are_shown_with_what_all_add_up_to_set_apart() -> No
 
 def test_where_all_are_shown_nothing_is_counted() -> None:
     assert not [line for line in shown(4) if line.startswith("and")]
+
+
+def test_files_have_a_column_where_the_tool_tells_them_and_every_figure_stands_below_its_heading() -> None:
+    def lines(tool: str) -> list[str]:
+        output = StringIO()
+        costs = (Cost(name="f", where="model.py:3", self_ns=1e6),)
+        own = {"tool": tool, "costs": costs}
+        profile_diff.show(Console(file=output, width=160), SLOW.model_copy(update=own), FAST, 1)
+        found = [line.rstrip() for line in output.getvalue().splitlines() if line.strip()]
+        (heading,) = [place for place, line in enumerate(found) if line.split()[-3:] == ["B", "-", "A"]]
+        return found[heading : heading + 3]
+
+    with_files, without = lines("pyinstrument"), lines("torch")
+    assert with_files[0].split()[:2] == ["function", "where"] and with_files[2].split()[:2] == [
+        "f",
+        "model.py",
+    ]
+    assert without[2].split()[:2] == ["f", "500"]
+    for heading, _, row in (with_files, without):
+        assert len(heading) == len(row), "of the last column"

@@ -118,3 +118,23 @@ def test_without_files_of_the_tool_its_profile_is_named(tmp_path: Path) -> None:
 )
 def test_long_names_keep_their_two_ends_and_brackets_are_no_markup(text: str, short: str) -> None:
     assert shorten(text) == short
+
+
+def test_on_a_narrow_terminal_names_go_on_in_the_next_line(tmp_path: Path) -> None:
+    profile = Profile(
+        tool="pyinstrument",
+        workload="toy",
+        unit="row",
+        arm=ARM,
+        slice="job",
+        iterations=1,
+        units=1.0,
+        bare_ns=(10.0,),
+        costs=(Cost(name="name" * 12, where="file" * 12, self_ns=1000.0),),
+    )
+    output = StringIO()
+    show(Console(file=output, width=70), Kept(tmp_path, profile), 1)
+    letters = "".join(output.getvalue().split())
+    assert "\N{HORIZONTAL ELLIPSIS}" not in letters
+    rows = output.getvalue().partition("─")[2].partition("\n- ")[0]
+    assert sum(map(rows.count, "nm")) == 24 and sum(map(rows.count, "fl")) == 24

@@ -91,5 +91,22 @@ def test_a_hostile_name_breaks_no_row_and_opens_no_tag(name: str) -> None:
     assert "<img" not in text
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ("faster", 0),
+        ("slower", 0),
+        ("no difference", 0),
+        ("undecided", 1),
+        ("failed", 1),
+        ("fewer units", 1),
+        ("different results", 1),
+    ],
+)
+def test_what_is_called_needs_no_line_below_the_table_and_all_else_has_one(verdict: str, told: int) -> None:
+    lines = [line for line in written(replace(SLOWER, verdict=verdict)) if line.startswith("- ")]
+    assert len(lines) == told
+
+
 def test_a_reason_mentions_nobody() -> None:
     assert "@someone" not in comment([replace(LEFT, reason="@someone").as_json()])

@@ -126,6 +126,7 @@ def test_two_toggles_at_a_time_have_what_both_take_and_what_was_to_be_expected()
 )  # fmt: skip
 def test_a_level_alone_and_beside_the_others(alone: EffectResult | None, cells: list[str]) -> None:
     (table,) = answer_tables(comparison(alone_and_beside=(AloneAndBeside(alone, ELSEWHERE),)), Where.HTML)
+    assert [one.key for one in table.columns if one.number] == ["alone", "beside"]
     assert rows(table) == [cells]
 
 

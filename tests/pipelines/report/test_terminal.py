@@ -51,6 +51,13 @@ def test_columns_leave_a_narrow_terminal_in_the_order_they_declare(room: int, ke
     assert [column.key for column in fitting_columns(COLUMNS, ROWS, room)] == keys
 
 
+def test_a_heading_above_narrow_quantities_folds_between_its_words_and_in_none() -> None:
+    long: Column[str] = Column("long", "reproducibility by far", text=lambda row: "1 %", kind=float)
+    lines = [line.split() for line in printed(80, (NAME, long)).splitlines()]
+    assert ["name", "reproducibility"] in lines or ["reproducibility"] in lines
+    assert not any("reproducib" in line for line in lines)
+
+
 def test_what_is_left_out_is_named() -> None:
     assert "(too narrow for: memory, compile)" in printed(40, (*COLUMNS, WIDE))
     assert "too narrow" not in printed(80)

@@ -71,6 +71,12 @@ def test_the_pooled_variance_is_that_of_one_arms_values() -> None:
     assert variances.degrees == pytest.approx(40 * 199 * (1 - 1 / 40))
 
 
+def test_three_arms_in_a_round_are_enough_to_tell_whose_scatter_it_is() -> None:
+    variances = ArmVariances([pack(*centred(noise(3, 40, [1.0, 1.0, 6.0])))])
+    quiet, loud = (variances.of_sum({("p000", name): 1.0})[0] for name in "ac")
+    assert loud == pytest.approx(36, rel=0.4) and quiet < 3
+
+
 def test_an_arm_that_scatters_beyond_the_others_answers_for_itself_and_they_for_one_another() -> None:
     scale = [1.0] * 7 + [6.0]
     values = centred(noise(8, 40, scale))

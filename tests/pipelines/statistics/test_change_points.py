@@ -98,3 +98,8 @@ def test_a_criterion_that_nothing_calibrates_would_be_noticed() -> None:
         series = rng.standard_normal(10)
         alarms += change_points._fit(series - series.mean()).more_than(0)[0] > 2 * np.log(10)
     assert alarms > 17
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+def test_beside_a_change_that_hides_it_a_smaller_one_is_found_too(seed: int) -> None:
+    assert places(planted(24, (8, 40.0), (16, 6.0), seed=seed)) == [8, 16]

@@ -170,3 +170,8 @@ def test_equal_figures_have_an_interval_of_no_width() -> None:
 def test_a_figure_that_is_not_positive_names_its_trial() -> None:
     with pytest.raises(RecordError, match=r"arm b in round 3 of pack p0 is 0\.0; delete that trial's folder"):
         Rounds([Cell("p0", 3, None, "b", 0.0)], "ns_per_unit")
+
+
+def test_without_a_round_of_two_arms_nothing_is_replicated() -> None:
+    for table in (Rounds((), "time"), rounds_of(np.ones((1, 3)))):
+        assert (table.rounds, table.replications, table.layout) == (0, 0, None)

@@ -83,6 +83,10 @@ def test_equal_trainings_differ_by_nothing_although_both_missed() -> None:
     steps = [100.0, 200.0, 300.0, 150.0, math.inf]
     found = paired_steps(steps, steps, 400.0)
     assert found is not None and (found.log_ratio, found.error) == (0.0, 0.0)
+    assert found.degrees == 3, "of four pairs that reached it"
+    for one, other in ((steps, [*steps[:4], 400.0]), ([*steps[:4], 400.0], steps)):
+        found = paired_steps(one, other, 400.0)
+        assert found is not None and found.error > 0, "only one missed, so that they are not equal"
 
 
 @pytest.mark.parametrize("shared", [0.005, 0.2], ids=["seeds alike", "seeds apart"])

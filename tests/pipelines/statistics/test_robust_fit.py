@@ -78,3 +78,10 @@ def test_equal_figures_are_exactly_equal() -> None:
     mostly = np.zeros((5, 8))
     mostly[2, 3] = 0.5  # more than half agree exactly: there is no scale, and nothing is thrown away
     assert differences(pseudo_values(mostly))[1] == pytest.approx(0.5 / 8)
+
+
+def test_five_rounds_of_two_arms_are_the_fewest_that_tell_a_spike() -> None:
+    spiked = noise(0.01, 2, 5)
+    spiked[1, 2] += 1.0
+    assert abs(differences(pseudo_values(spiked))[0]) < 0.05
+    assert differences(pseudo_values(spiked[:, :4]))[0] == pytest.approx(0.25, abs=0.02), "its whole weight"

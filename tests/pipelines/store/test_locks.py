@@ -54,6 +54,13 @@ def test_without_locks_a_second_command_is_refused_and_told_whom_to_wait_for(tmp
 
 
 @pytest.mark.usefixtures("no_locks")
+def test_an_owner_that_somebody_deleted_is_given_back_all_the_same(tmp_path: Path) -> None:
+    with holding(tmp_path / ".lock") as other:
+        assert other == ""
+        (tmp_path / ".lock.owner").unlink()
+
+
+@pytest.mark.usefixtures("no_locks")
 def test_without_locks_a_command_that_died_here_is_no_owner_and_one_elsewhere_may_be(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()

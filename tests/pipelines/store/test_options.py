@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from pipelines.store.options import MeasureConfig, TrackingConfig
+from pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
 from pipelines.store.schema import Sweep
 from slurm.fields import default_of
 
@@ -25,6 +26,8 @@ METHOD = {
     "isolation": "fresh",
     "memory_gib": None,
     "allocator": "steady",
+    "region_s": None,
+    "slices": 1,
 }
 """Options that are part of the method, with their defaults."""
 
@@ -51,8 +54,25 @@ OTHER = {
     "allocator": "system",
     "seeds": 6,
     "turns": 6,
+    "region_s": 1.0,
+    "slices": 2,
+    "look": True,
+    "timed_parity": False,
+    "stall": True,
+    "target": 0.5,
+    "target_figure": "accuracy",
+    "target_better": "higher",
+    "target_every": 5,
+    "target_looks": 2,
+    "target_steps": 100,
+    "target_seeds": 4,
 }
 """Another value of every option."""
+
+
+def test_every_option_of_measuring_has_another_value_here() -> None:
+    assert set(OTHER) == {one.name for one in fields(DEFAULT)}
+    assert [name for name, value in OTHER.items() if getattr(DEFAULT, name) == value] == []
 
 
 @pytest.mark.parametrize("name", sorted(OTHER))
@@ -102,6 +122,64 @@ def test_a_sweep_of_another_version_keeps_its_margin_and_its_tracking() -> None:
     assert sweep.tracking == TrackingConfig(mode="disabled")
 
 
+def taken(cls: type, value: float) -> set[str]:
+    """Options that are numbers and may be this one."""
+    adapter, found = TypeAdapter(cls), set()
+    for one in fields(cls):
+        if str(one.type).removesuffix(" | None") in ("int", "float"):
+            with suppress(ValidationError):
+                adapter.validate_python({one.name: value})
+                found.add(one.name)
+    return found
+
+
+def test_nothing_is_less_than_none_and_what_has_to_be_there_is_not_none() -> None:
+    every = {cls: taken(cls, 1_000_000) for cls in (MeasureConfig, ProfileConfig, TrackingConfig)}
+    assert all(every.values())
+    assert {cls: taken(cls, -1) for cls in every} == {
+        MeasureConfig: {"seed", "target"},
+        ProfileConfig: set(),
+        TrackingConfig: set(),
+    }
+    assert {cls: taken(cls, 0) for cls in every} == {
+        MeasureConfig: {"seed", "target", "repeats", "placebo"},
+        ProfileConfig: {"wait", "warmup"},
+        TrackingConfig: set(),
+    }
+    assert taken(MeasureConfig, 2) ^ taken(MeasureConfig, 5) == {
+        "warmup_max",  # what settles is told from five
+        "seeds",
+        "target_seeds",
+    }, "an interval over seeds takes three"
+    assert taken(TrackingConfig, 1.5) == {"patience_s"}, "a share is no more than the whole"
+
+
+def test_an_option_takes_any_word_only_where_that_is_a_name() -> None:
+    every = (MeasureConfig, ProfileConfig, TrackingConfig, ReportConfig)
+    names = set()
+    for cls in every:
+        told = TypeAdapter(cls).json_schema()["properties"]
+        words = {one.name for one in fields(cls) if str(one.type).startswith(("str", "list"))}
+        names |= {name for name in words if "enum" not in str(told[name])}
+    assert names == {"target_figure", "slice", "project", "entity", "base_url"}
+
+
+@pytest.mark.parametrize(
+    ("own", "variant", "folder"),
+    [
+        ({}, "", "torch"),
+        ({"hook": "off"}, "hook off", "torch-hook-off"),
+        ({"hook": "off", "debug_log": "on"}, "hook off, debug log on", "torch-hook-off-debug-log-on"),
+        ({"hook": "both", "debug_log": "both"}, "", "torch"),
+    ],
+)
+def test_what_is_unusual_about_a_profile_is_in_the_name_of_its_folder(
+    own: dict, variant: str, folder: str
+) -> None:
+    found = ProfileConfig(tool="torch", **own)
+    assert (found.variant, found.folder_name) == (variant, folder)
+
+
 def _sweep(**values: object) -> Sweep:
     return Sweep.model_validate(
         {"name": "s", "workload": "w", "config": {}, "measure": {}, "code": "", "references": {}, **values}
@@ -124,3 +202,7 @@ def test_rounds_share_servers_and_processes(own: dict, planned: int, server: int
     found = MeasureConfig(**own)
     assert (found.rounds_planned, found.rounds_per_server, found.stride) == (planned, server, stride)
     assert found.adaptive is bool({"precision", "budget_s"} & own.keys())
+
+
+def test_memory_is_told_in_gib_and_limited_in_bytes() -> None:
+    assert (MeasureConfig(memory_gib=1.5).memory_bytes, DEFAULT.memory_bytes) == (3 * 2**29, None)

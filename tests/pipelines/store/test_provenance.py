@@ -65,3 +65,8 @@ def test_what_a_table_was_measured_with_is_said_in_words(tmp_path: Path) -> None
     assert bare.machine == "unknown, ? cores; GPU: none"
     assert bare.differing == ("host: 0; 1; 2; 3 ...",)
     assert provenance.read_provenance(file, []).machine == "unknown"
+
+
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "_PACKAGES", ("pytest", "no-such-package-anywhere"))
+    assert provenance.provenance()["versions"] == {"pytest": pytest.__version__}

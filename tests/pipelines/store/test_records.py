@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
 from pipelines.store import files, records, typed_json
-from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, TrialSpec
+from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord, TrialSpec
+from pipelines.store.schema import Refused
+from pipelines.store.trial_files import RankFailure
 from workloads.api import Device, Evidence
 from workloads.errors import RecordError
 
@@ -36,6 +38,8 @@ def record() -> TrialRecord:
 
 def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> None:
     folder, manifest = SweepFolder(tmp_path), plan.make_plan(command(DesignConfig("one_at_a_time")), Device())
+    refused = Refused(design="ladder", toggle="slab", level="8", reason="size is odd")
+    manifest = manifest.model_copy(update={"refused": (refused,)})
     folder.write_manifest(manifest)
     assert folder.read_manifest() == manifest
     lines = folder.manifest_file.read_bytes().splitlines(keepends=True)
@@ -225,3 +229,12 @@ def test_trial_folders_say_arm_pack_round_and_attempt(tmp_path: Path, command) -
         ("p001", "evidence", 2),
         ("p001", "r003", 2),
     ]
+
+
+def test_ranks_are_told_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
+    for rank, time in enumerate((30.0, 10.0, 20.0)):
+        failure = Failure(type=f"E{rank}", message="")
+        row = RankFailure(time=time, outcome=Outcome.FAILED, failure=failure)
+        (tmp_path / f"rank{rank}.json").write_bytes(files.json_object(typed_json.plain(row)))
+    assert [failure.type for _, failure in records.read_rank_failures(tmp_path)] == ["E1", "E2", "E0"]
+    assert records.read_rank_failures(tmp_path / "none") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,12 @@ def test_a_mistake_is_made_once(type: str, final: bool) -> None:
     failure = Failure(type=type, message="first line\nsecond")
     assert failure.is_final is final
     assert failure.text == f"{type}: first line"
+
+
+def test_what_was_not_measured_is_nothing_and_no_figure() -> None:
+    found = record(FAST, outcome=Outcome.FAILED)
+    figures = {one.name: getattr(found, one.name) for one in fields(found)}
+    for said in ("arm", "kind", "pack", "outcome", "schema_version"):
+        del figures[said]
+    assert figures.pop("settled"), "nothing to warn of"
+    assert {name: value for name, value in figures.items() if value} == {}

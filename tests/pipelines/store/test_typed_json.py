@@ -112,3 +112,11 @@ def test_numbers_of_libraries_are_written_as_numbers() -> None:
     holder = dataclasses.make_dataclass("Holder", [("values", dict)])
     odd = {"numpy": np.int64(3), "float32": np.float32(0.5), "torch": torch.tensor(2.0), "nan": float("nan")}
     assert str(plain(holder(odd))) == "{'values': {'numpy': 3, 'float32': 0.5, 'torch': 2.0, 'nan': nan}}"
+
+
+def test_the_places_of_a_pair_have_types_of_their_own() -> None:
+    holder = dataclasses.make_dataclass("Holder", [("pair", tuple[str, int]), ("any", tuple)])
+    made = build(holder, {"pair": ["a", "2"], "any": ["x", 1]})
+    assert made == holder(("a", 2), ("x", 1))
+    with pytest.raises(Misfit, match=r"pair\[1\]='b' is no int"):
+        build(holder, {"pair": ["a", "b"], "any": []})

@@ -9,6 +9,7 @@ import pytest
 from measured import change, compared, cost, simulated
 
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.quantities.cost import cost_text
 from pipelines.config.types import DesignConfig
 from pipelines.store.options import ReportConfig
 from pipelines.store.records import RankFigures
@@ -83,3 +84,11 @@ def test_what_cannot_be_priced_says_why_and_the_time_stays(
 def test_a_reason_that_two_columns_share_is_said_of_each(costed: Costed) -> None:
     notes = [note for note in costed(None).notes if "no price is given" in note]
     assert [note.partition(":")[0] for note in notes] == ["cost", "cost of a job"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0.012345, "0.0123"), (25.0, "25"), (999.4, "999"), (1000.0, "1,000"), (1234567.8, "1,234,568")],
+)
+def test_money_has_three_digits_or_all_before_the_point(amount: float, text: str) -> None:
+    assert cost_text(amount) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,6 +61,15 @@ def test_slow_steps_are_linked_to_the_phase_that_took_the_time(sweep) -> None:
     by_arm = {one.id: one for one in compared(folder, manifest).arms}
     assert by_arm[arm].comments["p99"].startswith("slow: data 9") and "p95" not in by_arm[arm].comments
     assert "data" not in by_arm[base].comments.get("p99", "")
+
+
+def test_the_phase_that_took_most_of_the_time_comes_first_and_small_ones_are_not_named(sweep) -> None:
+    folder, manifest = sweep(columns=("p99",))
+    ((arm, _),) = manifest.effects[0].pairs
+    slow_down(folder, arm, "host_data")
+    slow_down(folder, arm, "host_optimizer")  # of steps that take three times as long already
+    (one,) = [one for one in compared(folder, manifest).arms if one.id == arm]
+    assert re.fullmatch(r"slow: optimizer 7\d%, data 2\d%", one.comments["p99"])
 
 
 def test_below_300_steps_percentiles_are_withheld_and_other_columns_stay(sweep) -> None:

@@ -11,6 +11,7 @@ import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.quantities.to_target import FEW_ROUNDS
 from pipelines.config.types import DesignConfig
 from pipelines.statistics.verdicts import ReasonCode, Verdict
 from pipelines.store.progress import read_progress
@@ -111,6 +112,23 @@ def test_the_time_of_an_arm_is_its_median_steps_by_its_time_of_a_step(sweep) -> 
     step_ns = of_base["target"] / of_base["target_steps"]
     ns_per_unit = {one.id: one.ns_per_unit for one in comparison.arms}[base]
     assert ns_per_unit is not None and step_ns == pytest.approx(10 * ns_per_unit, rel=0.1)  # ten units a step
+
+
+def test_seeds_beyond_those_that_are_planned_do_not_count(sweep) -> None:
+    made = sweep()
+    planned = results(with_steps(made, STEPS, STEPS))["target_steps"]
+    more = [*STEPS, *[math.inf] * 9]
+    assert results(with_steps(made, more, more))["target_steps"] == planned
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["the arm", "its base"])
+def test_without_a_round_of_either_arm_there_is_no_time_to_the_target(sweep, place: int) -> None:
+    folder, manifest = sweep()
+    lost = manifest.effects[0].pairs[0][place]
+    for record in folder.path.glob(f"trials/{lost}/*-r*/record.json"):
+        change(record, outcome="timeout", failure={"type": "X", "message": ""})
+    found = results(with_steps((folder, manifest), STEPS, STEPS))
+    assert found["target"].ratio is None and found["target"].withheld == FEW_ROUNDS
 
 
 def test_a_missed_run_counts_and_is_told(sweep) -> None:

@@ -1,0 +1,47 @@
+"""What a prompt and a notebook show of a comparison and of a report."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.analysis import compare
+from pipelines.analysis.compare import Reference
+from pipelines.analysis.judge import EffectResult
+from pipelines.report.notebook import Comparison, Report, comparison_html
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import Effect
+
+EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="<bf16>", pairs=(("a", "b"),))
+FOUND = EffectResult(EFFECT, "amp=<bf16>", "baseline", Verdict.SLOWER, 1.25, rounds=6)
+WHOLE = compare.Comparison("demo", "pair", 0.01, Reference("naive", 1500.0, 6), (FOUND,), (), ("a note",))
+
+
+def test_a_comparison_keeps_what_was_found_and_shows_it_at_a_prompt_as_the_terminal_does() -> None:
+    shown = Comparison.of(WHOLE)
+    assert replace(shown) == shown and shown.effects == WHOLE.effects and shown.notes == WHOLE.notes
+    assert (shown.name, shown.unit, shown.margin, shown.reference) == ("demo", "pair", 0.01, WHOLE.reference)
+    text = repr(shown)
+    assert text.startswith("demo: reference naive takes 1.5 us per pair") and text.endswith("- a note")
+    assert "- slower: amp=<bf16> (+25.0 %)" in text and "+25.0 %" in text.partition("one at a time")[2]
+
+
+def test_a_notebook_shows_the_answer_the_tables_and_the_notes() -> None:
+    page = Comparison.of(WHOLE)._repr_html_()
+    assert "<b>demo</b>: Reference naive takes 1.5 us per pair" in page
+    assert "<li>slower: amp=&lt;bf16&gt; (+25.0 %)</li>" in page and "<li>a note</li>" in page
+    assert "<table" in page and "With pictures" not in page and "<bf16>" not in page
+    assert "<details>" not in comparison_html(replace(WHOLE, notes=())), "no notes, no list of them"
+
+
+def test_a_report_is_a_path_and_its_tables_link_it_from_where_the_notebook_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = Report(tmp_path / "runs" / "demo" / "report.html", WHOLE)
+    assert os.fspath(report) == str(report) == str(tmp_path / "runs" / "demo" / "report.html")
+    assert '<a href="runs/demo/report.html" target="_blank">runs/demo/report.html</a>' in report._repr_html_()
+    assert repr(report) == f"Report(path={report.path!r})"
