@@ -39,3 +39,15 @@ def test_arms_that_agree_pass_and_an_arm_that_learns_other_tokens_does_not(capsy
 def test_what_cannot_be_validated_is_said_in_a_sentence(capsys, arguments, message) -> None:
     assert validate.main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_what_is_kept_for_the_backward_pass_is_counted_once_for_each_memory() -> None:
+    x = torch.ones(8, requires_grad=True)
+    with validate._SavedPeak() as _:
+        pass
+    held = validate._SavedPeak()
+    with held:
+        y = x.exp()  # keeps its result
+        (y * y).sum()  # keeps it twice more
+    y.exp()
+    assert held.bytes == 8 * 4

@@ -181,3 +181,25 @@ def test_the_shipped_configuration_names_every_field_once():
     fields = {field.name: field.default for field in dataclasses.fields(Probe1DConfig)}
     assert values.pop("name") == "probe1d"
     assert dict(values) == fields
+
+
+def test_what_a_fit_explains_is_measured_from_the_share_of_each_class_in_the_training_rows(
+    set_up, run_to_end
+):
+    workload = run_to_end(set_up(BEST, data="test"))
+    found, results = workload.evidence().numbers, workload.results()
+    prior = workload.job.prepared.train.constants.prior
+    seen = workload.task.data.labels_val.dense(workload.task.grid, torch.float64).mean(0)
+    alone = (torch.nn.functional.softplus(prior) - seen * prior).numpy()
+    best = results["loss"].argmin(0)
+    explained = np.where(alone > 1e-6, 1 - results["loss_val"][best, np.arange(len(best))] / alone, 0.0)
+    assert found["explained_max"] == pytest.approx(explained.max(), rel=1e-4)
+    assert found["explained_mean"] == pytest.approx(explained.mean(), rel=1e-4)
+
+
+def test_row_numbers_that_are_kept_serve_the_passes_and_the_counting_after_them(solve):
+    for slabs in ({}, {"slab_size": 3}):
+        counters = solve(
+            {"cache_row_idx": "on", **slabs}, kind="counting", data="test", max_iter=2
+        ).counters()
+        assert counters["row_index_builds"] == 1
