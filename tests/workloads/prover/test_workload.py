@@ -12,6 +12,7 @@ from tables.prover import BEST
 
 from pipelines.trial.memory_snapshot import is_oom
 from workloads.prover.config import ProverConfig
+from workloads.prover.data.knowledge import ATOMS
 from workloads.prover.evidence import step_slope
 from workloads.prover.maths.results import ranked
 from workloads.prover.workload import chosen_queries
@@ -250,3 +251,11 @@ def test_queries_lie_where_the_facts_do():
     kb.facts = torch.zeros(1)
     few, all_of_them = (chosen_queries(asked, kb, ProverConfig(queries=count)) for count in (2, 9))
     assert few.tolist() == all_of_them[:2].tolist() and len(all_of_them) == 3
+
+
+def test_kernels_count_bytes_and_layers_of_the_states_they_made(solve):
+    workload = solve(NATIVE, kind="counting", queries=2, corruptions=3)
+    counters = workload.counters()
+    assert counters["bytes_packed"] == counters["states_real"] * ATOMS * 3 * 4
+    layers = workload.shape_of_policy.layers + 1
+    assert counters["fused_rows"] > 0 and counters["fused_rows"] % layers == 0
