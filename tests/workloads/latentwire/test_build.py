@@ -75,7 +75,11 @@ def folders(start, **arms: Any) -> dict[str, str]:
     """The folder of the first model's cache, of trainings that differ."""
     found = {}
     for name, (levels, config) in arms.items():
-        cache = start({**QUICK, "teacher": "cache_h", **levels}, **config)._objective.models[0].teacher.cache
+        cache = (
+            start({**QUICK, "teacher": "cache_h", **levels}, models=1, **config)
+            ._objective.models[0]
+            .teacher.cache
+        )
         found[name] = str(cache.folder)
     return found
 
@@ -86,7 +90,6 @@ def test_a_teachers_cache_is_of_its_weights_rows_and_numbers_alone(start) -> Non
         naive=({}, {}),
         same=({"passes": "separate"}, {"lr": 0.5}),
         early=({}, {"early_tokens": 2}),
-        type=({}, {"dtype": "float64"}),
         weights=({"lm_dtype": "bf16"}, {}),
         amp=({"amp": "bf16"}, {}),
         top=({"teacher": "cache_topk"}, {}),
@@ -98,11 +101,8 @@ def test_a_teachers_cache_is_of_its_weights_rows_and_numbers_alone(start) -> Non
 
 
 def test_a_teacher_keeps_no_more_of_the_top_than_there_is(start) -> None:
-    for topk, width in ((3, 3), (10_000, LMS["nano-q"].vocab_size)):
-        workload = start({**QUICK, "teacher": "cache_topk"}, topk=topk, models=1)
-        cache = workload._objective.models[0].teacher.cache
-        assert cache.width == min(width, workload._objective.models[0].lm.config.vocab_size)
-        assert cache.complete
+    model = start({**QUICK, "teacher": "cache_topk"}, topk=10_000, models=1)._objective.models[0]
+    assert model.teacher.cache.width == model.lm.config.vocab_size and model.teacher.cache.complete
 
 
 def test_models_are_the_first_of_the_preset() -> None:
@@ -111,9 +111,10 @@ def test_models_are_the_first_of_the_preset() -> None:
     assert model_shapes(LatentWireConfig(preset="test", models=2)) == [LMS[name] for name in names[:2]]
 
 
-@pytest.mark.parametrize("level", ["off", "on", "selective"])
-def test_activations_are_recomputed_where_the_level_says_so(start, level: str) -> None:
-    workload = start({**QUICK, "grad_checkpointing": level})
-    assert workload._objective.encoder.bytes.recompute is (level == "on")
-    loss = workload._probe_gradient()["terms"]
-    assert torch.allclose(loss, start(QUICK)._probe_gradient()["terms"])
+def test_activations_are_recomputed_where_the_level_says_so(start) -> None:
+    found = []
+    for level in ("off", "on", "selective"):
+        workload = start({**QUICK, "grad_checkpointing": level}, models=1)
+        assert workload._objective.encoder.bytes.recompute is (level == "on")
+        found.append(workload._probe_gradient()["terms"])
+    assert torch.allclose(found[0], found[1]) and torch.allclose(found[0], found[2])

@@ -30,16 +30,16 @@ class Phases:
 
 
 def test_a_step_marks_its_phases_and_evaluates_when_it_is_due(start) -> None:
-    workload = start(QUICK, eval_every=2)
+    workload = start(QUICK, eval_every=2, models=1)
     seen = []
-    for _ in range(4):
+    for _ in range(3):
         workload.step(clock := Phases())
         seen.append(clock.names)
     assert seen[0][0] == "data_wait" and seen[0][-2:] == ["optim", "log"]
-    assert [names.count("evaluate") for names in seen] == [0, 1, 0, 1] and seen[1][-1] == "evaluate"
+    assert [names.count("evaluate") for names in seen] == [0, 1, 0] and seen[1][-1] == "evaluate"
     assert {"teacher", "student"} <= set(seen[0])
     workload._greedy()
-    assert seen[3] == clock.names, "after a step the clock belongs to nobody"
+    assert seen[2] == clock.names, "after a step the clock belongs to nobody"
 
 
 def test_rows_of_the_log_are_what_the_training_did(start, run) -> None:
@@ -66,15 +66,13 @@ def test_the_norm_is_of_everything_that_is_trained(start) -> None:
 
 @pytest.mark.parametrize("freeze", ["on", "off"])
 def test_what_is_computed_for_frozen_weights_is_counted_and_dropped(start, run, freeze: str) -> None:
-    workload = run(start({**QUICK, "freeze": freeze}), 2)
+    workload = run(start({**QUICK, "freeze": freeze}, models=1), 2)
     frozen = [p for model in workload._objective.models.values() for p in model.lm.parameters()]
     assert all(p.grad is None for p in frozen)
     assert workload.counters()["lm_gradients"] == (2 * len(frozen) if freeze == "off" else 0)
 
 
-@pytest.mark.parametrize(
-    ("level", "released"), [("never", [0] * 5), ("step", [1, 2, 3, 4, 5]), ("epoch", [0, 0, 0, 1, 1])]
-)
+@pytest.mark.parametrize(("level", "released"), [("step", [1, 2]), ("epoch", [0, 0, 0, 1, 1])])
 def test_the_cache_is_released_when_it_is_due(start, run, level: str, released: list[int]) -> None:
     workload = start({**QUICK, "empty_cache": level}, models=1)
     assert workload._windows.per_epoch == 4
@@ -144,7 +142,7 @@ def test_adapters_that_no_rank_has_all_of_cannot_be_kept(start, tmp_path: Path) 
 
 
 def test_losses_are_kept_by_the_steps_they_are_of(start, run, tmp_path: Path) -> None:
-    workload = run(start(QUICK), 3)
+    workload = run(start(QUICK, models=1, held_out=1, max_new=1), 3)
     workload._metrics.history.popleft()  # as of a training longer than what is remembered
     (tmp_path / "kept").mkdir()
     workload.keep(tmp_path / "kept")

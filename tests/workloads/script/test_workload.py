@@ -80,8 +80,11 @@ def test_progress_is_examples_or_what_an_iteration_is_said_to_be(
     assert script.progress() == 0
     assert run(script, 4).progress() == 4 * each
     assert script.counters()["iterations"] == 4
-    without = start(write(loop()))
-    assert (run(without, 3).progress(), without.unit) == (3, "iteration")
+
+
+def test_without_a_loader_progress_is_iterations(start: Start, write: Write) -> None:
+    script = start(write(loop()))
+    assert (run(script, 3).progress(), script.unit) == (3, "iteration")
 
 
 def test_examples_of_every_rank_count(start: Start, write: Write) -> None:
