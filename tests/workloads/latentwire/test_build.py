@@ -16,7 +16,7 @@ QUICK = {"passes": "merged", "teacher": "slice"}
 
 @pytest.mark.parametrize(("amp", "on"), [("off", False), ("bf16", True)])
 def test_student_teacher_and_encoder_have_one_precision(start, monkeypatch, amp: str, on: bool) -> None:
-    workload = start({**QUICK, "amp": amp})
+    workload = start({**QUICK, "amp": amp}, models=1)
     (piece,) = workload._windows.of([0, 1]).pieces
     model, seen = workload._objective.models[0], []
 
@@ -41,7 +41,7 @@ def test_student_teacher_and_encoder_have_one_precision(start, monkeypatch, amp:
 
 def test_the_optimiser_is_the_configurations(start) -> None:
     config = {"lr": 0.5, "weight_decay": 0.25, "clip": 2.0, "epochs": 3}
-    updates = start({**QUICK, "optimizer": "fused"}, **config)._updates
+    updates = start({**QUICK, "optimizer": "fused"}, models=1, **config)._updates
     for group in updates.optimizer.param_groups:
         assert (group["lr"], group["weight_decay"], group["fused"]) == (0.5, 0.25, True)
     assert updates._total == 3 * 4
@@ -59,7 +59,7 @@ def test_trainables_are_drawn_by_the_seed_and_frozen_models_by_their_place(start
     assert any(not torch.equal(a, b) for a, b in zip(encoder(first), encoder(other), strict=True))
     assert first._fingerprints == other._fingerprints and len(set(first._fingerprints.values())) == 2
     assert set(first._fingerprints) == {0, 1}
-    for workload, free in ((first, False), (start({**QUICK, "freeze": "off"}), True)):
+    for workload, free in ((first, False), (start({**QUICK, "freeze": "off"}, models=1), True)):
         frozen = [p for model in workload._objective.models.values() for p in model.lm.parameters()]
         assert {p.requires_grad for p in frozen} == {free}
 

