@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from pathlib import Path
 
@@ -18,7 +19,12 @@ from pipelines.analysis.claim_ledger import promise
 from pipelines.statistics.claims import SIZE_WORDS, Obstacle
 from workloads import registry
 from workloads.api import Claim, Device, Workload
+from workloads.digits import toggles as digits
 from workloads.errors import ConfigError
+from workloads.latentwire import claims as latentwire
+from workloads.probe1d import claims as probe1d
+from workloads.prover import claims as prover
+from workloads.spd import claims as spd
 
 ALL = Device(type="cuda", name="big", capability=(9, 0), count=8, memory_bytes=10**12, compiler=True)
 DEVICES = {
@@ -134,3 +140,60 @@ def test_several_obstacles_are_all_named() -> None:
         claim_refusals.obstacle_text((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE))
         == "needs a CUDA device and needs several devices"
     )
+
+
+UNITS = (1, 1e-3, 60, 3600, 1e6, 1e9, 0.01)
+"""Milliseconds, minutes, hours, megabytes, gigabytes and per cent, in what figures are counted in."""
+WORDS = {"two": 2.0, "three": 3.0, "almost every": 0.9}
+NOT_STATED = {
+    "lambda_max_dead": "the largest float32 below the solver's own cap of 1e12",
+    "step_ms_slope": "regardless: a tenth at most",
+    "warm_compile_s/compile_s": "half at most, where the report says that a cache helps",
+    "recompile_s": "what is slower than the size that is warm, which another line has",
+    "rows_chosen": "half of the 512 rows at least",
+}
+"""Figures of predicates whose bounds stand in no text, and where they come from."""
+
+
+def numbers_of(text: str) -> list[float]:
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", text)
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", plain)] + [
+        number for word, number in WORDS.items() if re.search(rf"\b{word}\b", text)
+    ]
+
+
+def stated(claim: Claim, beside: list[Claim]) -> set[float]:
+    """Bounds that a text can mean: its numbers, exact or about so much, and their ratios and rates."""
+    own = numbers_of(claim.text)
+    others = [number for other in beside for number in numbers_of(other.text)]
+    ratios = {a / b for a in others for b in own if b}
+    steps = {n + near for n in own for near in (-1, 1) if "step" in claim.text and n.is_integer()}
+    found = {n * unit * near for n in {*own, *ratios} for unit in UNITS for near in (0.9, 1, 1.1)}
+    shares = {n * near / 100 for n in own for near in (0.9, 1, 1.1)}
+    return {0.0, 1.0, *steps, *found, *(1 / (1 - n) for n in shares if n < 1), *(1 / (1 + n) for n in shares)}
+
+
+def range_of(text: str) -> tuple[float, float] | None:
+    """How many times as fast, where a text says from how many to how many, or up to how many."""
+    if found := re.search(r"(\d+)-(\d+)x", text):
+        return float(found[1]), float(found[2])
+    if found := re.search(r"(\d+)-(\d+)%", text):
+        return 1 / (1 - float(found[1]) / 100), 1 / (1 - float(found[2]) / 100)
+    return (1.0, 3.0) if "up to three times" in text else None
+
+
+TABLES = {"digits": digits, "latentwire": latentwire, "probe1d": probe1d, "prover": prover, "spd": spd}
+
+
+@pytest.mark.parametrize("workload", TABLES)
+def test_the_bounds_of_a_claim_are_what_its_text_says(workload: str) -> None:
+    assert sorted(TABLES) == NAMES
+    claims = TABLES[workload].CLAIMS
+    for claim in claims:
+        if claim.kind == "speedup" and claim.word is None and (said := range_of(claim.text)):
+            assert (claim.low, claim.high) == pytest.approx(said), claim
+        beside = [other for other in claims if other.section == claim.section]
+        for bound in (claim.low, claim.high):
+            if bound is not None and claim.figure not in NOT_STATED:
+                means = stated(claim, beside)
+                assert any(math.isclose(bound, one, rel_tol=1e-9, abs_tol=1e-11) for one in means), claim

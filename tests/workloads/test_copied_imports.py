@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import linecache
+import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,3 +117,18 @@ def test_imports_are_left_alone_where_there_are_no_copies(monkeypatch: pytest.Mo
     before = [*sys.meta_path]
     copied_imports.install_current()
     assert sys.meta_path == before
+
+
+def test_data_beside_a_module_are_those_that_lie_there(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(tmp_path, monkeypatch)
+    files[1].write_text("edited")
+    for name in ("aa.csv", "zz.csv"):
+        (files[1].parent / name).write_text(name)
+    module = sys.modules[registry.find("copied_own.mine:Own").__module__]
+    assert copied_imports.is_copy(module) and not copied_imports.is_copy(registry)
+    for name in ("aa.csv", "zz.csv"):
+        assert pkgutil.get_data("copied_own.mine", name) == name.encode()
+    assert module.__loader__.get_source("copied_own.mine") == MODULE  # type: ignore[union-attr]
+    assert linecache.getline(str(files[1]), 2) == MODULE.splitlines()[1] + "\n", "as tracebacks show it"

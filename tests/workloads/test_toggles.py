@@ -253,3 +253,14 @@ def test_worker_counts_are_numbers_from_none() -> None:
 )
 def test_amp_and_tf32_say_by_which_rate_products_are_judged(levels, dtype, products) -> None:
     assert shared.product_type(levels, dtype) == products
+
+
+@pytest.mark.parametrize("shared_by", ["on", 2, 4])
+def test_ranks_share_one_batch_or_have_one_each(shared_by: object) -> None:
+    on = shared.ddp_weak().levels[1]
+    assert on.refused is not None
+    assert on.refused(None, {"ddp": shared_by, "ddp_weak": "on"}) == (
+        f"ddp={shared_by} shares one batch among the ranks: choose one of the two"
+    )
+    assert on.refused(None, {"ddp": "off", "ddp_weak": "on"}) is None
+    assert on.refused(None, {"ddp_weak": "on"}) is None

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from workloads.latentwire import evidence
 from workloads.latentwire.evidence import kernel_speedup
 from workloads.latentwire.maths.attention import KERNELS, Allowed, eager
 from workloads.latentwire.presets import LMS, PRESETS
@@ -49,3 +50,12 @@ def test_a_whole_training_is_so_many_steps(start) -> None:
     numbers = start(data_n=32, epochs=3).evidence().numbers
     effective = start()._shape.effective
     assert numbers["training_steps"] == math.ceil(32 / effective) * 3
+
+
+def test_a_time_on_a_gpu_ends_when_its_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    evidence._wait(torch.device("cpu"))
+    assert waited == []
+    evidence._wait(torch.device("cuda", 1))
+    assert waited == [torch.device("cuda", 1)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +15,12 @@ from workloads.latentwire import checkpoint
 from workloads.latentwire.config import SIZES, LatentWireConfig
 from workloads.latentwire.data.readers import Example
 from workloads.latentwire.facts import of_training
-from workloads.latentwire.kept import write_results
+from workloads.latentwire.kept import write_additions, write_results
 from workloads.latentwire.maths.answer_scores import Interval
+from workloads.latentwire.maths.encoder import Adapter
+from workloads.latentwire.maths.lora import Lora
+from workloads.latentwire.maths.trainables import Trained
+from workloads.latentwire.presets import LMS
 from workloads.latentwire.training.evaluate import Score
 
 HALF = Interval(0.5, 0.25, 0.75)
@@ -57,6 +63,33 @@ def test_losses_scores_and_answers_are_written(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none cannot be written .*; name another folder"):
         write_results(tmp_path / "none", {}, [], [])
+
+
+@pytest.mark.parametrize(("folders", "base"), [((), None), (("/a", "/b"), "/b")])
+def test_additions_are_an_adapter_of_the_model_they_belong_to(
+    tmp_path: Path, folders: tuple[str, ...], base: str | None
+) -> None:
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    shape = LMS["nano-q"]
+    lora = Lora(shape, ["q", "down"], rank=2, alpha=8.0, layers=1)
+    config: Any = SimpleNamespace(
+        lm_folders=[Path(one) for one in folders], lora_rank=2, lora_alpha=8.0, lora_targets=["q", "down"]
+    )
+    trained = [Trained(Adapter(4, shape.d_model)), Trained(Adapter(4, shape.d_model), lora)]
+    write_additions(tmp_path, trained, config)
+    assert [place.name for place in tmp_path.iterdir()] == ["lora-1"]
+    about = json.loads((tmp_path / "lora-1" / "adapter_config.json").read_text())
+    assert about["base_model_name_or_path"] == base
+    assert (about["r"], about["lora_alpha"], about["layers_to_transform"]) == (2, 8.0, [0])
+    assert about["target_modules"] == ["q_proj", "down_proj"]
+    tensors = load_file(tmp_path / "lora-1" / "adapter_model.safetensors")
+    start = "base_model.model.model.layers.0"
+    assert tensors.keys() == {
+        f"{start}.{place}.lora_{part}.weight"
+        for place in ("self_attn.q_proj", "mlp.down_proj")
+        for part in "AB"
+    }
+    assert torch.equal(tensors[f"{start}.self_attn.q_proj.lora_A.weight"], lora.layers[0].q.a)  # type: ignore[union-attr]
 
 
 def test_facts_are_what_must_agree_where_a_training_goes_on() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -19,17 +22,16 @@ from workloads.latentwire.maths.local_models import load_weights
 from workloads.latentwire.maths.model_config import read_shape
 from workloads.latentwire.presets import LMS
 
-transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.workloads
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("transformers")
     made = tmp_path_factory.mktemp("pretrained") / "models"
     assert pretrain.main([str(made), "--preset", "test", "--steps", "2", "--until", "0"]) == 0
     return made
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("name", ["nano-l", "nano-q"])
 def test_what_is_written_is_read_alike_by_both(name, folder) -> None:
     shape = read_shape(folder / name)
@@ -41,6 +43,7 @@ def test_what_is_written_is_read_alike_by_both(name, folder) -> None:
     ours = CausalLM(shape, torch.Generator().manual_seed(5))
     load_weights(ours, folder / name)
     ours.path = PassPath(LayerPath(KERNELS["sdpa"]))
+    transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder / name).eval()
     ids = torch.arange(3, 30)[None]
     with torch.no_grad():
@@ -49,6 +52,7 @@ def test_what_is_written_is_read_alike_by_both(name, folder) -> None:
         )
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_written_tokenizer_gives_the_ids_of_the_training(number, cache_dir, tmp_path) -> None:
     config = LatentWireConfig(preset="test", tokenizer="bpe", max_prompt=400)
@@ -62,12 +66,14 @@ def test_a_written_tokenizer_gives_the_ids_of_the_training(number, cache_dir, tm
     assert (read.before, read.anchor_ids) == (trained.before, trained.anchor_ids)
 
 
+@pytest.mark.workloads
 def test_a_training_uses_them(start, run, folder) -> None:
     path = ",".join(str(folder / name) for name in ("nano-l", "nano-q"))
     workload = run(start(lm_path=path, tokenizer="auto", max_prompt=400), 1)
     assert workload._corpus.excluded == 0
 
 
+@pytest.mark.workloads
 def test_teaching_lowers_the_loss_of_answers_and_moves_every_weight() -> None:
     from workloads.latentwire.data.tokens import A, byte_tokenizer
 
@@ -89,9 +95,91 @@ def _first(count: int) -> list[pretrain.Example]:
     return [example for example, _ in zip(pretrain.examples(9), range(count), strict=False)]
 
 
+@pytest.mark.workloads
 def test_a_model_that_answers_too_little_is_status_one_and_none_is_overwritten(
     folder, tmp_path, capsys
 ) -> None:
     assert pretrain.main([str(folder), "--preset", "test", "--steps", "1"]) == 2
     assert "nano-l exists already; name another folder" in capsys.readouterr().err
     assert pretrain.main([str(tmp_path), "--preset", "test", "--steps", "1", "--until", "0.99"]) == 1
+
+
+class Taught:
+    """What a course does to a model of one weight, whose answers are as good as is said beforehand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *found: float) -> None:
+        self.lm = torch.nn.Linear(1, 1, bias=False)
+        self.weights: list[float] = []
+        self.kept: list[bool] = []
+        self.tested: list[int] = []
+        answers = iter(found)
+
+        def loss(*_: Any) -> torch.Tensor:
+            self.weights.append(self.lm.weight.item())
+            self.kept.append(self.lm.weight.grad is not None)
+            return self.lm.weight.sum()
+
+        def matches(*_: Any) -> float:
+            self.tested.append(len(self.weights))
+            return next(answers)
+
+        monkeypatch.setattr(pretrain, "examples", lambda seed: iter(range(999)))
+        monkeypatch.setattr(pretrain, "_loss", loss)
+        monkeypatch.setattr(pretrain, "exact_matches", matches)
+
+    def learn(self, **course: Any) -> float:
+        layout: Any = SimpleNamespace(row=lambda example: SimpleNamespace(scaffold=[], answer=[]))
+        found = pretrain.Course(**{"batch": 1, "warmup": 4, "lr": 0.1, **course})
+        return pretrain.teach(self.lm, layout, found, torch.device("cpu"))  # type: ignore[arg-type]
+
+
+def test_a_course_is_tested_now_and_then_and_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taught = Taught(monkeypatch, 0.1, 0.2, 0.3)
+    assert taught.learn(steps=7, test_every=3, until=0.9) == 0.3
+    assert taught.tested == [3, 6, 7] and not any(taught.kept)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["step 3", "step 6", "step 7"]
+    assert "exact matches 0.30" in said[-1]
+
+
+def test_a_course_ends_as_soon_as_it_has_reached_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught = Taught(monkeypatch, 0.5, 0.8, 0.9)
+    assert taught.learn(steps=99, test_every=2, until=0.8) == 0.8
+    assert taught.tested == [2, 4]
+
+
+def test_the_first_steps_of_a_course_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught = Taught(monkeypatch, 0.0)
+    taught.learn(steps=7, test_every=100, until=1.0)
+    rates = [before - after for before, after in pairwise(taught.weights)]
+    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1], rel=0.05)
+
+
+@pytest.mark.parametrize(("reached", "status"), [([0.9, 0.8], 0), ([0.9, 0.79], 1), ([0.1, 0.9], 1)])
+def test_the_weaker_of_both_models_decides(
+    monkeypatch: pytest.MonkeyPatch, reached: list[float], status: int
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(pretrain, "_pretrain", lambda given, number: asked.append(given) or reached[number])
+    assert pretrain.main(["folder", "--preset", "test", "--until", "0.8"]) == status
+    assert (asked[0].folder, asked[0].preset, asked[0].steps, len(asked)) == ("folder", "test", 20_000, 2)
+
+
+def test_a_loss_is_of_texts_and_answers_by_their_shares() -> None:
+    layout: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad=0))
+    lm = CausalLM(LMS["nano-l"], torch.Generator().manual_seed(0), torch.float64)
+    lm.path = PassPath(LayerPath(KERNELS["sdpa"]))
+    rows = [([5, 6, 7], [8, 9]), ([5, 6], [7])]
+    texts, answers = [], []
+    for scaffold, answer in rows:
+        ids = [*scaffold, *answer]
+        log_p = lm.logits(lm.run(lm.embed(torch.tensor([ids]))))[0].log_softmax(-1)
+        each = [-log_p[place - 1, ids[place]].item() for place in range(1, len(ids))]
+        texts += each[: len(scaffold) - 1]
+        answers += each[len(scaffold) - 1 :]
+    text, answer = sum(texts) / len(texts), sum(answers) / len(answers)
+    for share in (0.0, 0.2, 1.0):
+        found = pretrain._loss(lm, layout, rows, share, torch.device("cpu")).item()
+        assert found == pytest.approx(share * text + (1 - share) * answer, rel=1e-6)

@@ -181,3 +181,43 @@ def test_the_shipped_configuration_names_every_field_once():
     fields = {field.name: field.default for field in dataclasses.fields(Probe1DConfig)}
     assert values.pop("name") == "probe1d"
     assert dict(values) == fields
+
+
+def test_what_a_fit_explains_is_measured_from_the_share_of_each_class_in_the_training_rows(
+    set_up, run_to_end
+):
+    workload = run_to_end(set_up(BEST, data="test"))
+    found, results = workload.evidence().numbers, workload.results()
+    prior = workload.job.prepared.train.constants.prior
+    seen = workload.task.data.labels_val.dense(workload.task.grid, torch.float64).mean(0)
+    alone = (torch.nn.functional.softplus(prior) - seen * prior).numpy()
+    best = results["loss"].argmin(0)
+    explained = np.where(alone > 1e-6, 1 - results["loss_val"][best, np.arange(len(best))] / alone, 0.0)
+    assert found["explained_max"] == pytest.approx(explained.max(), rel=1e-4)
+    assert found["explained_mean"] == pytest.approx(explained.mean(), rel=1e-4)
+
+
+def test_row_numbers_that_are_kept_serve_the_passes_and_the_counting_after_them(solve):
+    for slabs in ({}, {"slab_size": 3}):
+        counters = solve(
+            {"cache_row_idx": "on", **slabs}, kind="counting", data="test", max_iter=2
+        ).counters()
+        assert counters["row_index_builds"] == 1
+
+
+def test_work_is_counted_by_event_pair_and_pass(solve):
+    naive = solve({}, kind="counting", data="test", max_iter=3)
+    events, pairs, found = naive.task.data.x.nnz, naive.progress(), naive.counters()
+    assert (found["jobs"], found["slabs"], found["slab_passes"], found["naive_passes"]) == (1, 1, 3, 3)
+    assert found["pair_evaluations"] == 3 * pairs
+    assert found["event_evaluations"] == 4 * 8 * events, "one more pass for the losses"
+    assert found["chunks"] == 4 and found["qx_passes"] == 1 and found["pad_factor"] == 1
+    assert 0 < found["failing_passes"] == found["warnings"] <= 3
+    cast = solve({"cast_once": "on"}, kind="counting", data="test", max_iter=3, storage_dtype="float64")
+    again = solve({}, kind="counting", data="test", max_iter=3, storage_dtype="float64")
+    assert (cast.counters()["casts"], again.counters()["casts"]) == (1, 4)
+    assert again.counters()["bytes_cast"] == 4 * cast.counters()["bytes_cast"]
+    best = solve(BEST, kind="counting", data="test", max_iter=3).counters()
+    assert (best["warm_pairs"], best["stored_events"], best["newton_passes"]) == (pairs, events, 3)
+    assert best["pad_factor"] == best["padded_slots"] / events > 1
+    assert best["pairs_certified_by_bound"] + best["polished_pairs"] <= pairs

@@ -192,3 +192,25 @@ os.waitpid(child, 0)
 """
     run(start(write(loop(body))), 2)
     assert (tmp_path / "scratch" / "forked").read_text() == "xx"
+
+
+def test_a_process_that_the_script_forks_ends_as_python_would(
+    capfd: pytest.CaptureFixture[str], start: Start, write: Write
+) -> None:
+    body = """
+import os
+ends = []
+for end in ("raise ValueError('inner')", "raise SystemExit(3)", "pass"):
+    child = os.fork()
+    if child == 0:
+        exec(end)
+        break
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if child == 0:
+    break
+"""
+    script = run(start(write(loop(body))), 1)
+    assert vars(sys.modules["__main__"])["ends"] == [1, 1, 0]
+    script.close()
+    said = capfd.readouterr().err
+    assert "ValueError: inner" in said and "TypeError" not in said and "SystemExit" not in said

@@ -70,6 +70,7 @@ def test_it_is_refused_with_file_line_and_remedy(folder: Path, how: str) -> None
         "import numpy; numpy.fromfile('there.txt', 'u1')",
         "import tempfile; tempfile.TemporaryFile().write(b'x')",
         "open('/dev/null', 'w').write('x')",
+        "import sqlite3; [sqlite3.connect(one) for one in (':memory:', '', 'there.txt')]",
         "import torch, io; torch.save({}, io.BytesIO())",
     ],
 )

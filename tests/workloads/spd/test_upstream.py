@@ -6,6 +6,7 @@ published formulas; it imports nothing from what it checks.
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -288,3 +289,11 @@ def test_a_gpt2_goes_out_by_the_names_of_transformers(tmp_path) -> None:
     assert "_components.transformer-h-0-mlp-c_fc.bias" in found
     assert torch.equal(found["target_model.lm_head.weight"], found["target_model.transformer.wte.weight"])
     assert upstream.imported(found, "mlp", target).keys() == values.keys()
+
+
+def test_first_layers_are_joined_by_the_kind_that_a_file_names() -> None:
+    kinds = json.loads('["vector_mlp", "mlp"]')
+    theirs = {"_ci_fns.a.layers.0.W": torch.arange(24.0).reshape(2, 3, 4)}
+    joined, kept = (upstream.imported(theirs, kind)["importance.a.weights.0"] for kind in kinds)
+    assert joined.shape == (3, 8) and torch.equal(joined[:, 4:], theirs["_ci_fns.a.layers.0.W"][1])
+    assert kept.shape == (2, 3, 4)

@@ -18,6 +18,7 @@ from torch import nn
 from pipelines.plan.arms import Space
 from workloads.api import Context, Device
 from workloads.errors import ConfigError
+from workloads.training.parts import Parts
 from workloads.training.replicas import own_device, replicas_of
 from workloads.training.toggles import ON_REQUEST, shared_toggles
 
@@ -150,6 +151,18 @@ def test_ranks_that_share_a_batch_have_none_each() -> None:
     with pytest.raises(ConfigError, match="ddp=2 shares one batch among the ranks"):
         space.legal({"ddp": 2, "ddp_weak": 2})
     assert space.legal({"ddp_weak": 4}) == {"ddp": "off", "ddp_weak": 4}
+
+
+@pytest.mark.parametrize(("toggle", "rows"), [("ddp", 24), ("ddp_weak", 48)])
+def test_an_iteration_has_a_batch_for_all_or_one_for_each_rank(
+    tmp_path: Path, toggle: str, rows: int
+) -> None:
+    context = Context(Device(), tmp_path, tmp_path, rank=1, world=2)
+    ranks = replicas_of({toggle: "on"}, context)
+    for count in (48, 200):
+        parts = Parts(nn.Linear(1, 1), range(count), nn.functional.mse_loss)
+        assert ranks.shared_rows(24, parts) == rows
+    assert (ranks.share.rank, ranks.share.world, ranks.writes) == (1, 2, False)
 
 
 def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:

@@ -236,6 +236,8 @@ class Superposition(Target):
         super().__init__()
         self.linear1 = nn.Linear(spec.features, spec.hidden, bias=False)
         self.linear2 = nn.Linear(spec.hidden, spec.features)
+        # torch draws it from the generator of the whole process: the same toy would be another in each.
+        nn.init.zeros_(self.linear2.bias)
 
     def head(self, hidden: Tensor) -> Tensor:
         return torch.relu(hidden)

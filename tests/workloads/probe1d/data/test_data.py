@@ -155,3 +155,11 @@ def test_no_image_is_split_between_training_and_held_out_rows(small_dictionary, 
     assert data.x_val.rows == held.sum()
     assert not set(image[held]) & set(image[~held])
     assert 0.08 < held.mean() < 0.12
+
+
+@pytest.mark.parametrize(("classes", "kind"), [(256, torch.uint8), (257, torch.int16), (300, torch.int16)])
+def test_labels_are_as_narrow_as_their_classes_allow(classes, kind):
+    shape = replace(generator.PRESETS["occurring"], rows=400, latents=3, classes=classes, dead=0, rare=0)
+    labels = generator.generate(shape, 0).labels
+    assert labels.ids.dtype == kind
+    assert (int(labels.ids.min()), int(labels.ids.max())) == (0, classes - 1)

@@ -144,3 +144,12 @@ def test_a_compressed_job_polishes_what_its_nodes_missed_and_says_how_many(solve
     rough = solve(levels, data="test", metrics=False)
     assert rough.counters()["polished_pairs"] > 0
     assert rough.evidence().numbers["max_gradient"] <= 1.01e-6
+
+
+def test_a_search_looks_twice_for_each_pair_and_walks_over_no_event(solve):
+    arms = [solve({"confusion_search": level}, data="test", max_iter=1) for level in ("off", "on")]
+    pairs, events = arms[0].progress(), arms[0].task.data.x.nnz
+    counted = [
+        tuple(arm.counters()[name] for name in ("confusion_events", "confusion_searches")) for arm in arms
+    ]
+    assert counted == [(events * 8, 0), (0, 2 * pairs)]

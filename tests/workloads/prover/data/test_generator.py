@@ -94,3 +94,10 @@ def test_wide_has_lists_beyond_the_cap_and_loses_no_fact(solve):
 def test_a_generator_that_leaves_no_query_says_so(set_up):
     with pytest.raises(ConfigError, match="leaves no test query"):
         set_up({}, size=1, hide=1e-9)
+
+
+def test_a_third_of_what_is_hidden_is_for_choosing_and_the_rest_for_judging():
+    problem = kinship(6)
+    asked = len(problem.valid) + len(problem.test)
+    assert asked > 100 and len(problem.valid) / asked == pytest.approx(1 / 3, abs=0.04)
+    assert not set(problem.valid) & set(problem.test)

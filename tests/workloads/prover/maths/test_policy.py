@@ -104,6 +104,17 @@ def test_the_folded_form_is_the_same_function(weights, monkeypatch: pytest.Monke
     assert len(plain.state_logits(some_states()[:0], keys, offset, owner[:0])) == 0
 
 
+@pytest.mark.parametrize(("folded", "products"), [(False, 1), (True, 0)])
+def test_only_the_plain_form_multiplies_on_the_way_into_the_first_layer(
+    weights, monkeypatch: pytest.MonkeyPatch, folded: bool, products: int
+) -> None:
+    form, calls = Policy(weights, SHAPE, folded=folded), []
+    multiply = policy.F.linear
+    monkeypatch.setattr(policy.F, "linear", lambda *args: calls.append(args) or multiply(*args))
+    form.first(some_states())
+    assert len(calls) == products
+
+
 def test_a_logit_is_a_product_of_values_over_the_root_of_their_width(weights) -> None:
     plain = Policy(weights, SHAPE)
     values = plain.values(some_states())

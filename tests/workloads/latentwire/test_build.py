@@ -1,0 +1,120 @@
+"""What is built from levels and configuration: precision, optimiser, frozen models, caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from workloads.latentwire.build import groups_of, model_shapes
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.presets import LMS
+
+QUICK = {"passes": "merged", "teacher": "slice"}
+
+
+@pytest.mark.parametrize(("amp", "on"), [("off", False), ("bf16", True)])
+def test_student_teacher_and_encoder_have_one_precision(start, monkeypatch, amp: str, on: bool) -> None:
+    workload = start({**QUICK, "amp": amp}, models=1)
+    (piece,) = workload._windows.of([0, 1]).pieces
+    model, seen = workload._objective.models[0], []
+
+    def watch(owner: Any, name: str) -> None:
+        calling = getattr(owner, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return calling(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(model.lm, "run")
+    watch(workload._objective.encoder.bytes, "forward")
+    z = workload._objective.latents(piece)
+    model.teacher(piece.models[0].prompts)
+    with workload._objective.autocast():
+        model.student(model.prefix(z), piece.models[0].answer)
+    assert len(seen) >= 3 and set(seen) == {on}
+    assert z.dtype == torch.float32
+
+
+def test_the_optimiser_is_the_configurations(start) -> None:
+    config = {"lr": 0.5, "weight_decay": 0.25, "clip": 2.0, "epochs": 3}
+    updates = start({**QUICK, "optimizer": "fused"}, models=1, **config)._updates
+    for group in updates.optimizer.param_groups:
+        assert (group["lr"], group["weight_decay"], group["fused"]) == (0.5, 0.25, True)
+    assert updates._total == 3 * 4
+    assert updates._clip == 2.0
+    assert not updates.scaled and updates.loss_scale.item() == 1
+
+
+def test_trainables_are_drawn_by_the_seed_and_frozen_models_by_their_place(start) -> None:
+    first, same, other = (start(QUICK, seed=seed) for seed in (1, 1, 2))
+
+    def encoder(workload: Any) -> list[torch.Tensor]:
+        return list(workload._objective.encoder.parameters())
+
+    assert all(torch.equal(a, b) for a, b in zip(encoder(first), encoder(same), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(encoder(first), encoder(other), strict=True))
+    assert first._fingerprints == other._fingerprints and len(set(first._fingerprints.values())) == 2
+    assert set(first._fingerprints) == {0, 1}
+    for workload, free in ((first, False), (start({**QUICK, "freeze": "off"}, models=1), True)):
+        frozen = [p for model in workload._objective.models.values() for p in model.lm.parameters()]
+        assert {p.requires_grad for p in frozen} == {free}
+
+
+def test_a_group_is_named_by_what_it_is_and_by_its_model(start) -> None:
+    workload = start(QUICK, lora_rank=2, deep_prefix=True)
+    found = groups_of(workload._objective.encoder, workload._trained)
+    assert list(found) == ["encoder", "adapter0", "lora0", "deep0", "adapter1", "lora1", "deep1"]
+    assert found["lora1"] == list(workload._trained[1].lora.parameters())
+
+
+def folders(start, **arms: Any) -> dict[str, str]:
+    """The folder of the first model's cache, of trainings that differ."""
+    found = {}
+    for name, (levels, config) in arms.items():
+        cache = (
+            start({**QUICK, "teacher": "cache_h", **levels}, models=1, **config)
+            ._objective.models[0]
+            .teacher.cache
+        )
+        found[name] = str(cache.folder)
+    return found
+
+
+def test_a_teachers_cache_is_of_its_weights_rows_and_numbers_alone(start) -> None:
+    found = folders(
+        start,
+        naive=({}, {}),
+        same=({"passes": "separate"}, {"lr": 0.5}),
+        early=({}, {"early_tokens": 2}),
+        weights=({"lm_dtype": "bf16"}, {}),
+        amp=({"amp": "bf16"}, {}),
+        top=({"teacher": "cache_topk"}, {}),
+        fewer=({"teacher": "cache_topk"}, {"topk": 3}),
+        rows=({}, {"data_seed": 1}),
+    )
+    assert found.pop("same") == found["naive"]
+    assert len(set(found.values())) == len(found)
+
+
+def test_a_teacher_keeps_no_more_of_the_top_than_there_is(start) -> None:
+    model = start({**QUICK, "teacher": "cache_topk"}, topk=10_000, models=1)._objective.models[0]
+    assert model.teacher.cache.width == model.lm.config.vocab_size and model.teacher.cache.complete
+
+
+def test_models_are_the_first_of_the_preset() -> None:
+    names = LatentWireConfig(preset="test").sizes.lms
+    assert model_shapes(LatentWireConfig(preset="test", models=1)) == [LMS[names[0]]]
+    assert model_shapes(LatentWireConfig(preset="test", models=2)) == [LMS[name] for name in names[:2]]
+
+
+def test_activations_are_recomputed_where_the_level_says_so(start) -> None:
+    found = []
+    for level in ("off", "on", "selective"):
+        workload = start({**QUICK, "grad_checkpointing": level}, models=1)
+        assert workload._objective.encoder.bytes.recompute is (level == "on")
+        found.append(workload._probe_gradient()["terms"])
+    assert torch.allclose(found[0], found[1]) and torch.allclose(found[0], found[2])

@@ -1,0 +1,114 @@
+"""A training's state as files and back, of modules small enough to be written by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from workloads.errors import ConfigError
+from workloads.latentwire import checkpoint
+
+pytest.importorskip("safetensors")
+
+FACTS = {"dtype": "float32", "sizes": {"latents": 2}, "targets": ["q"]}
+
+
+class Training:
+    """Two modules of which one parameter has never been updated, and their optimiser after two steps."""
+
+    def __init__(self, width: int = 3) -> None:
+        torch.manual_seed(0)
+        unused = nn.Linear(width, 1, bias=False)
+        self.modules = checkpoint.modules_of(nn.Linear(2, width), [unused])  # type: ignore[arg-type, list-item]
+        parameters = [p for module in self.modules.values() for p in module.parameters()]
+        self.optimizer = torch.optim.AdamW(parameters, lr=0.1)
+
+    def step(self) -> Training:
+        self.modules["encoder"](torch.ones(1, 2)).sum().backward()
+        self.optimizer.step()
+        return self
+
+    def state(self) -> dict[str, Any]:
+        scalars = {"loss_scale": torch.tensor(8.0), "good": torch.tensor(3), "skipped": torch.tensor(1)}
+        updates = {"step": 5, "optimizer": self.optimizer.state_dict(), **scalars}
+        return {"step": 4, "updates": updates, "random": torch.get_rng_state()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = Training().step().step()
+    checkpoint.write(tmp_path / "kept", made.modules, made.state(), FACTS)
+    return tmp_path / "kept"
+
+
+def test_a_training_that_goes_on_has_the_state_that_was_kept(folder: Path) -> None:
+    kept, other = Training().step().step(), Training()
+    groups = other.optimizer.state_dict()["param_groups"]
+    found = checkpoint.resume(folder, other.modules, FACTS, groups)
+    expected = kept.state()
+    assert (found["step"], found["updates"]["step"]) == (4, 5)
+    assert torch.equal(found["random"], expected["random"])
+    assert [found["updates"][name].item() for name in checkpoint.SCALARS] == [8.0, 3, 1]
+    for values, module in zip(found["modules"], kept.modules.values(), strict=True):
+        assert {name: value.tolist() for name, value in values.items()} == {
+            name: value.tolist() for name, value in module.state_dict().items()
+        }
+    moments, right = found["updates"]["optimizer"]["state"], kept.optimizer.state_dict()["state"]
+    assert moments.keys() == right.keys() == {0, 1}, "the third was never updated"
+    for number, values in right.items():
+        assert all(torch.equal(moments[number][name], value) for name, value in values.items())
+    assert found["updates"]["optimizer"]["param_groups"] == groups
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"dtype": "float64"}, "was kept with dtype=float32, and here it is float64; go on as it was kept"),
+        ({"sizes": {"latents": 3}}, "was kept with sizes="),
+        ({"norm": "pre"}, "was kept with norm=None, and here it is pre"),
+    ],
+)
+def test_facts_must_agree(folder: Path, facts: dict[str, Any], said: str) -> None:
+    made = Training()
+    checkpoint.resume(folder, made.modules, {**FACTS, "targets": ("q",)}, [])
+    with pytest.raises(ConfigError, match=said):
+        checkpoint.resume(folder, made.modules, {**FACTS, **facts}, [])
+
+
+def test_tensors_of_another_shape_are_no_way_to_go_on(folder: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"weights\.safetensors has encoder.weight as \[3, 2\], expected \[4, 2\]"
+    ):
+        checkpoint.resume(folder, Training(width=4).modules, FACTS, [])
+
+
+def test_a_digest_is_of_weights_and_step(folder: Path) -> None:
+    first = checkpoint.digest(folder)
+    file = folder / "checkpoint.json"
+    about = json.loads(file.read_text())
+    file.write_text(json.dumps({**about, "dtype": "other"}))
+    assert checkpoint.digest(folder) == first
+    file.write_text(json.dumps({**about, "step": 5}))
+    assert checkpoint.digest(folder) != first
+    (folder.parent / "other").mkdir()
+    made = Training().step()
+    checkpoint.write(folder.parent / "other" / "kept", made.modules, made.state(), FACTS)
+    assert checkpoint.digest(folder.parent / "other" / "kept") != first
+
+
+def test_what_cannot_be_written_is_said(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Training().step()
+    for place in (folder, tmp_path / "none" / "kept"):
+        with pytest.raises(ConfigError, match=r"kept cannot be written \(.*\); name another folder"):
+            checkpoint.write(place, made.modules, made.state(), FACTS)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    with pytest.raises(ConfigError, match=r"needs the package safetensors; install perfsweep\[hf\]"):
+        checkpoint.write(tmp_path / "new", made.modules, made.state(), FACTS)

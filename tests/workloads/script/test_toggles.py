@@ -1,0 +1,158 @@
+"""Levels put upon a script from outside: what each is given to, what is refused when, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from workloads.api import Device, LevelValue
+from workloads.errors import UnsupportedHere
+from workloads.script.changes.scene import Scene
+from workloads.script.toggles import EVERY, apply, counters, obstacles
+from workloads.script.watched import Watched
+
+Set = Callable[..., Scene]
+
+
+@pytest.fixture
+def scene() -> Iterator[Set]:
+    """The scene of a script that is about to start, with these levels put upon it."""
+    with ExitStack() as undo:
+
+        def begin(**levels: LevelValue) -> Scene:
+            made = Scene("train.py", Device(), Watched(undo), undo)
+            apply(levels, made)
+            return made
+
+        yield begin
+
+
+def train(batches: int = 1, zeroes: bool = True, **optimiser: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """What a script does: a loader, a model, an optimiser, and some iterations."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    one = torch.optim.AdamW(model.parameters(), **optimiser)
+    for (x,) in list(DataLoader(TensorDataset(torch.ones(4 * batches, 4)), 4)):
+        if zeroes:
+            one.zero_grad()
+        model(x).sum().backward()
+        one.step()
+    return model, one
+
+
+def at_first_mark(made: Scene) -> None:
+    made.watched.end_search()
+    for change in made.at_first_mark:
+        change()
+
+
+def test_what_a_level_prepares_is_there_before_the_script_runs(scene: Set) -> None:
+    scene(num_workers=2, pin_memory="on", prefetch_factor=4, persistent_workers="on", optimizer="fused")
+    loader = DataLoader(TensorDataset(torch.ones(4)), 2)
+    given = (loader.num_workers, loader.pin_memory, loader.prefetch_factor, loader.persistent_workers)
+    assert given == (2, True, 4, True)
+    (group,) = torch.optim.AdamW(nn.Linear(1, 1).parameters()).param_groups
+    assert group["fused"] is True
+
+
+def test_batches_are_kept_from_the_first_epoch_on(scene: Set) -> None:
+    made = scene(data="cached")
+    loader = DataLoader(TensorDataset(torch.arange(6.0)), 2, shuffle=True)
+    first, second = ([batch[0].tolist() for batch in loader] for _ in range(2))
+    assert first == second and made.watched.counts["kept_batches"] == 6
+
+
+def test_baselines_change_nothing(scene: Set) -> None:
+    made = scene(**{toggle.name: toggle.levels[0].value for toggle in EVERY})
+    assert made.levels == {}
+    asked = train()[1].param_groups[0]
+    assert (asked["fused"], asked["foreach"]) == (None, None)
+    at_first_mark(made)
+    made.watched.end_iteration()
+    assert counters(made)["iterations"] == 1
+
+
+def test_a_level_acts_from_the_first_mark_on_and_until_the_end(scene: Set) -> None:
+    before = torch.get_num_threads()
+    made = scene(amp="bf16", threads=before + 1)
+    model, _ = train()
+    exact = model(torch.ones(1, 4))
+    assert exact.tolist() != exact.bfloat16().tolist() and torch.get_num_threads() == before
+    at_first_mark(made)
+    rounded = model(torch.ones(1, 4))
+    assert rounded.tolist() == rounded.bfloat16().tolist() and torch.get_num_threads() == before + 1
+    assert counters(made)["threads"] == before + 1
+    made.undo.close()
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("levels", "does", "said"),
+    [
+        ({"amp": "bf16"}, lambda: None, "toggles.amp=bf16: train.py calls no module with parameters"),
+        ({"num_workers": 0}, train, "toggles.num_workers=0: train.py has loaders with num_workers=0 already"),
+        (
+            {"sdpa": "math", "amp": "bf16"},
+            train,
+            "toggles.sdpa=math: train.py is not seen to call scaled_dot",
+        ),
+    ],
+)
+def test_a_level_that_can_act_on_nothing_is_refused_at_the_first_mark(
+    scene: Set, levels: dict[str, LevelValue], does: Callable[[], Any], said: str
+) -> None:
+    made = scene(**levels)
+    does()
+    with pytest.raises(UnsupportedHere, match=f"^{said}"):
+        at_first_mark(made)
+
+
+def test_what_takes_an_iteration_to_know_is_refused_after_it_once(scene: Set) -> None:
+    made = scene(zero_grad="zero")
+    train(zeroes=False)
+    at_first_mark(made)
+    with pytest.raises(UnsupportedHere, match=r"^toggles.zero_grad=zero: train.py does not call zero_grad"):
+        made.watched.end_iteration()
+    made.watched.end_iteration()
+    assert made.own.complete
+
+
+def test_obstacles_are_named_by_toggle_or_where_some_levels_can_act_by_level(scene: Set) -> None:
+    made = scene()
+    train(zeroes=False)
+    at_first_mark(made)
+    early = obstacles(made)
+    assert "zero_grad" not in early and "zero_grad=none" not in early
+    made.watched.end_iteration()
+    found = obstacles(made)
+    assert found["channels_last"] == "train.py has no convolution over images in the modules it calls"
+    assert found["sdpa=math"].startswith("train.py is not seen to call scaled_dot_product_attention")
+    assert (
+        found["sdpa=efficient"] == found["cudnn_benchmark"] == ("acts on CUDA devices only, and this is cpu")
+    )
+    assert "sdpa" not in found
+    assert found["num_workers=0"] == "train.py has loaders with num_workers=0 already"
+    assert not {"amp", "amp=bf16", "num_workers=2", "optimizer=fused", "threads=2"} & found.keys()
+    assert found["zero_grad"].startswith("train.py does not call zero_grad")
+
+
+def test_counters_name_what_was_never_seen_too(scene: Set) -> None:
+    made = scene()
+    train(batches=3)
+    found = counters(made)
+    assert (found["batches"], found["optimizer_steps"], found["examples"]) == (3, 3, 12)
+    for name in (
+        "channels_last_inputs",
+        "unwaited_copies",
+        "kept_batches",
+        "pinned_batches",
+        "skipped_updates",
+    ):
+        assert found[name] == 0
+    assert found["attention_kernels"] == 0 and set(map(type, found.values())) <= {float, int}

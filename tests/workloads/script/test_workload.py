@@ -1,0 +1,226 @@
+"""What a script is as a workload: from its text and configuration, and from some iterations of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loops import loop
+from scripted import Start, Write, run
+
+from workloads.api import Clock, Context, Device, NullClock
+from workloads.errors import ConfigError
+from workloads.script.config import ScriptConfig
+from workloads.script.toggles import TOGGLES
+from workloads.script.workload import Script
+
+LOADED = """
+from torch.utils.data import DataLoader, TensorDataset
+rows = iter(DataLoader(TensorDataset(torch.randn(80, 4)), batch_size=2, shuffle=False))
+"""
+"""A loader of forty batches, of which an iteration takes one."""
+
+FROM_LOADER = """
+    optimizer.zero_grad()
+    loss = (net(next(rows)[0]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def planned(folder: Path, text: str, **fields: Any) -> type[Script]:
+    (folder / "My_Train.py").write_text(text)
+    found = Script.configured(ScriptConfig("My_Train.py", folder=str(folder), **fields))
+    assert issubclass(found, Script)
+    return found
+
+
+def test_a_script_says_what_it_is_by_its_text(tmp_path: Path) -> None:
+    plain = planned(tmp_path, "import torch")
+    assert (plain.__name__, plain.title, plain.unit) == ("Script_My_Train", "my_train", "iteration")
+    assert (plain.start, plain.ranks, plain.iteration) == ("fork", 1, "optimizer.step")
+    assert plain.files == (tmp_path / "My_Train.py",) and plain.origin == str(tmp_path / "My_Train.py")
+    assert plain.toggles == TOGGLES
+    assert planned(tmp_path, "from torch.utils.data import DataLoader").unit == "example"
+    assert planned(tmp_path, "import torch", units=32).unit == "example"
+    assert planned(tmp_path, "import os\nos.environ['A'] = 'b'").start == "exec"
+    assert planned(tmp_path, "import torch", ranks=3).ranks == 3
+    assert planned(tmp_path, "import perfsweep").iteration == "marks"
+    assert planned(tmp_path, "import perfsweep", iteration="loader").iteration == "loader"
+
+
+def test_a_toggle_of_the_scripts_own_stands_in_the_place_of_ours(tmp_path: Path) -> None:
+    own = {"amp": {"off": "", "on": "--amp"}, "width": {32: "", 64: "--width=64"}}
+    found = planned(tmp_path, "import torch", toggles=own)
+    names = [toggle.name for toggle in found.toggles]
+    assert names[-2:] == ["amp", "width"] and len(names) == len(set(names)) == len(TOGGLES) + 1
+    assert [level.value for level in found.toggles[-2].levels] == ["off", "on"]
+
+
+def test_jobs_elsewhere_run_it_in_the_folder_where_it_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Script.planned(ScriptConfig("train.py")).folder == str(tmp_path)
+    assert Script.planned(ScriptConfig("train.py", folder="inner")).folder == str(tmp_path / "inner")
+
+
+@pytest.mark.parametrize(("fields", "each"), [({}, 2), ({"units": 7}, 7), ({"every": 3}, 6)])
+def test_progress_is_examples_or_what_an_iteration_is_said_to_be(
+    start: Start, write: Write, fields: dict[str, Any], each: int
+) -> None:
+    script = start(write(loop(head=LOADED, step=FROM_LOADER)), **fields)
+    assert script.progress() == 0
+    assert run(script, 4).progress() == 4 * each
+    assert script.counters()["iterations"] == 4
+
+
+def test_without_a_loader_progress_is_iterations(start: Start, write: Write) -> None:
+    script = start(write(loop()))
+    assert (run(script, 3).progress(), script.unit) == (3, "iteration")
+
+
+def test_examples_of_every_rank_count(start: Start, write: Write) -> None:
+    script = run(start(write(loop(head=LOADED, step=FROM_LOADER))), 2)
+    script.context = Context(Device(), script.context.scratch_dir, script.context.cache_dir, world=3)
+    assert script.progress() == 2 * 2 * 3
+
+
+def test_evidence_is_the_first_gradient_after_it_was_asked_for(start: Start, write: Write) -> None:
+    script = start(write(loop()))
+    assert set(script.evidence().tensors) == {"losses", "parameters"}
+    script.prepare_evidence()
+    net = vars(sys.modules["__main__"])["net"]
+    run(script, 1)
+    first = torch.cat([p.grad.flatten() for p in net.parameters()])
+    loss = vars(sys.modules["__main__"])["loss"].item()
+    assert script.numbers() == {"last_loss": loss}
+    found = run(script, 2).evidence()
+    assert torch.equal(found.tensors["first_gradient"], first)
+    assert len(found.tensors["losses"]) == 4 and found.tensors["losses"][1] == loss
+    assert torch.equal(
+        found.tensors["parameters"], torch.cat([p.detach().flatten() for p in net.parameters()])
+    )
+    assert found.numbers == {"iterations": 3.0}
+
+
+def test_a_script_that_updates_by_hand_shows_the_gradients_of_its_models(start: Start, write: Write) -> None:
+    step = """
+    net.zero_grad()
+    net(torch.ones(2, 4)).sum().backward()
+    for parameter in net.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+    done()
+"""
+    script = start(write(loop(head="def done(): pass", step=step)), iteration="train:done")
+    script.prepare_evidence()
+    found = run(script, 2).evidence()
+    assert found.tensors["first_gradient"].tolist() == [2, 2, 2, 2, 2]
+    assert len(found.tensors["losses"]) == 3
+
+
+def test_a_script_without_a_loss_has_no_last_one(start: Start, write: Write) -> None:
+    script = start(write("def done(): pass\nwhile True: done()"), iteration="train:done")
+    assert run(script, 2).numbers() == {} and script.evidence().tensors["losses"].shape == (0,)
+
+
+SEEDED = {"off": "", "on": {"args": "--seed=1"}}
+
+
+@pytest.mark.parametrize(
+    ("toggles", "known"),
+    [
+        ({}, True),
+        ({"seed": {**SEEDED, "parity": "stochastic"}}, False),
+        ({"seed": {"off": "", "on": {"ranks": 2}}}, False),
+    ],
+)
+def test_data_are_identified_unless_some_level_has_others(
+    start: Start, write: Write, toggles: dict[str, Any], known: bool
+) -> None:
+    levels = dict.fromkeys(toggles, "off")
+    script = start(write(loop(head=LOADED, step=FROM_LOADER)), levels, toggles=toggles)
+    assert len(script.data_digest()) == (64 if known else 0)
+
+
+SEEN = "import os\nseen = os.environ.get('WANDB_MODE')\n"
+TRACKING = f"{SEEN}if False:\n    import wandb\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "level", "mode"), [(TRACKING, "off", "disabled"), (TRACKING, "on", None), (SEEN, "off", None)]
+)
+def test_a_tracker_is_switched_off_where_no_level_sets_it(
+    start: Start,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    head: str,
+    level: str,
+    mode: str | None,
+) -> None:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    toggles = {"tracked": {"off": "", "on": {"env": {"WANDB_MODE": "offline"}}}}
+    script = start(write(loop(head=head)), {"tracked": level}, toggles=toggles)
+    assert vars(sys.modules["__main__"])["seen"] == mode
+    assert ("wandb is switched off" in capfd.readouterr().err) == (mode is not None)
+    script.close()
+    assert "WANDB_MODE" not in os.environ
+
+
+def test_arguments_of_levels_are_filled_in_too(start: Start, write: Write, tmp_path: Path) -> None:
+    toggles = {"save": {"off": "--out=none", "on": "--out={scratch}/{seed}"}}
+    start(write(loop(head="import sys")), {"save": "on"}, toggles=toggles, args="--out=x --n={seed}")
+    assert sys.argv[1:] == [f"--out={tmp_path}/scratch/rank0/0", "--n=0"]
+
+
+def test_a_function_to_replace_that_nobody_defines_is_named(start: Start, write: Write) -> None:
+    toggles = {"norm": {"off": "", "on": {"replace": {"train:gone": "math:sqrt", "train:f": "math:sqrt"}}}}
+    head = "def f(x): return x\nseen = f(9)"
+    with pytest.raises(ConfigError, match=r"^train:gone: neither defined at the top of train\.py nor in a"):
+        start(write(loop(head=head)), {"norm": "on"}, toggles=toggles)
+    assert start(write(loop(head=head)), {"norm": "off"}, toggles=toggles)
+    assert vars(sys.modules["__main__"])["seen"] == 9
+
+
+def test_the_time_for_the_first_mark_is_most_of_what_the_trial_has(
+    start: Start, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = start(write(loop()))
+    monkeypatch.setattr("workloads.script.workload.time.monotonic", lambda: 100.0)
+    for deadline, patience in ((110.0, 8.0), (100.5, 1.0), (None, 600.0)):
+        folders = script.context.scratch_dir, script.context.cache_dir
+        script.context = Context(Device(), *folders, deadline=deadline)
+        assert script._patience() == pytest.approx(patience)
+
+
+def test_what_was_refused_before_an_error_is_told_with_it(start: Start, write: Write, tmp_path: Path) -> None:
+    head = "try:\n    open('kept.txt', 'w')\nexcept PermissionError:\n    pass\nimport sys; sys.exit(3)"
+    (tmp_path / "home").mkdir()
+    file = tmp_path / "home" / "train.py"
+    file.write_text(loop(head=head))
+    with pytest.raises(
+        ConfigError, match=r"with status 3, before .*\. Before that, .*train\.py:\d+ wants to"
+    ):
+        start(file, folder=str(tmp_path / "home"))
+
+
+def test_the_time_that_the_script_waits_for_batches_is_its_own_phase(start: Start, write: Write) -> None:
+    seen: list[str] = []
+
+    class Phases(NullClock):
+        @staticmethod
+        @contextmanager
+        def phase(name: str) -> Any:
+            seen.append(name)
+            yield
+
+    script = start(write(loop(head=LOADED, step=FROM_LOADER)))
+    clock: Clock = Phases()
+    script.step(clock)
+    assert seen == ["data"]

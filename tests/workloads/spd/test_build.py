@@ -1,0 +1,146 @@
+"""Trainings as they are put together: paths that agree, where one begins, and what cannot go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.errors import ConfigError
+from workloads.spd.build import Given
+from workloads.spd.maths import losses
+from workloads.spd.workload import Spd
+
+QUIET: dict[str, Any] = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
+SMALL: dict[str, Any] = {
+    **QUIET,
+    "modules": ["layers.0.attn.k", "layers.1.mlp.fc"],
+    "components": 6,
+    "batch_size": 4,
+    "seq_len": 8,
+    "pgd_steps": 1,
+    "warmup_steps": 0,
+}
+EVERYTHING = {
+    "delta": "folded",
+    "stack_modules": "stacked",
+    "prefix_reuse": "on",
+    "pgd_inner": "detached",
+    "pgd_layerwise": "single",
+    "target_softmax": "cached",
+    "mask_checks": "off",
+    "unmasked_form": "by_cost",
+    "fused_target_ops": "on",
+    "free_early": "on",
+    "routed_rows": "gathered",
+    "component_kernel": "fused",
+    "kl_chunk": 10,
+    "grad_checkpointing": "per_block",
+    "loader": "memmap_batched",
+}
+OWN: dict[str, Any] = {
+    **SMALL,
+    "target": "tests:Network",
+    "tokens_path": "given",
+    "modules": ["body.*"],
+    "seq_len": 5,
+    "components": 3,
+}
+
+
+def values(workload: Spd) -> dict[str, torch.Tensor]:
+    return {
+        name: value.detach().clone()
+        for name, value in workload.training.parts.decomposition.named_tensors().items()
+    }
+
+
+def test_all_exact_paths_together_have_the_naive_gradients(gradients_of) -> None:
+    config = {**SMALL, "dtype": "float64", "losses": "layerwise"}
+    naive, arm = gradients_of(config=config), gradients_of(config=config, **EVERYTHING)
+    assert arm.keys() == naive.keys()
+    for name, gradient in naive.items():
+        assert (arm[name] - gradient).norm() <= 1e-11 * gradient.norm().clamp(min=1e-6), name
+
+
+@pytest.mark.parametrize("config", [SMALL, {**QUIET, "preset": "tms_5-2_test", "batch_size": 8}])
+def test_every_way_to_the_device_brings_the_same_batches(start, run, config) -> None:
+    curves = []
+    for levels in ({}, {"loader": "memmap_batched"}):
+        log: list[dict[str, float]] = []
+        run(start(config={**config, "log_every": 1}, log=log.append, **levels), 3)
+        curves.append([row["train/loss/total"] for row in log])
+    assert len(set(curves[0])) == 3
+    assert curves[1] == pytest.approx(curves[0], rel=1e-6)
+
+
+def test_a_seed_decides_on_values_masks_and_batches(start, run) -> None:
+    first, same, other = (start(config=SMALL, seed=seed) for seed in (3, 3, 4))
+    orders = [one.training.parts.feed.fetch().values for one in (first, same, other)]
+    assert torch.equal(orders[0], orders[1]) and not torch.equal(orders[0], orders[2])
+    drawn = [one.training.parts.objective.reconstruction.draws.random((2, 3)) for one in (first, same, other)]
+    for name in drawn[0]:
+        assert torch.equal(drawn[0][name], drawn[1][name]) and not torch.equal(drawn[0][name], drawn[2][name])
+    for name, value in values(first).items():
+        assert torch.equal(value, values(same)[name])
+    assert any(not torch.equal(value, values(other)[name]) for name, value in values(first).items())
+
+
+def faithfulness(workload: Spd) -> float:
+    parts = workload.training.parts
+    return losses.faithfulness(parts.deltas.all(parts.decomposition.operands())).item()
+
+
+def test_a_warm_up_brings_components_near_their_weights_and_leaves_no_gradient(start) -> None:
+    cold = start(config=SMALL)
+    warm = start(config={**SMALL, "warmup_steps": 20, "warmup_lr": 0.01})
+    assert faithfulness(warm) < 0.7 * faithfulness(cold)
+    parts = warm.training.parts.decomposition
+    assert all(parameter.grad is None for parameter in parts.component_parameters())
+    moved = {name for name, value in values(warm).items() if not torch.equal(value, values(cold)[name])}
+    assert moved == {name for name in values(cold) if name.startswith("components.")}
+    decayed = start(config={**SMALL, "warmup_steps": 20, "warmup_lr": 0.01, "warmup_decay": 5.0})
+    (a, b) = (
+        sum(value.square().sum() for value in one.training.parts.decomposition.component_parameters())
+        for one in (decayed, warm)
+    )
+    assert a < b
+
+
+def test_a_training_begins_with_the_values_that_are_given_and_has_no_warm_up(start, network, tokens) -> None:
+    first = start(config=OWN, given=Given(network, tokens))
+    kept = {name: value + 1 for name, value in values(first).items()}
+    second = start(config={**OWN, "warmup_steps": 20}, given=Given(network, tokens, kept))
+    assert all(torch.equal(value, kept[name]) for name, value in values(second).items())
+
+
+@pytest.mark.parametrize(("rows", "asked", "batches"), [(300, 2, [4, 4]), (300, 50, [4, 4, 4]), (40, 5, [1])])
+def test_no_more_is_held_out_than_there_is(start, network, tokens, rows, asked, batches) -> None:
+    given = Given(network, tokens[:rows])
+    workload = start(config={**OWN, "eval_batches": asked}, given=given)
+    held_out = workload.builder._held_out_batches()
+    assert [len(batch) for batch in held_out] == batches
+    assert np.array_equal(torch.cat(held_out), workload.builder.held_out.values[: sum(batches)])
+
+
+def test_chunks_cannot_go_with_a_decomposed_head(start) -> None:
+    config = {**SMALL, "modules": ["layers.0.attn.k", "unembed"]}
+    start(config=config)
+    with pytest.raises(
+        ConfigError,
+        match=r"kl_chunk=7 cannot go with workload\.modules that hold the head unembed; leave one",
+    ):
+        start(config=config, kl_chunk=7)
+
+
+def test_a_training_that_goes_on_has_what_is_left_of_its_length(start, run) -> None:
+    workload = start(config={**SMALL, "steps": 10, "save_every": 4})
+    assert (workload.length, workload.cadence) == (10, 1000)
+    run(workload, 4)
+    workload.counters()
+    file = workload.context.scratch_dir / "checkpoint.pt"
+    again = start(config={**SMALL, "steps": 10, "resume": str(file)})
+    assert again.length == 6
+    assert again.training.parts.feed.taken == 4

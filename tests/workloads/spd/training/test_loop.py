@@ -1,0 +1,133 @@
+"""One iteration after another: what is due when, what is counted, and what a row says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from workloads.spd.maths.losses import learning_rate
+from workloads.spd.training import checkpoints
+from workloads.spd.training.loop import held_bytes
+
+SMALL: dict[str, Any] = {
+    "modules": ["layers.0.attn.k", "layers.1.mlp.fc"],
+    "components": 6,
+    "batch_size": 4,
+    "seq_len": 8,
+    "pgd_steps": 1,
+    "warmup_steps": 0,
+    "log_every": 1000,
+    "eval_every": 0,
+    "save_every": 0,
+    "eval_batches": 1,
+}
+
+
+class Phases:
+    """A clock that knows the order of phases alone."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self.names.append(name)
+        yield
+
+
+def test_rows_evaluations_and_checkpoints_come_when_they_are_due(start) -> None:
+    rows: list[dict[str, float]] = []
+    config = {**SMALL, "log_every": 2, "eval_every": 3, "save_every": 4}
+    workload = start(config=config, log=rows.append, gc="rarely")
+    file = workload.context.scratch_dir / "checkpoint.pt"
+    phases = []
+    for step in range(1, 7):
+        workload.step(clock := Phases())
+        phases.append(clock.names)
+        assert file.exists() == (step >= 4)
+    logged, evaluated = (
+        [row["step"] for row in rows if name in row] for name in ("perf/step_ms", "eval/ce/ci")
+    )
+    assert (logged, evaluated) == ([2, 4, 6], [3, 6])
+    counts = [
+        (names.count("logging"), names.count("evaluate"), names.count("checkpoint")) for names in phases
+    ]
+    assert counts == [(1, 0, 0), (2, 0, 0), (1, 1, 0), (2, 0, 1), (1, 0, 0), (2, 1, 0)]
+    assert [names.count("gc") for names in phases] == [0, 0, 1, 0, 0, 1]
+    assert workload.cadence == 60  # the collector follows every tenth evaluation
+    assert (workload.counters()["evaluations"], checkpoints.read(file)["step"]) == (2, 4)
+
+
+def test_an_iteration_marks_its_phases_in_their_order(start) -> None:
+    start(config=SMALL).step(clock := Phases())
+    head, tail = ["data", "transfer", "deltas", "target", "importance"], ["backward", "optimizer", "logging"]
+    assert clock.names[:5] == head and clock.names[-3:] == tail
+    assert all(name.startswith("loss_") for name in clock.names[5:-3]) and len(clock.names) > 9
+    halves = {**SMALL, "microbatches": 2, "pgd_scope": "datapoint"}
+    start(config=halves, micro_batch="loop").step(pieces := Phases())
+    assert pieces.names.count("backward") == pieces.names.count("target") == 2
+    assert pieces.names.count("deltas") == pieces.names.count("optimizer") == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "positions"), [(SMALL, 4 * 8), ({"preset": "tms_5-2_test", "batch_size": 4}, 4)]
+)
+def test_positions_are_tokens_or_vectors(start, run, config, positions) -> None:
+    workload = start(config=config)
+    run(workload, 3)
+    assert workload.progress() == 3 * positions
+    assert workload.training.parts.counts["iterations"] == 3
+
+
+def test_a_row_has_the_rate_of_its_iteration_and_the_time_since_the_row_before(
+    start, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("workloads.spd.training.loop.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    rows: list[dict[str, float]] = []
+    config = {**SMALL, "log_every": 2, "steps": 10, "save_every": 2}
+    workload = start(config=config, log=rows.append)
+    for _ in range(2):
+        now[0] += 3.0
+        run(workload, 2)
+    assert [row["perf/step_ms"] for row in rows] == [1500.0, 1500.0]
+    recipe = workload.config.recipe
+    assert [row["train/schedules/lr"] for row in rows] == [learning_rate(recipe, step) for step in (1, 3)]
+    assert rows[0]["train/loss/total"] != rows[1]["train/loss/total"] == workload.numbers()["last_loss"]
+    again = start(
+        config={**config, "resume": str(workload.context.scratch_dir / "checkpoint.pt")}, log=rows.append
+    )
+    now[0] += 4.0
+    run(again, 2)
+    assert (rows[2]["step"], rows[2]["perf/step_ms"]) == (6, 2000.0)
+
+
+def test_what_the_loop_holds_on_to_is_counted_unless_it_is_freed(start, run) -> None:
+    held, freed = start(config=SMALL), start(config=SMALL, free_early="on")
+    for workload in (held, freed):
+        run(workload, 2)
+    assert freed.training.parts.counts["held_bytes"] == 0
+    moment = held.training._held
+    assert moment is not None
+    assert held.training.parts.counts["held_bytes"] == held_bytes(moment)
+    logits = 4 * 8 * held.builder.spec.vocab
+    importances = 2 * 2 * (4 * 8 * 6)  # for masks and for minimality, of two modules
+    assert held_bytes(moment) == 4 * (logits + importances + 2 * (4 * 8 * 32))
+
+
+def test_the_exponent_falls_by_the_iterations_done(start, run) -> None:
+    """With importances between 0 and 1 a larger exponent makes the minimality smaller."""
+    config = {**SMALL, "steps": 3, "lr": 1e-9, "pnorm": 4.0, "final_p": 0.1, "log_every": 1}
+    rows: list[dict[str, float]] = []
+    workload = start(config=config, log=rows.append)
+    name = next(name for name in workload.training.parts.decomposition.named_tensors() if "biases.1" in name)
+    with torch.no_grad():
+        workload.training.parts.decomposition.named_tensors()[name].fill_(0.5)
+    run(workload, 3)
+    seen = [row["train/loss/minimality"] for row in rows]
+    assert seen[0] < seen[1] < seen[2]

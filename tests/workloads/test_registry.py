@@ -1,0 +1,154 @@
+"""Workloads by name: what is found, what decides on its results, and what a wrong name is told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from workloads import registry
+from workloads.digits.workload import Digits
+from workloads.errors import ConfigError, ContractError
+from workloads.registry import digest, find, from_outside, import_root, module_of, origin, sources
+
+MODULE = """
+from dataclasses import dataclass
+from workloads.api import Check, Evidence, Level, Toggle, Workload
+from {helper} import *
+
+@dataclass
+class Config:
+    size: int = 1
+
+class Mine(Workload):
+    Config = Config
+    toggles = (Toggle("amp", (Level("off"), Level("on")), ""),)
+    checks = (Check("loss"),)
+    def setup(self, config, levels, context): ...
+    def step(self, clock): ...
+    def progress(self): return 0.0
+    def evidence(self): return Evidence()
+
+class Other: ...
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Write modules into the folder that one works in; they are forgotten after the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+
+    def written(name: str, text: str) -> Path:
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        return file
+
+    yield written
+    for name in set(sys.modules) - before:
+        if name.startswith("rgm_"):
+            del sys.modules[name]
+
+
+def test_a_workload_of_ones_own_is_identified_by_its_files_and_where_it_stands(write, tmp_path) -> None:
+    helper, unused = write("rgm_helper", "X = 1"), write("rgm_unused", "Y = 1")
+    file = write("rgm_mine", MODULE.format(helper="rgm_helper"))
+    cls = find("rgm_mine:Mine")
+    assert set(from_outside(cls)) == {file, helper} and unused not in sources(cls)
+    assert Path(registry.api.__file__) in sources(cls) and Path(registry.toggles.__file__) in sources(cls)
+    assert import_root(cls) == tmp_path and origin(cls) == f"{file}:Mine"
+
+
+def test_the_modules_of_a_package_belong_together(write, tmp_path) -> None:
+    init, beside = write("rgm_package/__init__", ""), write("rgm_package/beside", "")
+    kernel = tmp_path / "rgm_package" / "fast.cpp"
+    kernel.write_text("")
+    (tmp_path / "rgm_package" / "notes.txt").write_text("")
+    file = write("rgm_package/mine", MODULE.format(helper="os"))
+    cls = find("rgm_package.mine:Mine")
+    assert set(from_outside(cls)) == {init, beside, kernel, file}
+    assert {path.name for path in sources(cls) if path.suffix == ".h"} >= {"lanes.h"}
+    assert import_root(cls) == tmp_path
+
+
+def test_ours_are_identified_by_module_wherever_they_are_installed() -> None:
+    assert find("digits") is Digits and module_of("digits") == "workloads.digits.workload"
+    assert origin(Digits) == "workloads.digits.workload:Digits"
+    assert import_root(Digits) is None and from_outside(Digits) == []
+    own = {path.name for path in sources(Digits) if path.parent.name == "digits"}
+    assert own == {"__init__.py", "config.py", "data.py", "model.py", "toggles.py", "workload.py"}
+
+
+def test_a_digest_is_of_names_and_contents_wherever_files_lie(tmp_path: Path) -> None:
+    files = {}
+    for name, text in {
+        "a/x.py": "1",
+        "a/y.py": "2",
+        "b/x.py": "1",
+        "b/y.py": "2",
+        "c/x.py": "2",
+        "c/z.py": "1",
+    }.items():
+        files[name] = tmp_path / name
+        files[name].parent.mkdir(exist_ok=True)
+        files[name].write_text(text)
+    found = digest([files["a/x.py"], files["a/y.py"]])
+    assert found == digest([files["b/y.py"], files["b/x.py"], files["a/x.py"]]) and len(found) == 64
+    assert len({found, digest([files["c/x.py"]]), digest([files["a/x.py"]]), digest([files["c/z.py"]])}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error", "said"),
+    [
+        ("dgits", "", ConfigError, r"=dgits is unknown; did you mean digits\? choose from: command, digits"),
+        ("rgm_mine:Mne", None, ConfigError, "has no Mne; did you mean Mine.? its workloads are: "),
+        ("rgm_mine:X", "X = 1", ContractError, "rgm_mine:X is no subclass of workloads.api.Workload"),
+        ("rgm_mine:X", "", ConfigError, "module rgm_mine has no X; its workloads are: none$"),
+        (
+            "rgm_mine:X",
+            "1 / 0",
+            ConfigError,
+            r"rgm_mine fails when imported: ZeroDivisionError: division by zero \(.*rgm_mine\.py:1: 1 / 0\)",
+        ),
+        (
+            "rgm_mine:X",
+            "import rgm_gone.inner",
+            ConfigError,
+            "needs the package rgm_gone, which is not installed: pip install rgm_gone",
+        ),
+        (
+            "rgm_none.inner:X",
+            "",
+            ConfigError,
+            r"module rgm_none.inner cannot be imported \(No module named 'rgm_none'\); run in the folder",
+        ),
+        (
+            "rgm_mine:X",
+            "from os import gone",
+            ConfigError,
+            r"cannot be imported: ImportError: cannot import name 'gone' .*\(.*rgm_mine\.py:1: from os",
+        ),
+        (
+            "rgm_mine:X",
+            "def f(:",
+            ConfigError,
+            r"fails when imported: SyntaxError: .*rgm_mine\.py, line 1\)$",
+        ),
+    ],
+)
+def test_a_name_that_leads_to_no_workload_is_told_why(
+    write, name: str, text: str | None, error: type[Exception], said: str
+) -> None:
+    write("rgm_mine", MODULE.format(helper="os") if text is None else text)
+    with pytest.raises(error, match=said):
+        find(name)
+
+
+def test_a_folder_with_the_name_of_one_of_our_packages_is_told_apart(write, tmp_path: Path) -> None:
+    write("workloads/mine", MODULE.format(helper="os"))
+    with pytest.raises(ConfigError, match=r"has the name of a package of perfsweep.*such as my_workloads"):
+        find("workloads.mine:Mine")

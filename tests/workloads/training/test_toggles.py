@@ -1,0 +1,52 @@
+"""Toggles of a plain training: what is judged of one that saves, and what a workload may say of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipelines.parity.comparison import ParityVerdict, judge
+from workloads.api import Evidence, Parity
+from workloads.training.toggles import CHECKS, NAMES, ON_REQUEST, SAVED, shared_toggles
+
+
+def evidence(error: float) -> Evidence:
+    tensors = {check.name: torch.ones(3) for check in CHECKS}
+    return Evidence(tensors, {"checkpoint_error": error})
+
+
+@pytest.mark.parametrize(("error", "fine"), [(0.0, True), (1e-12, False), (float("nan"), False)])
+def test_a_checkpoint_holds_every_bit_of_its_moment_however_loose_the_arm(error: float, fine: bool) -> None:
+    found = judge(evidence(0.0), evidence(error), (*CHECKS, SAVED), Parity.TOLERANCE, {})
+    assert (found.verdict is not ParityVerdict.DIFFERENT) == fine
+
+
+def test_where_no_name_is_given_all_come_that_need_nothing_else() -> None:
+    names = [toggle.name for toggle in shared_toggles()]
+    assert names == [name for name in NAMES if name not in ON_REQUEST] and set(ON_REQUEST) < set(NAMES)
+    assert [toggle.name for toggle in shared_toggles("gc", "amp")] == ["gc", "amp"]
+
+
+def test_a_workload_adds_to_what_a_toggle_has_and_names_sizes_of_its_own() -> None:
+    amp, sizes, workers = shared_toggles(
+        "amp",
+        "micro_batch",
+        "num_workers",
+        amp={"keep": ("off", "bf16"), "every": {"bounds": {"losses": 0.5}}},
+        micro_batch={"levels": ("all", 4, 2)},
+        num_workers={"levels": (0, 1)},
+    )
+    assert [level.value for level in amp.levels] == ["off", "bf16"]
+    assert (amp.levels[1].bounds, amp.levels[1].witness) == ({"losses": 0.5}, "low_precision_ops")
+    assert [level.value for level in sizes.levels] == ["all", 4, 2] and sizes.levels[
+        1
+    ].witness == "micro_steps"
+    assert [level.value for level in workers.levels] == [0, 1]
+    assert [level.value for level in shared_toggles("micro_batch")[0].levels] == ["all", 16]
+
+
+def test_graphs_need_gradients_that_are_dropped_and_batches_that_are_whole() -> None:
+    (compiled,) = shared_toggles("compile")
+    levels = {level.value: level for level in compiled.levels}
+    assert levels["reduce_overhead"].requires == {"zero_grad": ("none",), "micro_batch": ("all",)}
+    assert not levels["default"].requires
