@@ -126,3 +126,11 @@ def test_a_person_who_waits_sees_what_is_done_and_for_how_long(look) -> None:
     found.doing = "running it"
     write_status(found._folder, "iteration 1 of 3")
     assert found.__rich__() == "running it: iteration 1 of 3, 5 s"
+
+
+def test_what_was_written_for_a_look_is_removed_or_was_already(look) -> None:
+    found = look({}, {})
+    found.run(lambda text: None)
+    found.close()
+    found.close()
+    assert not found._folder.exists()
