@@ -280,3 +280,31 @@ def test_a_process_that_a_signal_ended_is_told_by_its_name_and_one_that_ended_is
     ended = wait([child], 60)
     assert ended and ended.failure.type == "SIGSEGV"
     assert child.code() == -signal.SIGSEGV
+
+
+class Stuck(spawn._Process):
+    """A process that the kernel cannot end, such as one that waits for a disk."""
+
+    pid, handle, pipe = 2**22 + 1, -1, None
+
+    def code(self) -> int | None:
+        return None
+
+
+def test_a_process_that_cannot_be_killed_is_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed, waited = list[Any](), list[float]()
+    monkeypatch.setattr(spawn.os, "killpg", lambda *words: killed.append(words))
+    monkeypatch.setattr(
+        spawn.connection, "wait", lambda handles, timeout=math.inf: waited.append(timeout) or []
+    )
+    Stuck().kill()
+    assert killed == [(Stuck.pid, signal.SIGKILL)] and [0 < seconds <= 60 for seconds in waited] == [True]
+
+
+def test_a_process_group_that_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*words: int) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(spawn.os, "killpg", gone)
+    monkeypatch.setattr(spawn.connection, "wait", lambda *words, **own: pytest.fail("it waits"))
+    Stuck().kill()
