@@ -195,6 +195,7 @@ import json, os, sys
 from pathlib import Path
 spec, rank, *pipe = sys.argv[1:]
 seen = {"pipe": len(pipe), "A": os.environ.get("A"), "B": os.environ.get("B"), "python": sys.executable}
+seen["leads"] = os.getpgid(0) == os.getpid()
 Path(spec).with_name(f"rank{rank}.txt").write_text(json.dumps(seen))
 print("said", rank)
 """
@@ -218,6 +219,7 @@ def test_ranks_start_with_the_variables_of_all_and_of_the_levels_and_print_into_
     assert [child.pipe for child in children] == [None, None]
     assert wait(children, 60) is None
     own = {"pipe": 0, "A": "all", "B": f"{shows.parent}/scratch/own", "python": sys.executable}
+    own["leads"] = True  # a process group, to be killed with all that it has started
     assert [seen(shows, rank) for rank in (0, 1)] == [own, own]
     assert sorted((shows.parent / "log.txt").read_text().splitlines()) == ["said 0", "said 1"]
 
