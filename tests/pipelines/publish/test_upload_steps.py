@@ -205,3 +205,18 @@ def test_lost_and_doubled_rows_show_by_their_indices(
     run = dataclasses.replace(there(lines, digest=wanted.digest() if digest else "old"), handle=handle)
     assert upload._lacking(wanted, run) == lacking
     assert upload._lacking(wanted, None) == "rows"
+
+
+def test_what_was_sent_is_waited_for_until_all_of_it_is_seen_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(upload.time, "sleep", slept.append)
+    whole = named(there(7, "s0", "s1", digest=WANTED.digest()), 2)
+    other, part = named(whole, 1), named(there(6, "s0", digest=WANTED.digest()), 2)
+    for answers, waits in (([[whole]], 0), ([[part], [other], [named(there(7), 2)], [other, whole]], 3)):
+        slept.clear()
+        found = upload._settled(Listed(*answers), WANTED, "r-g2")  # type: ignore[arg-type]
+        assert (found, len(slept)) == (answers[-1], waits)
+    monkeypatch.setattr(upload, "SETTLE_S", 0.0)
+    assert upload._settled(Listed([part]), WANTED, "r-g2") == [part], "as it is after a while"  # type: ignore[arg-type]
