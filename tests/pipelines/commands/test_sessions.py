@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -207,11 +206,13 @@ def waited(built: Built, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def test_a_sweep_is_waited_for_and_its_broken_packs_are_told_why(
-    waited: Any, remote: Remote, capsys: pytest.CaptureFixture[str]
+    waited: Any, built: Built, remote: Remote, capsys: pytest.CaptureFixture[str]
 ) -> None:
     states = {"p000": JobState.ENDED, "p001": JobState.FAILED, "p002": JobState.CANCELLED}
+    left = built.folder.path / ".record.json.4194999.0123abcd.tmp"  # by a writer that was killed
+    left.touch()
     assert waited(lambda: states) == (1, [{"p001": "p001 ['p002']", "p002": "p002 ['p002']"}])
-    assert "never submitted" not in capsys.readouterr().out
+    assert "never submitted" not in capsys.readouterr().out and not left.exists()
 
 
 def test_a_sweep_that_is_over_or_was_never_elsewhere_is_concluded_at_once(
@@ -261,8 +262,12 @@ def test_what_another_command_follows_is_waited_for_and_then_concluded(
         monkeypatch.setattr(sessions.time, "sleep", lambda seconds: other.close())
         assert waited() == (1, [{}])
     assert capsys.readouterr().out == "another command follows this sweep: waiting for it\n"
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
     with locks.locked(built.folder):
-        monkeypatch.setattr(sessions.time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+        monkeypatch.setattr(sessions.time, "sleep", interrupted)
         assert waited() == (INTERRUPTED, [])
 
 
