@@ -161,10 +161,11 @@ def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, secon
 
 def _cells(one: Resolution) -> list[str]:
     result = one.result
+    injected = f"{one.delay} %" if one.delay else f"placebo {result.effect.level}"
     if result.ratio is None or result.low is None or result.high is None:
-        return ["", "", "", str(result.rounds), result.word, "no"]
+        return [injected, "", "", str(result.rounds), result.word, "no"]
     return [
-        f"{one.delay} %" if one.delay else f"placebo {result.effect.level}",
+        injected,
         f"{math.expm1(math.log(result.ratio)):+.2%}",
         f"{result.low - 1:+.2%} .. {result.high - 1:+.2%}",
         str(result.rounds),

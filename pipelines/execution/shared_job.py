@@ -92,7 +92,7 @@ class SharedJob:
             self._running[pack] = self._start(pack, env)
             if own:
                 os.sched_setaffinity(self._running[pack].pid, map(int, own))
-        for number in self._signals:  # heard while they were started
+        for number in tuple(self._signals):  # heard while they were started; to forward notes it again
             self._forward(number, None)
         statuses = {pack: _status(process.wait()) for pack, process in self._running.items()}
         for pack, status in statuses.items():

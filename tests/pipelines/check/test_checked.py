@@ -25,10 +25,9 @@ RAISED = Failure(type="ValueError", message="no such shape", where="train.py:3")
 
 
 class Told:
-    """Stands where packs run trials, and writes what a test says that they found.
+    """Stands where packs run trials: `says` takes an arm's label, the kind and the iterations of evidence.
 
-    `says` takes an arm's label, the kind and the iterations of an evidence trial; what it returns are fields
-    of the record, `values` of the evidence among them. Without values evidence shows how far it came.
+    It returns fields of the record, and `values` of evidence, which without them shows how far it came.
     """
 
     def __init__(self, says: Callable[[str, Kind, int], dict[str, Any]], folder: Path) -> None:
@@ -295,6 +294,12 @@ def test_a_level_is_held_against_its_base(check, fields: dict, defects: list) ->
 def test_results_within_a_levels_bounds_are_no_defect(check) -> None:
     checked, _ = check(where("rounded=on", values=[1.0, 12.05]))
     assert told(checked) == []
+
+
+def test_a_level_that_draws_at_random_is_left_to_a_sweep(check) -> None:
+    checked, _ = check(workload="Drawn")
+    assert told(checked) == [] and checked.compared == 1
+    assert checked.left_out["rounded=on"].endswith("takes several seeds: a sweep runs them")
 
 
 def test_results_in_another_form_are_a_choice(check) -> None:

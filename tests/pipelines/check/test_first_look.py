@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded import MEASURE, build
 
+from pipelines.check import first_look as module
 from pipelines.check.first_look import FirstLook, NotMeasurable
 from pipelines.execution.spawn import Termination
-from pipelines.store.records import Failure, Outcome, write_evidence, write_status
+from pipelines.store.records import Failure, Kind, Outcome, read_spec, write_evidence, write_status
 from workloads.api import Check, Evidence
 
 
@@ -126,3 +128,38 @@ def test_a_person_who_waits_sees_what_is_done_and_for_how_long(look) -> None:
     found.doing = "running it"
     write_status(found._folder, "iteration 1 of 3")
     assert found.__rich__() == "running it: iteration 1 of 3, 5 s"
+
+
+def test_what_was_written_for_a_look_is_removed_or_was_already(look) -> None:
+    found = look({}, {})
+    found.run(lambda text: None)
+    found.close()
+    found.close()
+    assert not found._folder.exists()
+
+
+def test_each_run_is_a_process_of_its_own_with_the_environment_of_its_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Any]()
+
+    class Started:
+        def __init__(self, module: str, drawn: dict[str, str]) -> None:
+            asked.append((module, drawn["PYTHONHASHSEED"]))
+
+        def start(self, file: Path, world: int, env: dict[str, str]) -> str:
+            asked.append((read_spec(file).kind, file.parent, world, env))
+            return "children"
+
+    monkeypatch.setattr(module, "Exec", Started)
+    monkeypatch.setattr(module, "wait", lambda children, seconds: asked.append((children, seconds)))
+    levels = [SimpleNamespace(env={"A": "1"}), SimpleNamespace(env={"B": "2"})]
+    workload: Any = SimpleNamespace(
+        processes=lambda arm, device: 3, levels_of=lambda arm: dict(enumerate(levels))
+    )
+    found = FirstLook(build(tmp_path / "demo").manifest, workload)
+    assert found._ran(tmp_path / "look", "7") is None
+    assert asked[0] == ("pipelines.check.look_process", "7")
+    assert asked[1] == (Kind.EVIDENCE, tmp_path / "look", 3, {"A": "1", "B": "2"})
+    assert asked[2] == ("children", pytest.approx(1.2 * MEASURE.timeout_s + module.IMPORTS_S))
+    found.close()

@@ -100,6 +100,8 @@ WITNESS = Level("on", witness="calls")
         ),
         (Level("on", env={"A": "1"}), {"ops": 1.0}, {"ops": 1.0}, True, None),
         (Level("on", ranks=2), {"ops": 1.0}, {"ops": 1.0}, True, None),
+        (Level("on", per_gpu=True), {"ops": 1.0}, {"ops": 1.0}, True, None),
+        (WITNESS, {"calls": None}, {"calls": None}, True, None),
     ],
 )
 def test_a_level_must_change_its_witness_a_counter_or_a_result(level, base, arm, same, words) -> None:

@@ -13,6 +13,7 @@ from git_repository import Planned, git, imported, state
 from versioned import TRAIN, work
 
 from pipelines.cli import main
+from pipelines.commands import bisect as module
 from pipelines.commands.bisect import Walk
 from pipelines.commands.two_versions import TwoVersions
 from pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
@@ -243,3 +244,21 @@ def test_a_planted_change_of_results_is_found_and_a_repeated_command_measures_no
         assert found["first"]["subject"] == "planted" and found["steps"][0]["judge"]["deviation"], found
         kept.append({path: path.stat().st_mtime_ns for path in runs.rglob("record.json")})
     assert kept[0] == kept[1] and state(root) == before
+
+
+def test_a_bisection_has_folders_of_its_own() -> None:
+    with pytest.raises(ConfigError, match=r"a folder of its own; leave name= out, or set runs="):
+        module.bisect(("c0", "main", "workload=toys", "name=mine"), "slower", False)
+
+
+def test_the_answer_is_lines_or_json_with_the_time_it_took(
+    made: Path, bisect: Bisect, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = bisect(since(7, SLOWER)).answer
+    versions = TwoVersions((), Repository(made), "train", 0.04, 60.0)
+    monkeypatch.setattr(TwoVersions, "of", lambda name, words: versions)
+    assert module.bisect(("c0", "main", "workload=train"), "slower", False) == answer.status
+    assert capsys.readouterr().out.splitlines() == [answer.line, *answer.log]
+    module.bisect(("c0", "main", "workload=train"), "slower", True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["seconds"] > 0 and {**found, "seconds": 0} == {**answer.as_json(), "seconds": 0}

@@ -47,3 +47,12 @@ def test_a_file_of_anything_else_is_one_sentence(
     said = capsys.readouterr()
     assert said.out == "" and sentence in said.err and "perfsweep judge --json" in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_comment_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "judge.json"
+    file.write_text(json.dumps(ANSWER.as_json()))
+    assert ended(file, "--output", tmp_path) == 2
+    assert f"{tmp_path} cannot be written (Is a directory); choose another file" in capsys.readouterr().err

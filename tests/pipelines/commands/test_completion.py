@@ -204,3 +204,9 @@ def read_until(terminal: int, text: bytes) -> bytes:
         if select.select([terminal], [], [], 0.2)[0]:
             said += os.read(terminal, 65536)
     return said
+
+
+def test_a_shell_is_given_its_lines_and_the_words_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert completion.completion("fish") == completion.complete_line("perfsweep com") == 0
+    words = "comment\ncompare\ncompletion\n"
+    assert capsys.readouterr().out == completion.script("fish") + words

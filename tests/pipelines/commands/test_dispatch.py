@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import version
 from typing import Any
 
 import click
 import pytest
 
+from pipelines import cli
 from pipelines.commands import dispatch
 from pipelines.commands.dispatch import Commands, Composed, Plain
 from workloads.errors import ConfigError
@@ -95,3 +98,24 @@ def test_an_unknown_command_is_answered_with_the_nearest_of_those_that_are_shown
     name, command, rest = group.resolve_command(context, ["run", "x"])
     assert (name, command, rest) == ("run", shown[1], ["x"])
     assert group.resolve_command(context, ["secret"])[0] == "secret"
+
+
+def ended(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        cli.main(list(words))
+    return int(end.value.code or 0)
+
+
+def test_the_version_is_one_line_whatever_else_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (ended("--version"), ended("--version", "list")) == (0, 0)
+    assert capsys.readouterr().out == f"perfsweep {version('perfsweep')}\n" * 2
+
+
+def test_the_help_of_what_is_composed_has_an_example_the_options_and_how_hydras_are_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ended("run", "--help") == 0
+    usage, example, hydra = re.split(r"\nExample:\n|\n\n(?=  --cfg)", capsys.readouterr().out)
+    assert "[KEY=VALUE]..." in usage and example.startswith("  perfsweep run workload=digits toggles.")
+    assert "measure.iterations" in example
+    assert hydra.startswith("  --cfg job shows the configuration") and "--info" in hydra

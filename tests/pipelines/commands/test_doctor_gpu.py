@@ -158,3 +158,16 @@ def test_an_executor_that_refuses_is_not_replaced(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(doctor_gpu.executor_choice, "choose", choose)
     with pytest.raises(ClusterError, match="no Slurm here"):
         doctor_gpu.check_gpu(Console(file=StringIO()), DoctorCommand(runs=str(tmp_path)))
+
+
+def test_elsewhere_all_lines_of_the_answer_are_shown(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote.remote = True  # type: ignore[attr-defined]
+    monkeypatch.setattr(doctor_gpu.executor_choice, "choose", lambda cluster: Choice("slurm"))
+    command, out = DoctorCommand(runs=str(tmp_path), cluster=ClusterConfig(executor="auto")), StringIO()
+    assert doctor_gpu.check_gpu(Console(file=out, width=200), command) == 0
+    assert remote.context.site.executor == "slurm"
+    shown, total = out.getvalue().splitlines()
+    assert "peer access" in shown and total.startswith("H100: 1 passed")
+    assert total.endswith(str(tmp_path / "gpu-check" / answer.FILE))

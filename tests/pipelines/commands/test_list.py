@@ -112,3 +112,44 @@ def test_a_purpose_is_two_paragraphs_of_the_nearest_docstring(cls: Any, purpose:
 
 def test_a_class_without_words_of_its_own_says_nothing() -> None:
     assert listing._purpose(type("Bare", (), {"__module__": "builtins"})) == ""
+
+
+def test_each_workload_is_a_name_with_words_beside_it_and_its_sweeps_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr(listing.registry, "names", lambda: ["sorter", "grid"])
+    monkeypatch.setattr(listing.names, "workloads_here", lambda: ["mine"])
+    monkeypatch.setattr(
+        listing.names, "purpose", lambda name: {"sorter": "sort " * 12, "grid": "solve"}.get(name)
+    )
+    monkeypatch.setattr(listing.names, "sweeps", lambda name: ["demo", "chain"])
+    assert listing.list_names() == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == [
+        "grid    solve",
+        "        sweeps: demo, chain",
+        "sorter  sort sort sort sort sort sort sort sort",
+        "        sort sort sort sort",
+        "        sweeps: demo, chain",
+        "mine    sweeps: demo, chain",
+    ]
+
+
+def test_a_workload_is_described_with_its_purpose_its_fields_its_toggles_and_its_claims(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = SimpleNamespace(source="report", section="3.1", text="[it] is faster")
+    cls = type("Sorter", (Own,), {"Config": Config, "unit": "row", "shape": "steps", "claims": (claim,)})
+    cls.toggles = (Toggle("amp", (Level("off"), Level("on", unsupported=on_gpu)), "round"),)
+    monkeypatch.setattr(listing.registry, "find", {"sorter": cls}.get)
+    monkeypatch.setattr(listing.names, "sweeps", lambda name: [f"{name}-demo", "chain"])
+    monkeypatch.setattr(listing.environment, "device_facts", lambda: CPU)
+    outside = SimpleNamespace(name="sorter", workload={"width": 8}, asked=False, read_as=lambda cls: outside)
+    monkeypatch.setattr(listing.external_workload, "read", lambda workload: outside)
+    assert listing.describe("the sorter") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "the sorter: unit row, steps-shaped; sweeps: the sorter-demo, chain"
+    assert shown[2] == "workload.FIELD=VALUE: path, width=8, names=['a']"
+    assert any(line.split()[-3:] == ["needs", "a", "GPU"] for line in shown)
+    assert shown[-2] == "claim (report, 3.1): [it] is faster"
+    assert shown[-1].endswith(f"most of it for importing {cls.__module__}")

@@ -7,13 +7,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.nn.functional as F
 import yaml
 
 from pipelines import cli
 from pipelines.commands.catalog import COMMANDS
 from pipelines.commands.new import WORKFLOW
+from pipelines.commands.templates import my_workload
 from workloads import registry
 from workloads.errors import ConfigError
 
@@ -170,3 +174,40 @@ def test_what_comes_next_can_be_typed_line_by_line(folder: Path, capsys: pytest.
     assert perfsweep("init", "my study") == 0
     lines = [line.removeprefix("next:").strip() for line in capsys.readouterr().out.splitlines()]
     assert [lines[-4], lines[-2]] == ["cd 'my study'", "perfsweep doctor cluster=site"]
+
+
+def test_the_templates_data_is_that_of_its_seed_and_the_same_whenever_it_is_prepared() -> None:
+    each, once, other = (
+        my_workload.MyData(40, seed, prepared) for seed, prepared in ((1, False), (1, True), (2, True))
+    )
+    assert len(each) == 40 and (each.prepared_rows, once.prepared_rows) == (0, 40)
+    rows = [torch.stack([data[number][0] for number in range(40)]) for data in (each, once, other)]
+    assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[1], rows[2])
+    assert torch.equal(each.y, once.y) and rows[0].shape == (40, 32)
+    assert {int(y) for y in each.y} <= set(range(10)) and len(set(each.y.tolist())) > 5
+    assert torch.allclose(rows[0].mean(1), torch.zeros(40), atol=1e-6)
+    assert torch.allclose(rows[0].std(1), torch.ones(40))
+
+
+@pytest.mark.parametrize(("level", "rows"), [("each_row", 0.0), ("once", 50.0)])
+def test_the_template_trains_what_its_configuration_says(level: str, rows: float) -> None:
+    config = my_workload.MyConfig(rows=50, width=6, lr=0.25)
+    workload, context = my_workload.MyWorkload(), SimpleNamespace(seed=3)
+    parts = workload.build(config, {"prepare": level}, context)  # type: ignore[arg-type]
+    x, y = parts.data[0]
+    scores = parts.model(x[None])
+    assert scores.shape == (1, 10) and {6, 10} == {len(p) for p in parts.model.parameters()}
+    assert torch.equal(parts.loss(parts.model, x[None], y[None]), F.cross_entropy(scores, y[None]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "AdamW", lambda parameters, **own: (len(list(parameters)), own))
+        made = parts.optimizer(parts.model.parameters(), foreach=True)
+        assert made == (4, {"lr": 0.25, "foreach": True})
+        patch.setattr(my_workload.Training, "counters", lambda self: {"micro_steps": 1.0})
+        assert workload.counters() == {"micro_steps": 1.0, "prepared_rows": rows}
+
+
+def test_the_templates_levels_and_claims_can_act() -> None:
+    prepare = next(toggle for toggle in my_workload.MyWorkload.toggles if toggle.name == "prepare")
+    assert [level.witness for level in prepare.levels] == [None, "prepared_rows"]
+    for claim in my_workload.MyWorkload.claims:
+        assert claim.low is not None and claim.high is not None and 1 < claim.low < claim.high

@@ -11,6 +11,7 @@ from planned_sweeps import FAST, NAIVE, arm, effect, manifest
 from rich.console import Console
 
 from pipelines.commands import profile as module
+from pipelines.config import composition, validation
 from pipelines.profiling.profile import Ended
 from pipelines.store.options import ProfileConfig
 from pipelines.store.profiles import Kept, Profile, arm_folder, write_profile
@@ -176,3 +177,43 @@ def test_a_report_that_is_there_links_the_profile(
     assert asked == [(FAST, "memory")]
     assert made == [sweep.path] * linked
     assert ("report.html links these profiles" in capsys.readouterr().out) is linked
+
+
+class Profiled:
+    """Stands in for what makes profiles."""
+
+    def __init__(self, folder: Any, manifest: Any, arm: Any) -> None:
+        self.changed = True
+        assert (folder.path / "manifest.jsonl").exists(), "it is prepared first"
+
+    def run(self, asked: Any) -> Any:
+        yield ended(Outcome.FAILED, RAISED)
+        raise KeyboardInterrupt
+
+
+def test_an_arm_that_is_spelled_out_is_profiled_in_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    validation.register()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "Profiling", Profiled)
+    monkeypatch.setattr(
+        module.launch, "prepare", lambda folder, manifest, text: folder.write_manifest(manifest)
+    )
+    monkeypatch.setattr(module, "wanted", lambda options: ([options], [Refused(options.tool)]))
+    words = ["workload=toys.spinner:Spinner", "toggles.work=single", "profile.tool=memory", "runs=mine"]
+    assert module.profile(composition.compose("profile", words)) == 130
+    (folder,) = (tmp_path / "mine").iterdir()
+    place = str(folder.relative_to(tmp_path) / "profiles")
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "no memory here"
+    assert (
+        said[1].startswith("profiling work=single of toys.spinner:Spinner; profiles: ") and place in said[1]
+    )
+    assert module.CHANGED in " ".join(map(str.strip, said)) and any("torch: failed" in line for line in said)
+    assert said[-1].startswith("interrupted; profiles that were whole are kept in ") and place in said[-1]
+
+
+class Refused:
+    def __init__(self, tool: str) -> None:
+        self.reason = f"no {tool} here"

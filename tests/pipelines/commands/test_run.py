@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from toys.spinner import Spinner
 
+from pipelines.commands import run as module
 from pipelines.commands.run import _kept_line, _parts, _show_trial, _trial_lines
+from pipelines.config import composition, validation
 from pipelines.report.terminal import print_table
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Failure, Kind, Outcome, TrialRecord, write_iterations
@@ -112,3 +115,42 @@ def test_each_part_of_an_iteration_has_its_share() -> None:
     assert ["forward", "4", "of", "4", "50", "ns", "50", "ns", "50%"] in rows
     assert ["evaluation", "1", "of", "4", "40", "ns", "40", "ns", "10%"] in rows
     assert ["never", "0", "of", "4", "0%"] in rows
+
+
+def test_results_are_kept_by_a_second_trial_unless_the_first_one_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    validation.register()
+    failures: list[Failure | None] = []
+    ran: list[str] = []
+
+    class Pack:
+        def __init__(self, folder: Any, manifest: Any, pack: Any) -> None:
+            assert (folder.path / "manifest.jsonl").exists() and len(pack.arms) == 1
+            assert manifest.sweep.measure.iterations == 9 and manifest.arms[0].levels["work"] == "single"
+
+        def single(self) -> StoredTrial:
+            return self.again(None, Kind.TIMING)
+
+        def again(self, arm: Any, kind: Kind) -> StoredTrial:
+            ran.append(kind.value)
+            write_iterations(tmp_path, {"wall_ns": np.array([10, 30])})
+            return StoredTrial(tmp_path, replace(RECORD, kind=kind, failure=failures[0]))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "PackRun", Pack)
+    monkeypatch.setattr(
+        module.launch, "prepare", lambda folder, manifest, text: folder.write_manifest(manifest)
+    )
+    monkeypatch.setattr(Spinner, "keep", lambda self, folder: None)
+    words = ["workload=toys.spinner:Spinner", "measure.iterations=9", "toggles.work=single"]
+    cfg = composition.compose("run", words)
+    for keep, failure, kinds in (
+        (None, None, ["timing"]),
+        ("kept", None, ["timing", "result"]),
+        ("kept", Failure(type="E", message="no"), ["timing"]),
+    ):
+        cfg.keep, cfg.runs, failures[:], ran[:] = keep, f"runs{len(kinds)}", [failure], []
+        assert module.run(cfg) == int(failure is not None)
+        assert ran == kinds
+        assert ("kept in" in capsys.readouterr().out) is ("result" in kinds)

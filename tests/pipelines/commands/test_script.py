@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from loops import LOOP
+from rich.console import Console
 
 from pipelines import cli
-from pipelines.check.first_look import Parting, Seen
+from pipelines.check.first_look import NotMeasurable, Parting, Seen
 from pipelines.commands import script as command
 from pipelines.config import composition, validation
+from pipelines.store.records import Failure
+from pipelines.terminal import console_here
 from workloads.api import Evidence, Level, Toggle
 
 HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
@@ -179,3 +183,65 @@ def test_toggles_that_can_act_and_those_that_cannot_are_told_apart() -> None:
 def test_runs_that_differ_in_their_parameters_alone_are_told_so() -> None:
     assert "part in their parameters. Why" in command._repeats(Parting(None, "Why"))
     assert "part at iteration 3. Why" in command._repeats(Parting(3, "Why"))
+
+
+def test_what_was_seen_of_a_script_has_a_line_each() -> None:
+    sight = SEEN["sight"] | {"unit": "iteration", "refused": ["a file"], "models": {}, "updates": {}}
+    sight |= {"obstacles": dict.fromkeys(("amp", "sdpa", "tf32=on"), "no")}
+    seen = SEEN | {"sight": sight, "counts": {}, "threads": ["a", "b"], "units": 1.0}
+    told = [
+        line.split(maxsplit=1) for line in command._lines("train.py", Seen(seen, Evidence()), None, TOGGLES)
+    ]
+    assert told[1:] == [
+        ["time", "2 ms an iteration (1 ms, 2 ms, 3 ms); set-up 1.5 s"],
+        ["updates", "0 an iteration by no optimiser, after 0 backward"],
+        ["models", "none was called before the first iteration ended"],
+        ["batches", "none from a DataLoader"],
+        ["units", "iterations; say how many examples one has with workload.units"],
+        ["repeats", "yes: two runs computed the same"],
+        ["writes", "a file"],
+        ["leaves", "threads that do not end: a, b; make them daemons"],
+        ["can", "act     no toggle"],
+        ["cannot", "act  amp, sdpa, tf32=on: no"],
+    ]
+    assert command._units(1.0, "example") == "1 example an iteration"
+    assert "by worker processes, 7 examples" in command._batches(
+        {"batches": 2.0, "worker_batches": 2.0, "examples": 7.0}
+    )
+
+
+@pytest.mark.parametrize(
+    ("failure", "lines"),
+    [
+        (
+            Failure(type="KeyError", message="[x]", where="train.py:3"),
+            ["train.py raised KeyError: [x]", "at train.py:3"],
+        ),
+        (Failure(type="Ended", message="it ended", where=""), ["train.py: it ended"]),
+        (
+            Failure(type="WriteRefused", message="train.py:3 wants to write", where="train.py:3"),
+            ["train.py:3 wants to write"],
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_told_with_its_place_and_its_log(
+    failure: Failure, lines: list[str]
+) -> None:
+    out = StringIO()
+    reason = NotMeasurable(failure, Path("here/log.txt"))
+    assert command._refused(Console(file=out, width=30), "train.py", reason) == 1
+    assert out.getvalue().splitlines() == [
+        f"cannot be measured: {lines[0]}",
+        *lines[1:],
+        "all that it printed: here/log.txt",
+    ]
+
+
+def test_the_next_commands_are_quoted_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    command._show_next(console_here(), ["workload=script", "workload.args=--name 'a b'", "x=$HOME 'y'"])
+    words = """workload=script "workload.args=--name 'a b'" 'x=$HOME '"'"'y'"'"''"""
+    assert capsys.readouterr().out.splitlines() == [
+        "next:",
+        f"  perfsweep sweep {words} sweep=quick",
+        f"  perfsweep profile {words}",
+    ]

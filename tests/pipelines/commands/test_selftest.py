@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -79,6 +81,38 @@ def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.Capture
         main(["selftest", "--budget", budget])
     assert ended.value.code == 2
     assert "--budget" in capsys.readouterr().err
+
+
+MACHINE = pl.DataFrame(
+    {"kind": ["timing", "timing", "evidence"], "disturbed": ["", "load 9", "a swap"], "server": [0, 1, 2]}
+)
+
+
+def test_the_answer_has_a_row_for_each_delay_and_says_how_far_the_machine_is_fit() -> None:
+    out = StringIO()
+    placebo = resolution(0, Verdict.UNDECIDED, 0.99, 1.01)
+    slower, unmeasured = resolution(3, Verdict.SLOWER, 1.04, 1.06), resolution(10, Verdict.SLOWER)
+    slower = replace(slower, result=replace(slower.result, ratio=1.05, rounds=12))
+    unmeasured = replace(unmeasured, result=replace(unmeasured.result, verdict=None, ratio=None))
+    found = [placebo, slower, unmeasured]
+    selftest._show(Console(file=out, width=120), found, MACHINE, 61.4)
+    rows = [" ".join(line.split()) for line in out.getvalue().splitlines() if line.strip()]
+    assert "wall time placebo 0 +0.00% -1.00% .. +1.00% 0 undecided yes" in rows
+    assert "wall time 3 % +5.00% +4.00% .. +6.00% 12 slower yes, interval misses it" in rows
+    assert "wall time 10 % 0 no rounds yet no" in rows
+    assert rows[-2:] == [
+        "1 of 2 timing trials were disturbed, the last by: load 9",
+        "this machine does not resolve 3 % by wall time, across 2 fork servers; the test took 61 s",
+    ]
+    selftest._show(Console(file=out, width=120), GOOD, MACHINE.filter(pl.col("disturbed") == ""), 1.0)
+    assert "this machine resolves 3 % by wall time, across 1 fork" in out.getvalue()
+    assert out.getvalue().count("disturbed") == 1
+
+
+def test_the_status_is_whether_it_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for passed, status in ((True, 0), (False, 1)):
+        monkeypatch.setattr(selftest, "run", lambda console, budget, passed=passed: passed and budget == 9.0)
+        assert selftest.selftest(9.0) == status
 
 
 @pytest.mark.slow

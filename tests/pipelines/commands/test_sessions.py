@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from recorded import FAST, NAIVE, Built, build
 from pipelines.commands import sessions
 from pipelines.config.types import ClusterConfig
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from pipelines.store import locks
 from pipelines.store.records import Pack
 from slurm.jobs import JobState
 from workloads.errors import ConfigError
@@ -184,3 +186,98 @@ def test_a_sweep_on_the_development_cluster_is_asked_about_there(
     monkeypatch.setattr(sessions.launch, "resume", lambda *words: asked.append(words[2]) or Remote())
     sessions.cancel(str(built.folder.path), ())
     assert [one.slurm_conf for one in asked] == [str(tmp_path / "cluster" / "etc" / "slurm.conf")]
+
+
+@pytest.fixture
+def waited(built: Built, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Waits for a sweep whose jobs end so: status, and the packs that its conclusion says are broken."""
+
+    monkeypatch.setattr(sessions.submitted, "unsubmitted", lambda folder, manifest: [])
+
+    def wait(follows: Callable[[], Any] = dict) -> tuple[int, Any]:
+        concluded = list[Any]()
+        monkeypatch.setattr(sessions, "until_over", lambda *_: follows())
+        monkeypatch.setattr(sessions.pack_logs, "why", lambda folder, name, notes: f"{name} {[*notes]}")
+        conclude = "pipelines.commands.sweep.conclude"
+        monkeypatch.setattr(conclude, lambda console, sweep, broken: concluded.append(broken) or 1)
+        return sessions.wait(str(built.folder.path)), concluded
+
+    return wait
+
+
+def test_a_sweep_is_waited_for_and_its_broken_packs_are_told_why(
+    waited: Any, built: Built, remote: Remote, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = {"p000": JobState.ENDED, "p001": JobState.FAILED, "p002": JobState.CANCELLED}
+    left = built.folder.path / ".record.json.4194999.0123abcd.tmp"  # by a writer that was killed
+    left.touch()
+    assert waited(lambda: states) == (1, [{"p001": "p001 ['p002']", "p002": "p002 ['p002']"}])
+    assert "never submitted" not in capsys.readouterr().out and not left.exists()
+
+
+def test_a_sweep_that_is_over_or_was_never_elsewhere_is_concluded_at_once(
+    waited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert waited() == (1, [{}])
+
+
+def test_packs_that_were_never_submitted_are_named(
+    waited: Any, remote: Remote, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sessions.submitted, "unsubmitted", lambda folder, manifest: ["p001", "p002"])
+    assert waited() == (1, [{}])
+    told = "never submitted: p001, p002; the sweep command does that"
+    assert told in capsys.readouterr().out.splitlines()
+
+
+def test_jobs_that_will_not_start_are_left_to_a_person(
+    waited: Any, remote: Remote, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def held() -> None:
+        raise sessions.Held({"p002": "held by [admin]"})
+
+    assert waited(held) == (ATTENTION, [])
+    assert "nothing more will happen by itself: p002: held by [admin]" in capsys.readouterr().out
+
+
+def test_ctrl_c_leaves_the_jobs_and_offers_to_cancel_them(
+    waited: Any, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    asked = list[Any]()
+    monkeypatch.setattr(sessions.submitted, "unsubmitted", lambda folder, manifest: ["p002"])
+    monkeypatch.setattr(sessions.detach, "detach", lambda *words: asked.append(words[1:]))
+    assert waited(interrupted) == (INTERRUPTED, [])
+    ((path, cancel, left),) = asked
+    assert path.endswith("demo") and (cancel(), left) == (2, 1)
+
+
+def test_what_another_command_follows_is_waited_for_and_then_concluded(
+    waited: Any, built: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ExitStack() as other:
+        other.enter_context(locks.locked(built.folder))
+        monkeypatch.setattr(sessions.time, "sleep", lambda seconds: other.close())
+        assert waited() == (1, [{}])
+    assert capsys.readouterr().out == "another command follows this sweep: waiting for it\n"
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with locks.locked(built.folder):
+        monkeypatch.setattr(sessions.time, "sleep", interrupted)
+        assert waited() == (INTERRUPTED, [])
+
+
+@pytest.mark.parametrize("text", [None, "{}", "configuration: {cluster: {no_option: 1}}"])
+def test_a_folder_that_does_not_say_which_cluster_is_one_sentence(
+    text: str | None, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built.folder.config_file.unlink(missing_ok=True)
+    if text is not None:
+        built.folder.config_file.write_text(text)
+    monkeypatch.setattr(sessions.submitted, "executor_of", lambda folder: "slurm")
+    with pytest.raises(ConfigError, match=r"sweep\.yaml does not say which cluster the sweep runs on"):
+        sessions.status(str(built.folder.path))

@@ -17,7 +17,7 @@ from pipelines.commands.sweep import Display, conclude, status_of
 from pipelines.config.types import ClusterConfig, SweepCommand, SweepConfig
 from pipelines.execution.events import Held
 from pipelines.publish.published import Published, PublishedRun
-from pipelines.store.records import SweepFolder
+from pipelines.store.records import Event, Kind, Outcome, SweepFolder
 from workloads.errors import ConfigError
 
 PLAN = manifest(packs=tuple(pack(NAIVE, FAST, id=id, rounds=3) for id in ("p000", "p001")))
@@ -114,11 +114,33 @@ def test_ctrl_c_leaves_jobs_that_were_submitted(
         found.sweep.folder.submissions_file.touch()
     monkeypatch.setattr(module.api, "measure", raising(KeyboardInterrupt()))
     monkeypatch.setattr(module.submitted, "unsubmitted", lambda folder, plan: ["p001"])
+    executor = SimpleNamespace(cancel=lambda: 7)
     monkeypatch.setattr(
-        module.detach, "detach", lambda console, path, cancel, left: asked.append((path, left))
+        module.launch, "resume", lambda *words: executor if words[2] is found.command.cluster else None
+    )
+    monkeypatch.setattr(
+        module.detach, "detach", lambda console, path, cancel, left: asked.append((path, cancel(), left))
     )
     assert module.measured(console, found.command, "") == 130
-    assert asked == ([(str(found.sweep.folder.path), 1)] if goes_on else [])
+    assert asked == ([(str(found.sweep.folder.path), 7, 1)] if goes_on else [])
+
+
+def test_a_sweep_that_was_measured_is_concluded_with_the_packs_that_broke_off(
+    planned: Any, console: Console, out: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, concluded = planned(), list[Any]()
+
+    def measure(plan: Any, display: Display) -> dict[str, str]:
+        with display.trials(plan, {"p000": 2, "p001": 0}) as progress:
+            progress(Event(time=0.0, arm=FAST, kind=Kind.TIMING, round=0, outcome=Outcome.OK, seconds=1.0))
+        return {"p001": "no memory"}
+
+    monkeypatch.setattr(module.api, "measure", measure)
+    monkeypatch.setattr(module, "conclude", lambda *words: concluded.append(words[1:]) or 1)
+    assert module.measured(console, found.command, "") == 1
+    assert concluded == [(found.sweep, {"p001": "no memory"})]
+    trials = 2 * 2 + 2  # of two arms: rounds that are left, and what they are held against
+    assert f"1 of {trials} trials" in text_of(out)
 
 
 def test_a_dry_run_measures_nothing(

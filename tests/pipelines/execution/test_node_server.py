@@ -135,3 +135,22 @@ def test_a_node_serves_until_the_line_breaks_and_its_ranks_end_with_it(
         {"code": 2, "oom": False},
     ]
     assert (tmp_path / "log-n2.txt").read_text() == "2 own\n"
+
+
+def test_a_file_that_another_node_wrote_may_be_seen_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, slept = tmp_path / "spec.json", list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            file.touch()
+
+    monkeypatch.setattr(node_server.time, "sleep", sleep)
+    node_server._wait_for(file)
+    assert len(slept) == 3 and 0 < sum(slept) < 3
+    node_server._wait_for(file)
+    assert len(slept) == 3, "what is there is not waited for"
+    monkeypatch.setattr(node_server, "FILE_S", 0.0)
+    node_server._wait_for(tmp_path / "never")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from bench import alive
@@ -235,3 +238,127 @@ def test_ranks_of_one_node_need_no_other(tmp_path: Path) -> None:
     children = Exec("this", env={"PYTHONPATH": str(tmp_path)}).start(tmp_path / "spec.json", 2, {})
     assert len(children) == 2
     assert wait(children, 60) is None
+
+
+SERVER = """
+echo 'srun says something'; echo '{"node": "n2"}'
+while read order; do
+    echo "$order" >> orders
+    case $order in
+    *end*) echo '{"code": -9, "oom": false}';;
+    *gone*) exit;;
+    *answer*) cat answer;;
+    esac
+done
+"""
+"""A server that does as it is told by the variables of the ranks and by a file, and notes its orders."""
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ranks]]:
+    """Starts ranks 2 and 3 on a node whose server answers this, once it was asked for ranks."""
+    monkeypatch.chdir(tmp_path)
+    made: list[Node] = []
+
+    def start(task: str, answer: str = "") -> Ranks:
+        Path("answer").write_text(f"{answer}\n")
+        made[:] = made or [Node("n2", ["sh", "-c", SERVER])]
+        return made[0].start(Path("spec.json"), range(2, 4), {"TASK": task})
+
+    yield start
+    for node in made:
+        node.close()
+
+
+def orders(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "orders").read_text().splitlines()]
+
+
+STARTED = {
+    "start": "spec.json",
+    "ranks": [2, 3],
+    "env": {"TASK": "answer"},
+    "module": "pipelines.trial.process",
+}
+
+
+def test_ranks_of_another_node_have_ended_when_its_server_says_so(
+    told: Callable[..., Ranks], tmp_path: Path
+) -> None:
+    for _ in range(2):
+        assert wait([told("answer", '{"beat": 1}\n{"code": 0, "oom": false}')], 60) is None
+    assert orders(tmp_path) == [STARTED] * 2, "the same server, and nothing is left to end"
+
+
+@pytest.mark.parametrize(
+    ("code", "oom", "outcome", "says"),
+    [
+        (-9, "true", Outcome.OOM, "the kernel killed the process because memory ran out, on node n2"),
+        (-9, "false", Outcome.FAILED, "the process was ended by SIGKILL, on node n2"),
+        (
+            3,
+            "false",
+            Outcome.FAILED,
+            "the process ended with status 3 without an exception: something called",
+        ),
+    ],
+)
+def test_how_they_ended_is_told_with_the_name_of_the_node(
+    told: Callable[..., Ranks], code: int, oom: str, outcome: Outcome, says: str
+) -> None:
+    ended = wait([told("answer", f'{{"code": {code}, "oom": {oom}}}')], 60)
+    assert ended is not None and ended.outcome is outcome
+    assert ended.failure.message.startswith(says) and ended.failure.message.endswith(", on node n2")
+
+
+def test_a_server_that_ends_is_a_lost_node_and_started_anew_for_the_next_trial(
+    told: Callable[..., Ranks], tmp_path: Path
+) -> None:
+    first = told("gone")
+    ended = wait([first], 60)
+    assert ended == Termination(
+        Outcome.FAILED, Failure(type=nodes.NODE_LOST, message="node n2 is gone: its step has ended")
+    )
+    again = told("answer", '{"code": 0, "oom": false}')
+    assert wait([again], 60) is None and again.pid != first.pid
+
+
+def test_who_ends_its_ranks_on_another_node_waits_until_they_have(
+    told: Callable[..., Ranks], tmp_path: Path
+) -> None:
+    ranks = told("wait")
+    assert ranks.code() is None
+    ranks.kill()
+    assert (ranks.code(), orders(tmp_path)[1:]) == (-9, [{"end": True}])
+    assert wait([told("answer", '{"code": 0, "oom": false}')], 60) is None, "the server stays"
+
+
+def test_a_node_is_lost_that_gives_no_sign_of_life_and_any_sign_is_one(
+    told: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "SILENT_S", 100.0)
+    ranks = told("answer", '{"beat": 1}')
+    assert 0 < ranks.silent_at - time.monotonic() <= 100
+    ranks.silent_at = 0.0
+    until(lambda: ranks.code() is None and ranks.silent_at > 0, "the sign of life")
+    assert 0 < ranks.silent_at - time.monotonic() <= 100
+    ranks.silent_at = 0.0
+    ended = wait([ranks], 60)
+    assert ended is not None and ended.failure.type == nodes.NODE_LOST
+    assert ended.failure.message == "node n2 gave no sign of life for 100 s"
+
+
+def test_where_one_node_starts_none_the_ranks_of_the_others_end() -> None:
+    class Broken(Noted):
+        def start(self, spec_file, ranks, env):
+            raise ClusterError("node n3 started no server")
+
+    killed = []
+    ranks = SimpleNamespace(kill=lambda: killed.append(True))
+    others = OtherNodes(Allocation(("n1",), "localhost"), lambda ranks: 1)
+    second = Noted("n2")
+    second.start = lambda *words: ranks  # type: ignore[method-assign]
+    others._nodes = [second, Broken("n3")]
+    with pytest.raises(ClusterError, match="n3"):
+        others.start(Path("spec.json"), 3, {})
+    assert killed == [True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 import time
@@ -17,7 +18,16 @@ from pipelines.config.types import DesignConfig
 from pipelines.execution import progress_display
 from pipelines.execution.progress_display import Ahead
 from pipelines.plan import plan
-from pipelines.store.records import Event, Kind, Manifest, Outcome, SweepFolder, TrialSpec, write_status
+from pipelines.store.records import (
+    Event,
+    Kind,
+    Manifest,
+    Outcome,
+    Refused,
+    SweepFolder,
+    TrialSpec,
+    write_status,
+)
 from workloads.api import Device
 
 
@@ -60,6 +70,55 @@ def test_the_plan_says_what_is_measured_and_what_is_there_already(manifest: Mani
     text = out.getvalue()
     assert f"{len(manifest.arms)} arms, {len(manifest.effects)} effects" in text
     assert "1 of 2 rounds are there already" in text
+
+
+def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line(manifest: Manifest) -> None:
+    joint = manifest.effects[0].model_copy(update={"toggle": "a = b", "contrast": {"x": 1.0, "y": -1.0}})
+    refused = Refused(design="arms", toggle="never", level="on", reason="needs [a GPU]")
+    measure = dataclasses.replace(manifest.sweep.measure, precision=0.01, budget_s=90.0, isolation="resident")
+    sweep = manifest.sweep.model_copy(update={"measure": measure})
+    own = {"effects": (*manifest.effects, joint), "refused": (refused,), "sweep": sweep}
+    out, folder = StringIO(), "runs/" + "a/" * 60
+    changed = manifest.model_copy(update={**own, "packs": manifest.packs * 2})
+    progress_display.show_plan(Console(file=out, width=100, markup=False), changed, 0, folder)
+    lines, text = out.getvalue().splitlines(), " ".join(out.getvalue().split())
+    designs = f"{len(manifest.effects) + 1} by one_at_a_time"
+    assert f"toy: workload {sweep.workload}, {len(manifest.arms)} arms, " in text
+    assert f"{len(changed.effects)} effects ({designs})" in text
+    assert f"2 packs of {measure.rounds} rounds, every arm once a round in processes that stay for" in text
+    assert (
+        f"; up to {measure.rounds_planned} rounds, until intervals are within +-1.0% or 90 s are spent"
+        in text
+    )
+    assert "told together only, never one by one: a = b" in lines
+    assert "left out: never=on: needs [a GPU]" in lines
+    assert f"records: {folder}" in lines and "there already" not in text
+    plain = StringIO()
+    progress_display.show_plan(Console(file=plain, width=200), manifest, 0, "runs/toy")
+    assert "1 pack of 2 rounds, every arm once a round in a fresh process\n" in plain.getvalue()
+    assert "told together" not in plain.getvalue() and "until" not in plain.getvalue()
+
+
+def test_a_dry_run_has_a_line_for_each_effect_with_its_base(manifest: Manifest) -> None:
+    effect = manifest.effects[0]
+    pairs = effect.model_copy(
+        update={"pairs": effect.pairs * 3, "toggle": "work of all", "also": ("gc", "amp")}
+    )
+    contrast = effect.model_copy(update={"contrast": {"x": 1.0, "y": -1.0}, "level": "x"})
+    out = StringIO()
+    changed = manifest.model_copy(update={"effects": (effect, pairs, contrast)})
+    progress_display.show_arms(Console(file=out, width=40), changed)
+    title, headings, *rows = [re.split(r"  +", line) for line in out.getvalue().splitlines()]
+    assert (title, headings) == (
+        ["effects to be measured"],
+        ["design", "toggle", "level", "base", "with it move"],
+    )
+    base = manifest.arm(effect.pairs[0][1]).label
+    assert rows == [
+        [effect.design, effect.toggle, effect.level, base],
+        [effect.design, "work of all", effect.level, "3 pairs", "gc, amp"],
+        [effect.design, effect.toggle, "x", "a contrast of 2 arms"],
+    ]
 
 
 @pytest.mark.parametrize(("finished", "told"), [(0, []), (3, ["3 rounds are there already"])])

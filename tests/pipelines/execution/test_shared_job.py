@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,13 @@ def test_a_job_ends_as_the_pack_that_needs_most(statuses: list[int], status: int
 PACK = """#!/bin/sh
 echo "$@" on "[$CUDA_VISIBLE_DEVICES]"
 seq 5
-case $4 in p000) exit 0;; p001) exit 3;; p002) kill -9 $$;; esac
+trap 'echo told; exit 5' TERM
+case $4 in
+    p000) exit 0;;
+    p001) exit 3;;
+    p002) kill -9 $$;;
+    p004) kill -TERM $PPID; while :; do sleep 0.01; done;;
+esac
 """
 """What stands for the interpreter: it says what it was started with, and ends as its pack does."""
 
@@ -102,3 +109,46 @@ def test_packs_that_ended_badly_are_told_with_the_end_of_their_logs(
         "p002 ended with status 137; the end of its log:",
         *"345",
     ]
+
+
+def test_a_signal_to_the_job_reaches_its_packs(tmp_path: Path, ran: Callable[..., int]) -> None:
+    assert ran("p004") == 5
+    assert log(tmp_path, "p004")[-1] == "told"
+
+
+def test_one_that_comes_while_packs_are_started_reaches_them_once_all_are(
+    tmp_path: Path, ran: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forwarded: list[int] = []
+
+    class Started:
+        def __init__(self, *words: object, **own: object) -> None:
+            self.pid = os.getpid()
+            os.kill(self.pid, signal.SIGUSR2)
+
+        def poll(self) -> int | None:
+            assert len(forwarded) < 9, "it is forwarded again and again"
+
+        def send_signal(self, number: int) -> None:
+            forwarded.append(number)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr(shared_job.subprocess, "Popen", Started)
+    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: set())
+    assert ran("p000") == 0
+    assert forwarded == [signal.SIGUSR2]
+
+
+def test_packs_have_cores_of_their_own_where_there_are_enough(
+    ran: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores: list[list[int]] = []
+    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: {10, 9, 2, 1, 11})
+    monkeypatch.setattr(shared_job.os, "sched_setaffinity", lambda pid, own: cores.append([*own]))
+    assert ran("p000", "p003") == 0
+    assert cores == [[1, 2], [9, 10]]
+    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: {1})
+    assert ran("p000", "p003") == 0
+    assert len(cores) == 2, "fewer cores than packs are shared by all"

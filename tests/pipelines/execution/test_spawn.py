@@ -195,6 +195,7 @@ import json, os, sys
 from pathlib import Path
 spec, rank, *pipe = sys.argv[1:]
 seen = {"pipe": len(pipe), "A": os.environ.get("A"), "B": os.environ.get("B"), "python": sys.executable}
+seen["leads"] = os.getpgid(0) == os.getpid()
 Path(spec).with_name(f"rank{rank}.txt").write_text(json.dumps(seen))
 print("said", rank)
 """
@@ -218,6 +219,7 @@ def test_ranks_start_with_the_variables_of_all_and_of_the_levels_and_print_into_
     assert [child.pipe for child in children] == [None, None]
     assert wait(children, 60) is None
     own = {"pipe": 0, "A": "all", "B": f"{shows.parent}/scratch/own", "python": sys.executable}
+    own["leads"] = True  # a process group, to be killed with all that it has started
     assert [seen(shows, rank) for rank in (0, 1)] == [own, own]
     assert sorted((shows.parent / "log.txt").read_text().splitlines()) == ["said 0", "said 1"]
 
@@ -280,3 +282,31 @@ def test_a_process_that_a_signal_ended_is_told_by_its_name_and_one_that_ended_is
     ended = wait([child], 60)
     assert ended and ended.failure.type == "SIGSEGV"
     assert child.code() == -signal.SIGSEGV
+
+
+class Stuck(spawn._Process):
+    """A process that the kernel cannot end, such as one that waits for a disk."""
+
+    pid, handle, pipe = 2**22 + 1, -1, None
+
+    def code(self) -> int | None:
+        return None
+
+
+def test_a_process_that_cannot_be_killed_is_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed, waited = list[Any](), list[float]()
+    monkeypatch.setattr(spawn.os, "killpg", lambda *words: killed.append(words))
+    monkeypatch.setattr(
+        spawn.connection, "wait", lambda handles, timeout=math.inf: waited.append(timeout) or []
+    )
+    Stuck().kill()
+    assert killed == [(Stuck.pid, signal.SIGKILL)] and [0 < seconds <= 60 for seconds in waited] == [True]
+
+
+def test_a_process_group_that_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*words: int) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(spawn.os, "killpg", gone)
+    monkeypatch.setattr(spawn.connection, "wait", lambda *words, **own: pytest.fail("it waits"))
+    Stuck().kill()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +24,12 @@ from recorded import (
     timed_rows,
 )
 
+from pipelines.publish.content import RunContent, Segment, check_arrays, run_content
+from pipelines.publish.history import Timing
 from pipelines.publish.published import Published
 from pipelines.store.files import write_arrays
-from pipelines.store.records import Pack
-from workloads.errors import ConfigError
+from pipelines.store.records import Arm, Kind, Outcome, Pack, TrialRecord
+from workloads.errors import ConfigError, RecordError
 
 
 def test_every_timed_iteration_becomes_a_row_with_exactly_the_recorded_numbers(published: Built) -> None:
@@ -209,3 +213,72 @@ def test_packs_are_published_one_by_one_and_an_unknown_one_is_refused(tmp_path: 
     assert len(list(built.folder.wandb_dir.glob("offline-run-*"))) == 1
     with pytest.raises(ConfigError, match="pack p9 is not of sweep demo; choose from: p000, p001"):
         publish_here(built, ["p9"])
+
+
+def arrays(count: int, **own: int) -> dict[str, np.ndarray]:
+    names = {"start_ns": count, "wall_ns": count, "epoch_ns": 1, "warmup_wall_ns": 9, **own}
+    return {name: np.zeros(size) for name, size in names.items()}
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (arrays(3, device_ns=2), "here has 2 entries of device_ns for 3 iterations"),
+        (arrays(3, start_ns=4), "here has 4 entries of start_ns for 3 iterations"),
+        (arrays(3, host_forward=0), "here has 0 entries of host_forward for 3 iterations"),
+        (arrays(3, device_forward=4), "here has 4 entries of device_forward for 3 iterations"),
+        (arrays(3, log_loss=1, log_rate=2), "here has logged metrics of different lengths"),
+        ({"start_ns": np.zeros(1)}, "here lacks epoch_ns, wall_ns"),
+    ],
+)
+def test_series_of_other_iterations_than_their_own_are_refused(found: dict, says: str) -> None:
+    check_arrays(arrays(3, host_forward=3, device_ns=3, log_loss=5, log_rate=5), "here")
+    with pytest.raises(RecordError, match=f"^{says}; measure the trial again$"):
+        check_arrays(found, "here")
+
+
+def timing(outcome: Outcome = Outcome.OK, **own: Any) -> Timing:
+    given = {"arm": NAIVE.id, "kind": Kind.TIMING, "pack": "p000", "round": 0, "attempt": 0, "code": ""}
+    return Timing(TrialRecord(**given, method="m", outcome=outcome, **own), {})
+
+
+def content(sweep: Built, *timings: Timing, arm: Arm = NAIVE) -> RunContent:
+    return run_content(sweep.manifest, arm, PACK, timings)
+
+
+def test_a_run_ended_well_if_a_round_did_and_is_called_after_most_of_the_others(sweep: Built) -> None:
+    oom, failed = timing(Outcome.OOM), timing(Outcome.FAILED)
+    made = content(sweep, failed, oom, oom)
+    assert (made.exit_code, made.summary["outcome"]) == (1, "oom")
+    assert made.tags[-2:] == ("failed", "oom") and made.run_id == f"{NAIVE.id}-p000"
+    assert content(sweep, failed, timing()).exit_code == 0
+    assert content(sweep).exit_code == 1
+
+
+def test_a_run_has_the_middle_of_its_rounds_and_the_peak_of_all(sweep: Built) -> None:
+    rounds = [
+        timing(warmup_s=1.0, peak_bytes=3_000_000, mfu=0.2, units=10.0, region_ns=10**9),
+        timing(warmup_s=2.0, peak_bytes=1_000_000, mfu=None, units=10.0, region_ns=10**9),
+        timing(warmup_s=6.0, mfu=0.4, units=40.0, region_ns=10**9),
+        timing(Outcome.OOM, warmup_s=9.0, peak_bytes=9_000_000, units=99.0, region_ns=10**9),
+    ]
+    found = content(sweep, *rounds).summary
+    assert {name.removeprefix("bench/"): value for name, value in found.items() if "bench/" in name} == {
+        "rounds": 3, "n_iters": 0, "warmup_s": 2.0, "items_per_s": 20.0, "peak_mem_mb": 3.0,
+        "mfu": pytest.approx(0.3),
+    }  # fmt: skip
+
+
+def test_names_are_as_long_as_the_server_takes_them(sweep: Built) -> None:
+    long = dataclasses.replace(NAIVE, label="x" * 200)
+    renamed = sweep.manifest.sweep.model_copy(update={"name": "n" * 200})
+    made = run_content(sweep.manifest.model_copy(update={"sweep": renamed}), long, PACK, [])
+    assert (len(made.name), len(made.group), max(map(len, made.tags))) == (128, 128, 64)
+    assert made.label == long.label and made.config["variant"] == long.label
+
+
+def test_what_a_run_says_makes_it_another_one_and_where_it_lies_does_not(sweep: Built) -> None:
+    made = content(sweep, timing())
+    assert dataclasses.replace(made, entity="other", files=(("a", Path("b")),)).digest() == made.digest()
+    for change in ({"label": "other"}, {"summary": {}}, {"segments": (Segment("s", 1, lambda: iter(())),)}):
+        assert dataclasses.replace(made, **change).digest() != made.digest()

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import IDENTITY, NAIVE, Built, build, publish_here, timed_rows
 
-from pipelines.publish.history import HEAD, HISTORY_LIMIT, WARMUP_LIMIT, Timing, iteration_rows, kept, quota
+from pipelines.publish.history import (
+    HEAD,
+    HISTORY_LIMIT,
+    WARMUP_LIMIT,
+    Timing,
+    iteration_rows,
+    kept,
+    log_rows,
+    quota,
+    row_count,
+)
 from pipelines.store.files import write_arrays
 
 series = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=3000).map(np.array)
@@ -112,3 +122,20 @@ def test_the_full_series_is_in_the_artifact(long: tuple[Built, np.ndarray]) -> N
 def test_the_summary_is_of_all_iterations(long: tuple[Built, np.ndarray]) -> None:
     built, _ = long
     assert built.run_file(NAIVE).summary["bench/n_iters"] == LONG + 14
+
+
+def test_what_was_logged_more_or_less_often_than_once_an_iteration_has_rows_of_its_own() -> None:
+    record: Any = SimpleNamespace(round=1)
+    whole = {name: np.arange(1, 4) * 10**6 for name in ("start_ns", "wall_ns")} | {"epoch_ns": np.array([0])}
+    for count in (2, 4):
+        logged = {"log_loss": np.arange(count) / 2, "log_index": np.zeros(count)}
+        timing = Timing(record, {**whole, **logged})
+        assert timing.counts == {"warmup": 0, "iter": 3, "log": count}
+        assert not any("iter/loss" in row for row in iteration_rows(timing, 0, 1))
+        assert list(log_rows(timing, 9, 1)) == [
+            {"log/index": 9 + at, "log/round": 1, "log/in_round": at, "log/loss": at / 2}
+            for at in range(count)
+        ]
+        assert row_count(timing, 1) == 3 + count
+    timing = Timing(record, {**whole, "log_loss": np.zeros(3)})
+    assert timing.counts["log"] == 0 and list(log_rows(timing, 0, 1)) == []

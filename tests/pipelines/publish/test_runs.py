@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, PACK, Built, build
 
-from pipelines.publish.profile_run import PROFILE, profile_content
+from pipelines.publish.profile_run import PROFILE, ROWS, profile_content
 from pipelines.publish.runs import COMPARE, SweepRuns
 from pipelines.publish.write import artifact_name
 from pipelines.store.profiles import Cost, Profile, arm_folder, overhead_text, write_profile
@@ -169,3 +172,35 @@ def test_the_cost_of_a_profile_is_told_in_words() -> None:
     assert overhead_text(one).startswith("2.00x: 2") and overhead_text(one).endswith("(1 pair)")
     two = Profile(**values, units=1.0, bare_ns=(1e6, 1e6), profiled_ns=(2e6, 4e6))  # type: ignore[arg-type]
     assert overhead_text(two).startswith("3.00x: ") and overhead_text(two).endswith("(2 pairs)")
+
+
+def test_tables_hold_the_dearest_lines_and_pages_stand_beside_them(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(kind: str) -> Any:
+        return lambda *text, **own: (kind, *text, own)
+
+    monkeypatch.setitem(
+        sys.modules,
+        "wandb",
+        SimpleNamespace(Table=said("table"), Html=said("page")),  # type: ignore[arg-type]
+    )
+    folder = profiled(built, "cpu", costs=(COST,) * (ROWS + 1))
+    (folder / "page.html").write_text("<p>cpu</p>")
+    (folder / "trace.json").write_text("{}")
+    profiled(built, "memory")
+    (segment,) = profile_content(built.folder, built.manifest, IDENTITY, FAST.id).segments
+    ((row),) = segment.rows()
+    kind, own = row.pop("cpu")
+    assert kind == "table" and own["columns"][:3] == ["name", "where", "self_ns"]
+    assert own["data"] == [["mm", "own.py:3", 5.0, 0.0, 2.0, 8.0, None]] * ROWS
+    assert row == {"cpu-page": ("page", "<p>cpu</p>", {"inject": False})}
+    assert not segment.numbers
+
+
+def test_profiles_without_tables_are_counted(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace())  # type: ignore[arg-type]
+    for tool in ("cpu", "memory"):
+        profiled(built, tool)
+    (segment,) = profile_content(built.folder, built.manifest, IDENTITY, FAST.id).segments
+    assert list(segment.rows()) == [{"profiles": 2}]

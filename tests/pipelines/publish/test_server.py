@@ -13,6 +13,7 @@ import pytest
 from loopback import Action, Fault, Loopback
 from loopback.server import KEY
 
+from pipelines.publish import server
 from pipelines.publish.server import Account, address, api_key, probe
 from pipelines.store.options import TrackingConfig
 
@@ -127,3 +128,31 @@ def test_asking_does_not_import_wandb() -> None:
         " sys.exit('wandb' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("answer", [None, [], {"data": None}, {"data": {"viewer": None}}])
+def test_an_answer_that_names_nobody_is_trouble_unless_wandb_itself_brings_the_token(answer: object) -> None:
+    said = "http://here does not know the account of the API key; log in again"
+    assert server._account(answer, "http://here", "team", anonymous=False) == Account(problem=said)
+    assert server._account(answer, "http://here", "team", anonymous=True) == Account()
+
+
+def test_an_account_may_write_to_itself_its_default_and_its_teams() -> None:
+    viewer = {"entity": "mine", "username": "me", "teams": {"edges": [{"node": {"name": "team"}}]}}
+    answer = {"data": {"viewer": viewer}}
+    for entity, found in ((None, "mine"), ("me", "me"), ("team", "team"), ("mine", "mine")):
+        assert server._account(answer, "http://here", entity, anonymous=False) == Account(entity=found)
+    alone = {"data": {"viewer": {"username": "me", "teams": None}}}
+    refused = server._account(alone, "http://here", "team", anonymous=False)
+    assert refused.problem is not None and refused.problem.endswith("; choose from: me")
+
+
+def test_a_damaged_settings_file_is_none_and_its_folder_can_be_elsewhere(
+    shell: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "settings").write_text("[default]\nbase_url = https://c.example")
+    own = {"WANDB_CONFIG_DIR": str(tmp_path)}
+    assert address(TrackingConfig(), own) == "https://c.example"
+    (tmp_path / "settings").write_text("base_url = https://c.example")
+    nowhere = {"WANDB_CONFIG_DIR": str(tmp_path / "nowhere")}
+    assert address(TrackingConfig(), own) == address(TrackingConfig(), nowhere) != "https://c.example"

@@ -30,9 +30,7 @@ from recorded import (
 )
 
 from pipelines.config.wandb_settings import SETTINGS
-from pipelines.publish.content import RunContent, Segment, generation_of
 from pipelines.publish.published import Published
-from pipelines.publish.upload import Decision, OnServer, Step, decide
 from pipelines.store.files import write_arrays
 from pipelines.store.records import SweepFolder
 
@@ -233,57 +231,6 @@ def test_nothing_of_the_upload_is_left_in_the_sweeps_folder(online: Built, backe
     send(online)
     new = set(snapshot(online.folder.path)) - set(before)
     assert {Path(name).suffix for name in new if "/.locks" not in name} == {".generation"}
-
-
-def content(*counts: int) -> RunContent:
-    segments = tuple(Segment(f"s{number}", count, lambda: iter(())) for number, count in enumerate(counts))
-    fields = dict.fromkeys(("arm", "label", "pack", "name", "project", "group", "job_type"), "x")
-    return RunContent(
-        run_id="r", entity=None, tags=(), config={}, segments=segments, summary={}, exit_code=0, **fields
-    )
-
-
-def there(lines: int, *segments: str, generation: int = 1, digest: str = "") -> OnServer:
-    return OnServer("r", generation, lines, digest, segments)
-
-
-WANTED = content(3, 4)
-COMPLETE = there(7, "s0", "s1", digest=WANTED.digest())
-
-DECISIONS = [
-    ("nothing there", [], 0, Step.NEW, 1, 0),
-    ("deleted after it was begun", [], 2, Step.NEW, 3, 0),
-    ("complete", [COMPLETE], 1, Step.NOTHING, 1, 2),
-    ("complete, with a damaged later one", [COMPLETE, there(2, "s0", generation=2)], 2, Step.NOTHING, 1, 2),
-    ("the first round", [there(3, "s0")], 1, Step.APPEND, 1, 1),
-    ("all rounds, other summary", [there(7, "s0", "s1", digest="old")], 1, Step.APPEND, 1, 2),
-    ("a row too few", [there(2, "s0")], 1, Step.NEW, 2, 0),
-    ("a row too many", [there(8, "s0", "s1", digest=WANTED.digest())], 1, Step.NEW, 2, 0),
-    ("another first round", [there(3, "other")], 1, Step.NEW, 2, 0),
-    ("rounds that were given up", [there(9, "s0", "s1", "s2")], 1, Step.NEW, 2, 0),
-    ("rows without a word about them", [there(7)], 1, Step.NEW, 2, 0),
-    ("an empty run", [there(0)], 1, Step.NEW, 2, 0),
-]
-
-
-@pytest.mark.parametrize(
-    ("case", "found", "used", "step", "generation", "first"), DECISIONS, ids=[row[0] for row in DECISIONS]
-)
-def test_what_is_done_follows_from_what_is_there(
-    case: str, found: list[OnServer], used: int, step: Step, generation: int, first: int
-) -> None:
-    decision = decide(WANTED, found, used)
-    assert (decision.step, decision.generation, decision.first) == (step, generation, first)
-    kept = [] if step is Step.NEW else [run for run in found if run.generation == generation]
-    assert decision == Decision(step, generation, first, tuple(run for run in found if run not in kept))
-
-
-@pytest.mark.parametrize(
-    ("name", "generation"),
-    [("r", 1), ("r-g2", 2), ("r-g12", 12), ("r2", None), ("r-gx", None), ("q", None), ("r-g", None)],
-)
-def test_generations_of_a_run_are_told_by_name(name: str, generation: int | None) -> None:
-    assert generation_of("r", name) == generation
 
 
 def test_rows_of_warm_up_arrive_too(online: Built, backend: Loopback) -> None:

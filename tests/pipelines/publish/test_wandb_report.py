@@ -91,6 +91,9 @@ def test_its_charts_show_the_runs_of_this_sweep_and_no_other(compared: Built) ->
             for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]
         ]
         assert len(set(places)) == len(places)
+        assert places[:2] == [(0, 0), (12, 0)][: len(places)]
+        (key,) = runs["sort"]["keys"]
+        assert key["key"]["name"] == "bench_median_ms" and key["ascending"], "the fastest first"
 
 
 def test_what_it_writes_w_and_bs_own_package_reads_back_to_the_same(compared: Built) -> None:

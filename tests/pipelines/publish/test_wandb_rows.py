@@ -136,3 +136,23 @@ def test_a_long_run_crosses_blocks(tmp_path: Path) -> None:
         (index, index / 7) for index in range(2_000)
     ]
     assert run.complete
+
+
+def test_files_of_artifacts_move_and_what_is_not_understood_stays(tmp_path: Path) -> None:
+    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
+
+    header, artifact = Record(), Record()
+    header.header.version_info.producer = "1"
+    for place in ("staging/a.npz", ""):
+        artifact.artifact.manifest.contents.add(path="a.npz", local_path=place)
+    strange = b"\xff\xff\xff"
+    file = tmp_path / "run-r5.wandb"
+    file.write_bytes(framed([header.SerializeToString(), artifact.SerializeToString(), strange]))
+    insert_rows(file, [], moved=lambda path: path.replace("staging", "kept"))
+    found = list(payloads(file.read_bytes()))
+    assert [one.local_path for one in Record.FromString(found[1]).artifact.manifest.contents] == [
+        "kept/a.npz",
+        "",
+    ]
+    assert found[-1] == strange
+    assert [record.num for record in read_records(file)] == [1, 2], "what cannot be read ends the reading"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +18,18 @@ import pytest
 import torch
 
 from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Failure, Kind, Outcome, TrialSpec, read_rank_failures, read_record
+from pipelines.store.records import (
+    Arm,
+    Failure,
+    Kind,
+    Outcome,
+    TrialSpec,
+    read_rank_failures,
+    read_record,
+    write_spec,
+)
 from pipelines.trial import failures, process, scene
+from pipelines.trial.parent import Reply
 from pipelines.trial.step_logging import BufferedLog
 from workloads.api import Device, Level
 from workloads.errors import UnsupportedHere
@@ -176,3 +190,137 @@ def test_rows_leave_the_process_only_where_that_is_what_an_arm_measures(
     monkeypatch.setattr(scene, "LiveLog", lambda every, folder: (every, folder.name))
     found = scene.log_of(levels, spec_of(tmp_path, kind=kind), tmp_path, rank)
     assert isinstance(found, BufferedLog) if every is None else found == (every, "scratch")
+
+
+class Staying:
+    """A timing whose turns are noted."""
+
+    def __init__(self, rests: bool = True, fails: Exception | None = None) -> None:
+        self.rests, self.taken_bytes, self.fails = rests, 7, fails
+        self.turns: list[tuple] = []
+
+    def __enter__(self) -> Staying:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def warm_up(self, folder: Path) -> None:
+        self.turns.append(("warm", folder))
+        if self.fails:
+            raise self.fails
+
+    def turn(self, folder: Path, *rest: Any) -> dict[str, Any]:
+        self.turns.append((folder, *rest))
+        return {"outcome": Outcome.OOM if folder.name == "fails" else Outcome.OK}
+
+
+class Stage:
+    """A scene that measures nothing beside, and notes whose waits count."""
+
+    workload, device, log = None, None, None
+
+    def __init__(self) -> None:
+        self.waits: list[Any] = []
+
+    def measure(self, spec: TrialSpec, measure: Any, waits: Any = ()) -> dict[str, Any]:
+        self.waits.append(waits)
+        return measure()
+
+
+@pytest.mark.parametrize(
+    ("slices", "rests", "iterations", "discarded", "sliced"),
+    [
+        (1, True, 4, 1, False),
+        (1, False, 4, 1, False),
+        (4, False, 4, 1, False),
+        (4, True, 4, 1, True),
+        (4, True, 1, 0, True),
+    ],
+)
+def test_others_work_between_the_slices_of_a_turn_where_an_arm_rests_meanwhile(
+    slices: int, rests: bool, iterations: int, discarded: int, sliced: bool, tmp_path: Path
+) -> None:
+    timing, stage = Staying(rests), Stage()
+    turns: Any = SimpleNamespace(others="others", waits="waits", worked_s=lambda: 100.0)
+    spec = spec_of(tmp_path, kind=Kind.TIMING, measure=MeasureConfig(slices=slices, iterations=iterations))
+    record = process._turn(stage, timing, spec, tmp_path, 0, turns)  # type: ignore[arg-type]
+    assert timing.turns == [(tmp_path, discarded, *(["others"] if sliced else []))]
+    assert stage.waits == ["waits" if sliced else ()]
+    assert (record.ended - record.started >= 100) is sliced, "without the time of others"
+    assert read_record(tmp_path) == record
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Serves turns until the pack closes the pipe: the replies, and the turns that were taken."""
+
+    def served(timing: Staying, *turns: str, rank: int = 0) -> list[Any]:
+        ours, theirs = Pipe()
+        for name in turns:
+            (tmp_path / name).mkdir()
+            ours.send(str(write_spec(tmp_path / name, spec_of(tmp_path, kind=Kind.TIMING))))
+        (tmp_path / "scratch").mkdir()
+        monkeypatch.setattr(process, "set_up", lambda *words: nullcontext(Stage()))
+        monkeypatch.setattr(process, "Timing", lambda *words: timing)
+        ended = threading.Thread(target=process.serve, args=(spec_of(tmp_path), tmp_path, rank, theirs))
+        ended.start()
+        replies = [ours.recv() for _ in range(1 + len(turns) - ("after" in turns))]
+        ours.close()
+        ended.join()
+        return replies
+
+    return served
+
+
+def test_a_process_that_stays_replies_once_it_is_warm_and_after_each_turn_until_one_fails(
+    serve: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    timing = Staying()
+    replies = serve(timing, "one", "two", "fails", "after")
+    assert replies == [Reply(taken_bytes=7, rests=True), Reply(), Reply(), Reply(outcome=Outcome.OOM)]
+    taken = [turn[0] for turn in timing.turns[1:]]
+    assert taken == [tmp_path / name for name in ("one", "two", "fails")]
+    assert timing.turns[0] == ("warm", tmp_path)
+    assert not (tmp_path / "scratch").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_that_breaks_while_it_warms_up_replies_why(
+    rank: int, serve: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    (reply,) = serve(Staying(fails=UnsupportedHere("needs a GPU")), rank=rank)
+    assert (reply.outcome, reply.failure.message) == (Outcome.UNSUPPORTED, "needs a GPU")
+    assert (tmp_path / "scratch").exists() is (rank > 0), "the first rank tidies up"
+
+
+@pytest.mark.parametrize(
+    ("world", "fails", "status"), [(1, False, 0), (1, True, 0), (2, False, 0), (2, True, 1)]
+)
+def test_a_rank_that_fails_ends_with_a_status_so_that_no_other_waits_for_it(
+    world: int, fails: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def run(spec: TrialSpec, folder: Path, rank: int) -> Any:
+        asked.append((folder, rank))
+        return SimpleNamespace(failure="why" if fails else None)
+
+    monkeypatch.setattr(process, "run", run)
+    file = write_spec(tmp_path, spec_of(tmp_path, world=world))
+    assert process.main([str(file), "3"]) == status
+    assert process.main([str(file)]) == status
+    assert asked == [(tmp_path, 3), (tmp_path, 0)]
+    with pytest.raises(SystemExit, match=r"spec\.json"):
+        process.main([str(tmp_path / "nowhere" / "spec.json")])
+
+
+@pytest.mark.parametrize(
+    ("error", "rank", "kept"), [(MemoryError(), 0, True), (MemoryError(), 1, False), (ValueError(), 0, False)]
+)
+def test_what_held_the_memory_is_kept_by_the_first_rank(
+    error: Exception, rank: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+    monkeypatch.setattr(process, "keep_on_oom", folders.append)
+    process._outcome_of(error, tmp_path, rank)
+    assert folders == [tmp_path] * kept

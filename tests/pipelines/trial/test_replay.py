@@ -110,6 +110,32 @@ def test_an_arm_keeps_the_options_of_its_own_optimizer(recorded) -> None:
     )  # gradients before the update do not know of it
 
 
+class Counting(torch.optim.Optimizer):
+    """Counts its steps as a number, or as a tensor where it is fused, as optimizers do."""
+
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                fused = group["fused"]
+                count = state.get("step", torch.zeros(()) if fused else 0)
+                assert isinstance(count, torch.Tensor) is fused
+                state["step"] = count + 1
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_count_of_steps_is_of_the_kind_that_the_arms_own_optimizer_reads(
+    tmp_path: Path, fused: bool
+) -> None:
+    nets = [Net(), Net()]
+    for net, own in zip(nets, (False, fused), strict=True):
+        net.optimizer = Counting(net.net.parameters(), {"fused": own})
+    replay.record(nets[0].training, ITERATIONS, nets[0].step, tmp_path)
+    replay.repeat(nets[1].training, nets[1].step, tmp_path)
+    counts = [nets[1].optimizer.state[parameter]["step"] for parameter in nets[1].net.parameters()]
+    assert counts == [ITERATIONS] * 4
+
+
 def test_a_training_of_other_parameters_is_not_replayed(recorded) -> None:
     reference, folder = recorded
     net = Net()

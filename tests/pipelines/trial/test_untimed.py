@@ -7,6 +7,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from pipelines.store.trial_schema import TrialSpec
 from pipelines.trial import untimed
 from pipelines.trial.step_logging import BufferedLog
 from pipelines.trial.untimed import begin_evidence, counting_trial, course_trial, evidence_trial, result_trial
-from workloads.api import Device, Evidence, Workload
+from workloads.api import Device, Evidence, Replayable, Workload
 from workloads.errors import ConfigError
 
 
@@ -247,3 +248,59 @@ def test_what_breaks_off_while_it_is_written_stays_beside_the_folder(tmp_path: P
     assert list((tmp_path / "kept").iterdir()) == []
     run(result_trial, Steps(), tmp_path, keep=kept)
     assert not partial.exists()
+
+
+class Descent:
+    """An optimizer, as far as replays look at one: torch's own would import for a second."""
+
+    def __init__(self, parameter: torch.Tensor) -> None:
+        self.parameter, self.state, self.hooks = parameter, dict[Any, Any](), list[Any]()
+        self.param_groups = [{"params": [parameter]}]
+
+    def register_step_pre_hook(self, hook: Any) -> Any:
+        self.hooks.append(hook)
+        return SimpleNamespace(remove=lambda: self.hooks.remove(hook))
+
+    def step(self) -> None:
+        for hook in self.hooks:
+            hook(self, (), {})
+        with torch.no_grad():
+            self.parameter -= 0.1 * self.parameter.grad
+
+
+class Descends(Steps):
+    """Goes down a parabola, from wherever the states of a replay put it."""
+
+    def __init__(self, at: float = 1.0) -> None:
+        super().__init__()
+        self.x = torch.tensor([at], requires_grad=True)
+        self.optimizer = Descent(self.x)
+
+    def step(self, clock) -> None:
+        self.steps += 1
+        self.x.grad = (2 * self.x).detach()
+        self.optimizer.step()
+
+    def load(self, state: Any) -> None:
+        self.x.data.copy_(state["x"])
+
+    def replayable(self) -> Replayable:
+        return Replayable({"x": self.x}, self.optimizer, lambda: {"x": self.x.detach()}, self.load)  # type: ignore[arg-type]
+
+
+def test_the_reference_keeps_its_states_and_another_arm_replays_them_after_its_own_evidence(
+    tmp_path: Path,
+) -> None:
+    folders, states = [tmp_path / name for name in ("reference", "arm")], tmp_path / "reference" / "states"
+    arms = [Descends(), Descends(at=-3.0)]
+    for folder, workload in zip(folders, arms, strict=True):
+        folder.mkdir()
+        found = run(evidence_trial, workload, folder, replay=str(states))
+        assert (found["units"], found["reached"]) == (6.0, 3), "without what is replayed"
+    kept, replayed = map(read_evidence, folders)
+    names = [f"replay/{number}" for number in range(3)]
+    assert sorted(name for name in kept.tensors if "replay" in name) == names
+    gradients = {name: kept.tensors[name].tolist() for name in names}
+    assert gradients == {name: replayed.tensors[name].tolist() for name in names}
+    assert gradients["replay/0"] == [2.0] and kept.parts["replay/1"] == replayed.parts["replay/1"] == {"x": 1}
+    assert (arms[0].steps, arms[1].steps) == (3, 3 + 3)

@@ -169,6 +169,12 @@ class OtherData(Sound):
         return f"in {self.pieces} pieces"
 
 
+class Drawn(Sound):
+    """Has a level that draws at random."""
+
+    toggles = (Toggle("rounded", (Level("off"), Level("on", parity=Parity.STOCHASTIC)), "up or down", "toy"),)
+
+
 class Reads(Sound):
     """Reads what it has just computed, in each iteration."""
 

@@ -261,6 +261,7 @@ def test_collections_are_counted_with_their_time() -> None:
 
 def test_collections_outside_do_not_count() -> None:
     collecting = CountingGc()
+    assert collecting.result() == {"gc_collections": 0.0, "gc_full_collections": 0.0, "gc_ns": 0.0}
     with collecting:
         pass
     before = collecting.result()

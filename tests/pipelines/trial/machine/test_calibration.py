@@ -13,11 +13,17 @@ def test_the_work_takes_time_and_leaves_random_numbers_and_default_types_alone()
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_the_work_is_the_same_each_time(monkeypatch) -> None:
+def test_the_work_is_the_same_each_time_whatever_numbers_are_by_default(monkeypatch) -> None:
     products = []
     multiply = torch.mm
-    monkeypatch.setattr(torch, "mm", lambda *a, **k: products.append(a[0].shape) or multiply(*a, **k))
+    monkeypatch.setattr(
+        torch, "mm", lambda *a, **k: products.append((a[0].shape, a[0].dtype)) or multiply(*a, **k)
+    )
     calibration.work_ns()
     first = list(products)
-    calibration.work_ns()
+    torch.set_default_dtype(torch.float64)  # as somebody's own module does
+    try:
+        calibration.work_ns()
+    finally:
+        torch.set_default_dtype(torch.float32)
     assert products == [*first, *first]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -52,3 +55,41 @@ def test_waiting_for_several_collectives_at_once_is_waiting_once() -> None:
 def test_nothing_is_said_where_ranks_took_part_in_different_collectives_or_none(other) -> None:
     assert shares(Profiled(10, ((0, 1),)), Profiled(10, other)) == (None, None)
     assert shares(Profiled(10, ()), Profiled(10, ())) == (None, None)
+
+
+def event(name: str, device: str, start: float = 1.0, end: float = 2.0) -> Any:
+    return SimpleNamespace(name=name, device_type=device, time_range=SimpleNamespace(start=start, end=end))
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "counts"),
+    [
+        ("gloo:all_reduce", "DeviceType.CPU", True),
+        ("ncclDevKernel_AllReduce", "DeviceType.CUDA", True),
+        ("nccl:all_reduce", "DeviceType.CPU", False),
+        ("gemm", "DeviceType.CUDA", False),
+        ("aten::mm", "DeviceType.CPU", False),
+    ],
+)
+def test_collectives_are_gloos_calls_and_nccls_kernels(name: str, device: str, counts: bool) -> None:
+    assert list(ranks._collectives([event(name, device)])) == [(1.0, 2.0)] * counts
+
+
+def test_a_process_alone_waits_for_nobody_and_ranks_hear_of_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met: list[Any] = []
+    monkeypatch.setattr(ranks.dist, "all_reduce", met.append)
+    monkeypatch.setattr(
+        ranks.dist, "all_gather_object", lambda parts, own: parts.__setitem__(slice(0, None), [own, 9, 8])
+    )
+    ranks.barrier(1)
+    assert (ranks.gathered(7, 1), met) == ([7], [])
+    ranks.barrier(3)
+    assert (ranks.gathered(7, 3), len(met)) == ([7, 9, 8], 1)
+
+
+def test_what_a_rank_timed_has_its_node_and_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    own = ranks.own_region([3, 4], [np.array([1, 2]), np.array([4])], 2)
+    assert (own.node, own.region_ns, own.wall_ns.tolist(), own.devices) == ("n7", (3, 4), [1, 2, 4], 2)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from clocks import FakeClock
 from toys.odd import Endless, EndsInWarmUp, NoJob
 
 from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Kind, TrialSpec
+from pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
 from pipelines.trial.step_logging import BufferedLog
 from pipelines.trial.timing import ranks, regions
 from workloads.api import Context, Device, Workload
@@ -210,3 +213,118 @@ def test_rank_0_alone_writes_the_series_that_its_record_is_made_of(
     monkeypatch.setattr(ranks, "gathered", lambda own, world: [own, own])
     timed(Endless, FakeClock(tick_ns=1000), world=2)
     assert (tmp_path / "iterations.npz").exists() == (rank == 0)
+
+
+@pytest.mark.parametrize(
+    ("alarms", "regions_", "alarm"),
+    [([], 1, None), (["it drifts"], 2, None), (["it drifts", "it still drifts"], 2, "it still drifts")],
+)
+def test_a_region_that_does_not_look_steady_is_measured_once_more(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch, alarms: list[str], regions_: int, alarm: str | None
+) -> None:
+    left = list(alarms)
+    monkeypatch.setattr(regions, "region_alarm", lambda *series: left.pop(0) if left else None)
+    found = timed(Endless, FakeClock(tick_ns=1000))
+    assert (found["alarm"], found["settled"], found["iterations"]) == (alarm, alarm is None, 8)
+    assert found["reached"] == found["warmup_iterations"] + 8 * regions_
+    assert (found["units"], left) == (8.0, [])
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What each further look of a region finds compiled since the one before; nothing where it is empty."""
+    left: list[int] = []
+    monkeypatch.setattr(regions.CompileCounting, "poll", lambda self: left.pop(0) if left else 0)
+    return left
+
+
+def turned(tmp_path: Path, slices: int = 1, others: Callable[[], None] | None = None) -> dict[str, Any]:
+    """One turn of a workload of which nothing is known from its warm-up."""
+    measure = dataclasses.replace(MEASURE, slices=slices)
+    arm = Arm(id="a" * 16, label="arm", levels={"units": "one"})
+    spec = TrialSpec(
+        sweep="s", workload="w", config={}, arm=arm, kind=Kind.TIMING, pack="p000", round=0, attempt=0,
+        measure=measure, code="", cache_dir=str(tmp_path),
+    )  # fmt: skip
+    workload = Endless()
+    workload.setup(Endless.Config(), {"units": "one"}, Context(Device(), tmp_path, tmp_path))
+    with regions.Timing(workload, spec, Device(), BufferedLog()) as timing:
+        timing._clock = FakeClock(tick_ns=1000)
+        return timing.turn(tmp_path, 0, others)
+
+
+def test_what_compiled_inside_a_region_is_no_time_of_it(looks: list[int], tmp_path: Path) -> None:
+    for found, alarm, reached in (
+        ([1, 0], None, 8),
+        ([0, 1, 0, 0], None, 16),
+        ([0, 1, 0, 1], "compiled inside the timed region", 16),
+    ):
+        looks[:] = found
+        told = turned(tmp_path)
+        assert (told["alarm"], told["settled"], told["reached"]) == (alarm, alarm is None, reached)
+
+
+def test_arms_that_take_turns_share_what_troubled_them_but_not_what_compiled(
+    looks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions, "region_alarm", lambda *series: "it drifts")
+    turns: list[int] = []
+    told = turned(tmp_path, 4, lambda: turns.append(1))
+    assert (told["alarm"], told["reached"], len(turns)) == ("it drifts", 8, 3)
+    assert (told["iterations"], told["units"], told["region_ns"]) == (8, 8.0, 4 * 3000)
+    looks[:] = [0, 0, 0, 1]
+    assert (turned(tmp_path, 4, lambda: None)["reached"], looks) == (16, [])
+
+
+def test_a_phase_that_a_part_of_the_region_never_entered_took_no_time_there(tmp_path: Path) -> None:
+    def part(start: int, **phases: int) -> Any:
+        phase = {name: np.array([ns, ns]) for name, ns in phases.items()}
+        return SimpleNamespace(
+            start_ns=np.array([start, start + 5]), wall_ns=np.array([5, 5]), flags=np.zeros(2, np.uint32),
+            device_ns=np.array([3, 4]), host_phases=phase, device_phases={}, iterations=2,
+        )  # fmt: skip
+
+    log = BufferedLog()
+    regions._write_iterations(
+        tmp_path, [part(10, load=1), part(90, load=2, save=7)], [4], log, {"r": np.ones(1)}
+    )
+    arrays = read_iterations(tmp_path)
+    assert {
+        name: arrays[name].tolist() for name in ("start_ns", "host_load", "host_save", "device_ns", "r")
+    } == {
+        "start_ns": [10, 15, 90, 95],
+        "host_load": [1, 1, 2, 2],
+        "host_save": [0, 0, 7, 7],
+        "device_ns": [3, 4, 3, 4],
+        "r": [1.0],
+    }
+    assert arrays["warmup_wall_ns"].tolist() == [4]
+    since_s = (time.time_ns() - time.perf_counter_ns() + 10 - int(arrays["epoch_ns"][0])) / 1e9
+    assert abs(since_s) < 60, "the wall clock at the first iteration"
+
+
+@pytest.mark.parametrize(
+    ("change", "rests"),
+    [
+        ({}, True),
+        ({"shape": "job"}, False),
+        ({"device": Device("cuda", 1)}, False),
+        ({"world": 2}, False),
+        ({"others_rest": False}, False),
+        ({"children": "usage"}, False),
+        ({"processes": ["worker"]}, False),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
+)
+def test_an_arm_rests_where_nothing_of_it_works_on_while_it_waits(
+    change: dict[str, Any], rests: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = change.get("children")
+    workload: Any = SimpleNamespace(shape=change.get("shape", "steps"), child_usage=lambda: None)
+    spec: Any = SimpleNamespace(world=change.get("world", 1))
+    timing = regions.Timing(workload, spec, Device(), BufferedLog())
+    workload.child_usage = lambda: usage
+    timing._device = change.get("device", Device())
+    timing._others_rest = change.get("others_rest", True)
+    monkeypatch.setattr(regions.multiprocessing, "active_children", lambda: change.get("processes", []))
+    assert timing.rests is rests

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from pipelines.trial.machine.energy import Spent
 from pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
-from pipelines.trial.timing.quantities import job_units
+from pipelines.trial.timing.quantities import job_units, record_fields
 from pipelines.trial.timing.slices import Slices
 from workloads.errors import ContractError
 
@@ -120,3 +121,14 @@ def test_the_units_of_a_whole_job_or_training_are_known_where_it_has_an_end(
     work: Work, units: float | None
 ) -> None:
     assert job_units(work, 40.0, 10, 2) == units  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("work", "job"), [(Work(length=100), {"job_units": 400.0}), (Work(), {})])
+def test_a_record_has_the_devices_of_all_ranks_and_the_units_where_they_are_known(
+    work: Work, job: dict
+) -> None:
+    ranks: Any = [SimpleNamespace(devices=2), SimpleNamespace(devices=1)]
+    spent = [Spent(seconds=2.0, source="NVML", reason="no counter")]
+    found = record_fields(work, ranks, spent, 40.0, 10, 1)  # type: ignore[arg-type]
+    assert found["quantities"] == {"devices": 3.0, **job}
+    assert [*found["withheld"].values()] == ["no counter"]

@@ -1,0 +1,340 @@
+"""Which trials a pack runs, in which order, and what each of them is told."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from recorded import FAST, NAIVE, Built, build
+
+from pipelines.execution import pack
+from pipelines.execution.pack import PackRun
+from pipelines.execution.resident import CannotStay
+from pipelines.store.progress import StoredTrial
+from pipelines.store.records import Arm, Effect, Failure, Keep, Kind, Outcome, TrialRecord
+from workloads.api import Device
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory.mktemp("built") / "sweep")
+
+
+def bare(built: Built, start: str = "fork", **own: Any) -> Any:
+    """A pack that has no processes, of two arms and three rounds, of which nothing is finished."""
+    run = object.__new__(PackRun)
+    progress = SimpleNamespace(
+        other={}, seeds={}, timing={}, stride=1, together=lambda n: [n], retired=lambda pack, arms: []
+    )
+    given = {
+        "folder": built.folder,
+        "manifest": built.manifest,
+        "pack": built.manifest.packs[0].model_copy(update={"start": start}),
+        "retry": frozenset(),
+        "attempt": 4,
+        "progress": progress,
+        "advanced": False,
+        "_device": Device(),
+        "_nodes": None,
+        "_servers": SimpleNamespace(seed=77, starter="starter", begin_round=lambda: None),
+        "_idle": None,
+        "_stays": False,
+        "_sliced": False,
+        "_reference": NAIVE.id,
+    }
+    vars(run).update(given | own)
+    return run
+
+
+LEVELS = {"amp": SimpleNamespace(env={"A": "1"}), "slab": SimpleNamespace(env={"B": "2"})}
+
+
+class Workloads:
+    """Two processes for each device, and variables of its levels."""
+
+    @staticmethod
+    def levels_of(levels: Any) -> Any:
+        return LEVELS
+
+    @staticmethod
+    def processes(levels: Any, device: Device) -> int:
+        return 2 * device.count
+
+
+def test_a_timed_trial_is_told_its_draw_its_length_and_how_often_counters_change(built: Built) -> None:
+    run = bare(built, _idle=SimpleNamespace(step_s=0.25))
+    spec, env = run._spec(FAST, Kind.TIMING, 2)
+    assert (spec.round, spec.attempt, spec.server, spec.counter_s) == (2, 4, 77, 0.25)
+    assert (spec.iterations, spec.world, spec.meet, env) == (None, 1, None, {})
+    assert spec.measure == run.manifest.sweep.measure and Path(spec.cache_dir) == run.folder.cache_dir
+    spec, _ = bare(built)._spec(FAST, Kind.EVIDENCE, None, 3)
+    assert (spec.round, spec.replicate, spec.server, spec.counter_s, spec.keep) == (None, 3, None, None, None)
+
+
+def test_what_is_taken_home_may_take_long_and_has_a_folder(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = Keep(folder="kept/amp", iterations=9)
+    monkeypatch.setattr(pack, "kept_folder", lambda manifest, arm: keep if arm == FAST else None)
+    spec, _ = bare(built)._spec(FAST, Kind.RESULT, None)
+    assert spec.keep == keep and spec.measure.timeout_s == pack.RESULT_S > 86400
+
+
+def test_ranks_of_several_nodes_are_told_where_they_meet_and_fork_starts_one_process(built: Built) -> None:
+    nodes = SimpleNamespace(meeting_point=lambda: "n1:29500")
+    run = bare(built, "exec", _nodes=nodes, _cls=Workloads, _device=Device("cuda", 3))
+    sweep = run.manifest.sweep.model_copy(update={"nodes": 2, "placement": ""})
+    run.manifest = run.manifest.model_copy(update={"sweep": sweep})
+    spec, env = run._spec(FAST, Kind.COUNTING, None)
+    assert (spec.world, spec.meet, env) == (12, "n1:29500", {"A": "1", "B": "2"}), "of the GPUs of both nodes"
+    assert spec.ranks_per_node == sweep.ranks_per_node(12)
+    alone, _ = bare(built, "exec", _cls=Workloads)._spec(FAST, Kind.COUNTING, None)
+    assert (alone.world, alone.meet, alone.ranks_per_node) == (2 * Device().count, None, None)
+    forked = bare(built, _cls=Workloads, _nodes=nodes)
+    assert forked._process_of(FAST) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("replicate", "outcome", "retry", "retired", "runs"),
+    [
+        (0, None, (), False, True),
+        (0, Outcome.OK, (), False, False),
+        (0, Outcome.OOM, (), False, False),
+        (0, Outcome.OOM, (Outcome.OOM,), False, True),
+        (0, None, (), True, False),
+        (0, None, (Outcome.OOM,), True, True),
+        (3, None, (), False, True),
+        (3, Outcome.OK, (), False, False),
+    ],
+)
+def test_a_trial_that_is_needed_once_is_run_unless_it_is_there_or_its_arm_ends_jobs(
+    replicate: int, outcome: Outcome | None, retry: tuple, retired: bool, runs: bool, built: Built
+) -> None:
+    run, asked = bare(built, retry=frozenset(retry)), list[Any]()
+    if outcome is not None:
+        done = SimpleNamespace(record=SimpleNamespace(outcome=outcome))
+        run.progress.seeds = {(FAST.id, 3): done} if replicate else {}
+        run.progress.other = {} if replicate else {(FAST.id, Kind.EVIDENCE): done}
+    run.progress.retired = lambda pack, arms: arms if retired else []
+    run._trial = lambda *words: asked.append(words)
+    run.support(FAST, Kind.EVIDENCE, replicate)
+    assert asked == [(FAST, Kind.EVIDENCE, None, replicate)] * runs
+    assert run.advanced is runs
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "repeats", "tried", "number"),
+    [([], [], set(), None), ([1, 2], [], {1}, 2), ([1], [], {1}, None), ([1, 2], [1], {1}, 1)],
+)
+def test_a_round_is_tried_once_unless_it_is_to_be_repeated(
+    unfinished: list, repeats: list, tried: set, number: int | None, built: Built
+) -> None:
+    run = bare(built)
+    run.progress.unfinished_rounds = lambda pack, retry: unfinished
+    run.progress.to_repeat = lambda pack: repeats
+    assert run._next(tried) == number
+
+
+class Generation:
+    """Processes that stay, or cannot."""
+
+    started: list[Any]
+    cannot = False
+
+    def __init__(self, *words: Any) -> None:
+        self.started.append(words)
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def start(self, turn: Any) -> None:
+        self.started.append((turn.spec.arm.id, turn.spec.round, turn.spec.generation))
+        if self.cannot:
+            raise CannotStay("too much memory")
+
+    def run(self, turns: Any) -> Any:
+        for turn in turns:
+            yield TrialRecord.of(turn.spec, 0.0, outcome=Outcome.OK)
+
+
+@pytest.mark.parametrize(("retry", "arms"), [((), [FAST.id]), ((Outcome.OOM,), [NAIVE.id, FAST.id])])
+def test_arms_that_stay_are_started_once_and_take_turns_in_the_order_of_each_round(
+    retry: tuple, arms: list[str], built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, noted, draws = bare(built, retry=frozenset(retry), _stays=True), list[Any](), list[int]()
+    run.progress.stride, run.progress.together = 2, lambda n: [2, 3]
+    run.progress.retired = lambda pack, arms: [NAIVE.id]
+    run._servers.begin_round = lambda: draws.append(1)
+    run._stop_if_asked = lambda: None
+    run._note = lambda found: noted.append((found.record.arm, found.record.round, found.folder.exists()))
+    monkeypatch.setattr(Generation, "started", [], raising=False)
+    monkeypatch.setattr(pack, "Generation", Generation)
+    run._generation(2)
+    memory, timeout = run._device.memory_bytes, run.manifest.sweep.measure.timeout_s
+    assert Generation.started == [("starter", memory, timeout, False), *((arm, 2, 1) for arm in arms)]
+    assert [(arm, number) for arm, number, _ in noted] == [(arm, 2) for arm in arms], "of the rounds planned"
+    assert (run.advanced, len(draws)) == (True, 1)
+
+
+def test_arms_that_cannot_stay_run_one_after_the_other_from_then_on(
+    built: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, asked = bare(built, _in_turns=True), list[Any]()
+    run._stop_if_asked = lambda: None
+    run._trial = lambda arm, kind, number: asked.append((arm.id, kind, number))
+    monkeypatch.setattr(Generation, "started", [], raising=False)
+    monkeypatch.setattr(Generation, "cannot", True)
+    monkeypatch.setattr(pack, "Generation", Generation)
+    run._generation(1)
+    assert asked == [(arm, Kind.TIMING, 1) for arm in run.pack.orders[1]]
+    assert (run._in_turns, run.advanced) == (False, True)
+    assert capsys.readouterr().out.startswith("too much memory: every arm runs in a fresh process instead")
+
+
+def test_evidence_of_an_arm_replays_what_the_reference_kept(built: Built, tmp_path: Path) -> None:
+    run = bare(built)
+    assert run._states(FAST, tmp_path / "own") is None
+    kept = run._states(NAIVE, tmp_path / "reference")
+    assert kept is not None and Path(kept).parent == tmp_path / "reference"
+    run.progress.other = {(NAIVE.id, Kind.EVIDENCE): SimpleNamespace(folder=tmp_path / "reference")}
+    assert run._states(FAST, tmp_path / "own") == kept
+
+
+def test_what_follows_a_sweep_hears_how_each_trial_ended(built: Built, tmp_path: Path) -> None:
+    run, added = bare(built), list[Any]()
+    run.progress.add = added.append
+    failure = Failure(type="JobOutOfMemory", message="all of it")
+    own = {"arm": FAST.id, "kind": Kind.TIMING, "pack": "p000", "round": 1, "attempt": 0}
+    bad = StoredTrial(
+        tmp_path, TrialRecord(outcome=Outcome.OOM, failure=failure, started=2.0, ended=9.5, **own)
+    )
+    good = StoredTrial(tmp_path, TrialRecord(outcome=Outcome.OK, started=1.0, ended=2.0, **own))
+    for found in (bad, good):
+        run._note(found)
+    assert added == [bad, good]
+    first, second = run.folder.read_events("p000")[0]
+    assert (first.arm, first.round, first.outcome, first.seconds) == (FAST.id, 1, Outcome.OOM, 7.5)
+    assert (first.reason, first.final) == ("JobOutOfMemory: all of it", True)
+    assert (second.reason, second.final, second.seconds) == ("", False, 1.0)
+
+
+def effect(*pairs: tuple[str, str]) -> Effect:
+    return Effect(id="e", design="arms", toggle="amp", level="bf16", pairs=pairs)
+
+
+class Wanted:
+    """What agreement wants to know: more seeds of one arm as they come, a repetition, and courses."""
+
+    def __init__(self, *words: Any) -> None:
+        self.seeds = {FAST.id: [2, 4, 4], NAIVE.id: [1]}
+        self.courses = [["one", "two"], ["two", "three"], ["two", "three"]]
+
+    def reference(self, effect: Effect) -> str:
+        return NAIVE.id
+
+    def seeds_wanted(self, arm: str, reference: str) -> int:
+        return self.seeds[arm].pop(0) if reference == NAIVE.id else 0
+
+    def repeats_wanted(self, pack: Any) -> list[str]:
+        return [NAIVE.id]
+
+    def courses_wanted(self, pack: Any, retry: Any) -> list[Any]:
+        own = {"one": (FAST.id, 0, (3,)), "two": (NAIVE.id, 1, (4, 5)), "three": (FAST.id, 2, ())}
+        Course = namedtuple("Course", "arm seed at")
+        return [Course(*own[name]) for name in self.courses.pop(0)]
+
+
+def test_seeds_come_in_pairs_until_they_suffice_and_a_reference_may_be_repeated(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = bare(built), list[Any]()
+    monkeypatch.setattr(pack, "Agreement", Wanted)
+    run.support = lambda arm, kind, seed: asked.append((arm.id, seed)) if kind is Kind.EVIDENCE else None
+    elsewhere = effect(("c" * 16, NAIVE.id))
+    run.manifest = run.manifest.model_copy(update={"effects": (elsewhere, effect((FAST.id, NAIVE.id)))})
+    run._seeds()
+    pairs = [(arm, seed) for seed in (1, 2, 3) for arm in (NAIVE.id, FAST.id)]
+    assert asked == [*pairs, (NAIVE.id, pack.REPEAT)]
+
+
+def test_courses_are_followed_once_each_and_further_ones_are_another_attempt(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = bare(built), list[Any]()
+    monkeypatch.setattr(pack, "Agreement", Wanted)
+    monkeypatch.setattr(pack, "claim", lambda folder, own: run.attempt + 1)
+    run._trial = lambda arm, kind, number, seed, numbers_at: asked.append(
+        (run.attempt, arm.id, kind.value, number, seed, numbers_at)
+    )
+    run._courses()
+    assert asked == [
+        (4, FAST.id, "course", None, 0, (3,)),
+        (4, NAIVE.id, "course", None, 1, (4, 5)),
+        (5, FAST.id, "course", None, 2, ()),
+    ]
+
+
+def test_arms_that_end_jobs_are_neither_trained_nor_timed_unless_they_are_tried_again(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack, "untrained", lambda *words: [(NAIVE.id, 0), (FAST.id, 0), (FAST.id, 1)])
+    monkeypatch.setattr(pack, "arms_without", lambda *words: [NAIVE, Arm(id="c" * 16, label="c", levels={})])
+    run, asked = bare(built), list[Any]()
+    run.progress.retired = lambda pack, arms: [arm for arm in arms if arm == NAIVE.id]
+    run._trial = lambda arm, kind, *rest: asked.append((arm.id, kind.value, *rest))
+    run._trainings()
+    assert asked == [(FAST.id, "quality", None, seed) for seed in (0, 1)] and run.advanced
+    asked.clear()
+    run._results()
+    assert asked == [(NAIVE.id, "result", None)], "of arms of this pack"
+    asked.clear()
+    run._rounds(1)
+    assert asked == [(FAST.id, "timing", 1)]
+    run.retry = frozenset([Outcome.OOM])
+    asked.clear()
+    run._rounds(1)
+    assert [arm for arm, *_ in asked] == list(run.pack.orders[1])
+
+
+@pytest.mark.parametrize(("attempts", "attempt"), [({}, 4), ({3: "x"}, 4), ({4: "x"}, 5)])
+def test_a_round_that_this_attempt_has_measured_is_another_attempts(
+    built: Built, attempts: dict, attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = bare(built), list[Any]()
+    run.progress.timing = {("p000", 1): attempts, ("p001", 2): {4: "x"}}
+    run.progress.together = lambda number: [number, number + 1]
+    monkeypatch.setattr(pack, "claim", lambda folder, own: 5)
+    monkeypatch.setattr(pack, "stop_if_superseded", lambda *words: asked.append(words[1:]))
+    run._renew_attempt(0)
+    assert run.attempt == attempt
+    assert asked == [("p000", 4)] * (attempt == 5)
+
+
+@pytest.mark.parametrize(("turns", "parity"), [(True, False), (False, True)])
+def test_a_pack_does_what_is_needed_once_then_its_rounds_then_what_looks_back_on_them(
+    built: Built, turns: bool, parity: bool
+) -> None:
+    run, done, rounds = bare(built, _reference=FAST.id, _in_turns=turns), list[Any](), [2, 0, None]
+    measure = dataclasses.replace(run.manifest.sweep.measure, timed_parity=parity)
+    sweep = run.manifest.sweep.model_copy(update={"measure": measure})
+    run.manifest = run.manifest.model_copy(update={"sweep": sweep})
+    run.support = lambda arm, kind: done.append((arm.id, kind.value))
+    for name in ("_seeds", "_results", "_rest", "_trainings", "_courses"):
+        setattr(run, name, lambda name=name: done.append(name))
+    for name in ("_generation", "_rounds"):
+        setattr(run, name, lambda number, name=name: done.append((name, number)))
+    tried: list[set[int]] = []
+    run._next = lambda so_far: tried.append({*so_far}) or rounds.pop(0)
+    run._feeder = SimpleNamespace(between_rounds=lambda: done.append("feed"))
+    run.run()
+    once = [(arm, kind) for arm in (FAST.id, NAIVE.id) for kind in ("counting", "evidence")]
+    name = "_generation" if turns else "_rounds"
+    measured = ["_rest", (name, 2), "feed", "_rest", (name, 0), "feed"]
+    assert done == [*once, "_seeds", "_results", *measured, "_trainings", *(["_courses"] if parity else [])]
+    assert tried == [set(), {2}, {0, 2}]
