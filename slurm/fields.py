@@ -67,7 +67,9 @@ def refusals(options: Any, prefix: str = "") -> Iterator[str]:
         if is_dataclass(value):
             yield from refusals(value, f"{name}.")
         for item in value if isinstance(value, list) else [value]:
-            if item is not None and (refusal := _refusal(item, declared)):
+            if isinstance(value, list) and "list[str]" in str(declared.type) and not isinstance(item, str):
+                yield f"{name}: {item!r} is no text; write each entry as one text"
+            elif item is not None and (refusal := _refusal(item, declared)):
                 yield f"{name}={item} {refusal}"
 
 

@@ -35,6 +35,8 @@ def test_defaults_are_in_range() -> None:
         ({"limit": float("nan")}, "group.limit=nan must be above zero; leave it out for none"),
         ({"kind": "c"}, "group.kind=c is unknown; choose from: a, b"),
         ({"kinds": ["a", "c"]}, "group.kinds=c is unknown; choose from: a, b"),
+        ({"kinds": [["a"]]}, "group.kinds: ['a'] is no text; write each entry as one text"),
+        ({"kinds": [None]}, "group.kinds: None is no text; write each entry as one text"),
         ({"inner": Inner(1.5)}, "group.inner.share=1.5 must be above zero and at most 1"),
     ],
 )
