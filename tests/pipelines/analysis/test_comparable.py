@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.analysis import collect, compare
+from pipelines.analysis.comparable import machine_name, told_apart
 from pipelines.analysis.compare import Comparison
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
@@ -122,3 +123,25 @@ def test_the_rounds_that_are_there_say_what_they_can_see(sweep) -> None:
     measured(folder, manifest, manifest.arms[1], 2, attempt=1, region_ns=1000)
     (seen,) = [note for note in compared(folder, manifest).notes if "you can see" in note]
     assert seen.startswith("with 3 rounds you can see ") and "one comparison" in seen
+
+
+@pytest.mark.parametrize(
+    ("theirs", "name", "differences"),
+    [
+        ({"device": "A", "torch": "2"}, "A", "device is A and not B"),
+        ({"device": "C", "torch": "2"}, "C", "device is C and not B"),
+        ({"device": "B", "torch": "3"}, "torch is 3 and not 2", "torch is 3 and not 2"),
+        ({"device": "B", "torch": "1"}, "torch is 1 and not 2", "torch is 1 and not 2"),
+        ({"device": "B"}, "torch is none and not 2", "torch is none and not 2"),
+        (
+            {"device": "B", "torch": "2", "driver": "9"},
+            "driver is 9 and not none",
+            "driver is 9 and not none",
+        ),
+    ],
+)
+def test_another_machine_goes_by_its_device_or_by_what_sets_it_apart(
+    theirs: dict[str, str], name: str, differences: str
+) -> None:
+    ours = {"device": "B", "torch": "2"}
+    assert (machine_name(ours, theirs), told_apart(ours, theirs)) == (name, differences)

@@ -35,9 +35,10 @@ def test_weights_are_told_apart_by_name_shape_and_content(key) -> None:
         key([("b", one)]),
         key([("a", one.view(3, 4))]),
         key([("a", one + 1)]),
+        key([("a", one.flip(0))]),  # of the same sum
         key([("a", one), ("b", one)]),
     }
-    assert len(keys) == 5
+    assert len(keys) == 6
     assert key([("a", one.clone())]) in keys
 
 
