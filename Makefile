@@ -25,8 +25,7 @@ STORM     = PYTHONPATH=$(CURDIR)/tests/support:$(CURDIR) $(BIN)/python -m storm
 DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests are compiled once for all three tiers, also where Python is told to keep nothing that it compiles.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root

@@ -20,14 +20,14 @@ from pipelines.store.progress import read_progress
 from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
 from workloads.api import Device
 
-SIZE = 8 * 2**20
+SIZE = 16 * 2**20
 BEFORE = 6
 """Records that are there when the disk fills up, of the 16 that the sweep wants."""
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of eight megabytes."""
+    """A disk that holds the code of a sweep twice over."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
