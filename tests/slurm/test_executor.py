@@ -387,16 +387,6 @@ def test_an_array_whose_number_sbatch_did_not_tell_is_found_in_the_queue(
     assert (submission.array, calls(stand_in, "sbatch")) == ("77", 1)
 
 
-def test_a_last_job_that_the_site_refuses_is_told_and_the_others_are_followed(followed: Followed) -> None:
-    program(followed.programs, "sbatch", "echo 'sbatch: error: Job dependency problem' >&2; exit 1")
-    followed.ex.submit_last(job("collect"))
-    (said,) = followed.said
-    assert said.startswith("the last job, collect, is not submitted (")
-    assert "Job dependency problem" in said and said.endswith("or by `perfsweep compare`")
-    followed.queue("RUNNING", "RUNNING", "RUNNING")
-    assert followed.poll() == ["running"] * 3
-
-
 def test_a_controller_that_is_not_reached_while_jobs_wait_is_asked_again_later(
     tmp_path: Path, stand_in: Path
 ) -> None:

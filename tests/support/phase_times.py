@@ -1,4 +1,4 @@
-"""A clock that adds up processor time by phase."""
+"""Clocks for phases: one that adds up processor time, and one that knows their order alone."""
 
 from __future__ import annotations
 
@@ -20,3 +20,15 @@ class PhaseTimes:
         start = process_time()
         yield
         self.seconds[name] += process_time() - start
+
+
+class PhaseNames:
+    """Names of phases as they begin."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self.names.append(name)
+        yield

@@ -131,7 +131,7 @@ def test_configurations_of_the_folder_are_choices_too(folder: Path) -> None:
     ids=str,
 )
 def test_names_that_exist_are_fine(folder: Path, overrides: list[str]) -> None:
-    names.refuse_unknown("sweep", overrides)
+    assert names.refuse_unknown("sweep", overrides) is None
 
 
 @pytest.mark.parametrize(

@@ -171,9 +171,8 @@ def test_packages_and_limits_that_look_like_more_are_no_folders_and_no_files(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "torch").mkdir()
     (tmp_path / "r.txt").write_text("torch\n# -r nowhere.txt\n--no-index\n\n./wheel.whl\nnumpy # -e .\n")
-    locked.key(tmp_path / "r.txt")
     (tmp_path / "pylock.toml").write_text("-e .\n")
-    locked.key(tmp_path / "pylock.toml")
+    assert locked.key(tmp_path / "r.txt") != locked.key(tmp_path / "pylock.toml")
 
 
 def test_what_names_no_packages_is_an_interpreter(tmp_path: Path) -> None:

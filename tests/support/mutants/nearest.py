@@ -20,15 +20,15 @@ def sources(root: Path) -> list[Path]:
 
 def quick_files(root: Path) -> list[Path]:
     """Test files that hold a quick test, by what stands in them: to collect all takes half a minute."""
-    return [path for path in test_files(root) if holds_quick(path)]
+    return [path for path in files_of_tests(root) if holds_quick(path)]
 
 
 def longer_files(root: Path) -> list[Path]:
     """Test files that speak of a longer tier."""
-    return [path for path in test_files(root) if {"slow", "workloads"} & words(path)]
+    return [path for path in files_of_tests(root) if {"slow", "workloads"} & words(path)]
 
 
-def test_files(root: Path) -> list[Path]:
+def files_of_tests(root: Path) -> list[Path]:
     """All of them, in order."""
     return sorted((root / "tests").rglob("test_*.py"))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from phase_times import PhaseNames
 
 from workloads.errors import ConfigError
 from workloads.latentwire import presets
@@ -17,23 +16,11 @@ from workloads.latentwire.presets import LMS
 QUICK = {"passes": "merged", "teacher": "slice"}
 
 
-class Phases:
-    """A clock that knows the order of phases alone."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        self.names.append(name)
-        yield
-
-
 def test_a_step_marks_its_phases_and_evaluates_when_it_is_due(start) -> None:
     workload = start(QUICK, eval_every=2, models=1)
     seen = []
     for _ in range(3):
-        workload.step(clock := Phases())
+        workload.step(clock := PhaseNames())
         seen.append(clock.names)
     assert seen[0][0] == "data_wait" and seen[0][-2:] == ["optim", "log"]
     assert [names.count("evaluate") for names in seen] == [0, 1, 0] and seen[1][-1] == "evaluate"

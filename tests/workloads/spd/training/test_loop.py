@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from phase_times import PhaseNames
 
 from workloads.spd.maths.losses import learning_rate
 from workloads.spd.training import checkpoints
@@ -28,18 +27,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-class Phases:
-    """A clock that knows the order of phases alone."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        self.names.append(name)
-        yield
-
-
 def test_rows_evaluations_and_checkpoints_come_when_they_are_due(start) -> None:
     rows: list[dict[str, float]] = []
     config = {**SMALL, "log_every": 2, "eval_every": 3, "save_every": 4}
@@ -47,7 +34,7 @@ def test_rows_evaluations_and_checkpoints_come_when_they_are_due(start) -> None:
     file = workload.context.scratch_dir / "checkpoint.pt"
     phases = []
     for step in range(1, 7):
-        workload.step(clock := Phases())
+        workload.step(clock := PhaseNames())
         phases.append(clock.names)
         assert file.exists() == (step >= 4)
     logged, evaluated = (
@@ -64,12 +51,12 @@ def test_rows_evaluations_and_checkpoints_come_when_they_are_due(start) -> None:
 
 
 def test_an_iteration_marks_its_phases_in_their_order(start) -> None:
-    start(config=SMALL).step(clock := Phases())
+    start(config=SMALL).step(clock := PhaseNames())
     head, tail = ["data", "transfer", "deltas", "target", "importance"], ["backward", "optimizer", "logging"]
     assert clock.names[:5] == head and clock.names[-3:] == tail
     assert all(name.startswith("loss_") for name in clock.names[5:-3]) and len(clock.names) > 9
     halves = {**SMALL, "microbatches": 2, "pgd_scope": "datapoint"}
-    start(config=halves, micro_batch="loop").step(pieces := Phases())
+    start(config=halves, micro_batch="loop").step(pieces := PhaseNames())
     assert pieces.names.count("backward") == pieces.names.count("target") == 2
     assert pieces.names.count("deltas") == pieces.names.count("optimizer") == 1
 
