@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,17 @@ def test_hydras_own_options_run_an_action_and_tell_its_status_or_only_show(
     GlobalHydra.instance().clear()
     with pytest.raises(ConfigError, match=r"^not this$"):
         composition.run_hydra("run", ["measure.rounds=5"], refuse)
+
+
+@pytest.mark.parametrize("command", ["doctor", "frontier", "profile", "run", "sweep", "tune"])
+def test_hydras_run_leaves_the_logs_of_others_as_they_were(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hydra's own choice for no log of its own switches off every logger that is there already."""
+    monkeypatch.setattr("sys.argv", ["perfsweep"])
+    other, root = logging.getLogger("somebody.elses"), logging.getLogger()
+    before = root.level, list(root.handlers)
+    GlobalHydra.instance().clear()
+    assert composition.run_hydra(command, [], lambda cfg: 0) == 0
+    assert not other.disabled
+    assert (root.level, root.handlers) == before
