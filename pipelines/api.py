@@ -40,10 +40,10 @@ from pipelines.publish import publish as publishing
 from pipelines.report import html, markdown
 from pipelines.report.notebook import Comparison, Report
 from pipelines.store import kept, locks, trainings
-from pipelines.store import progress as stored
 from pipelines.store import provenance as origin
 from pipelines.store.options import ReportConfig
 from pipelines.store.progress import Progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder, opened
 from pipelines.trial.machine import environment
@@ -76,7 +76,7 @@ class Sweep:
     @cached_property
     def progress(self) -> Progress:
         """Which trials there are."""
-        return stored.read_progress(self.folder, self.manifest)
+        return read_progress(self.folder, self.manifest)
 
     @cached_property
     def trials(self) -> pl.DataFrame:
@@ -140,16 +140,16 @@ class Planned:
         progress = self._progress_here()
         return sum(progress.finished_rounds(pack) for pack in self.sweep.manifest.packs)
 
-    def _progress_here(self) -> stored.Progress:
+    def _progress_here(self) -> Progress:
         keys = None if self.place.remote else environment.comparison_keys(self.device)
-        return stored.read_progress(self.sweep.folder, self.sweep.manifest, keys)
+        return read_progress(self.sweep.folder, self.sweep.manifest, keys)
 
     def unchecked(self) -> set[str]:
         """Name the packs that lack trials which the numbers of their timing trials are held against."""
         manifest = self.sweep.manifest
         if not manifest.sweep.measure.timed_parity:
             return set()
-        timed = TimedNumbers(manifest, stored.read_progress(self.sweep.folder, manifest))
+        timed = TimedNumbers(manifest, read_progress(self.sweep.folder, manifest))
         return {pack.id for pack in manifest.packs if timed.missing(pack)}
 
     def untrained(self) -> set[str]:
@@ -157,7 +157,7 @@ class Planned:
         manifest, retry = self.sweep.manifest, frozenset(map(Outcome, self.command.retry))
         if not trainings.trained_arms(manifest):
             return set()
-        progress = stored.read_progress(self.sweep.folder, manifest)
+        progress = read_progress(self.sweep.folder, manifest)
         return {
             pack.id
             for pack in manifest.packs
@@ -174,7 +174,7 @@ class Planned:
             The folder of one holds something already.
         """
         manifest = self.sweep.manifest
-        progress = stored.read_progress(self.sweep.folder, manifest)
+        progress = read_progress(self.sweep.folder, manifest)
         awaited = kept.arms_without(manifest, progress, frozenset(map(Outcome, self.command.retry)))
         kept.make_folders(manifest, awaited)
         return kept.packs_with(awaited, manifest)

@@ -17,7 +17,8 @@ import polars as pl
 
 from pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
 from pipelines.store.files import write_parquet
-from pipelines.store.progress import Progress, read_progress
+from pipelines.store.progress import Progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord
 
 

@@ -30,7 +30,8 @@ from pipelines.analysis.rulings import RuledClaim, all_rulings
 from pipelines.analysis.scaling import Scaling, scaling_of
 from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet
-from pipelines.store.progress import Progress, read_progress
+from pipelines.store.progress import Progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Manifest, Outcome, SweepFolder
 
 

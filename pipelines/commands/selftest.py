@@ -21,7 +21,7 @@ from pipelines.report.tables import table_of
 from pipelines.report.terminal import print_table
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import PLACEBO, Manifest, SweepFolder
 from pipelines.terminal import console_here
 from pipelines.trial.machine import environment

@@ -20,7 +20,8 @@ from pipelines.report import sweep_status
 from pipelines.report.objects import print_json
 from pipelines.report.sweep_status import PackStatus, SweepStatus
 from pipelines.store import locks
-from pipelines.store.progress import StoredTrial, read_progress
+from pipelines.store.progress import StoredTrial
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here
 from slurm.dev.settings import named_conf

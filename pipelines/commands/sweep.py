@@ -21,7 +21,7 @@ from pipelines.publish import publish as publishing
 from pipelines.publish.published import published_line
 from pipelines.report import terminal
 from pipelines.store import provenance
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Event
 from pipelines.terminal import console_here
 from workloads.errors import ConfigError

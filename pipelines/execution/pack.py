@@ -31,7 +31,8 @@ from pipelines.store import code_snapshot
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
 from pipelines.store.idle import IdlePower, write_idle
 from pipelines.store.kept import arms_without, kept_folder
-from pipelines.store.progress import StoredTrial, read_progress
+from pipelines.store.progress import Progress, StoredTrial
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import (
     REPEAT,
     Arm,
@@ -96,13 +97,16 @@ class PackRun:
         if self._device.type == "cuda":
             environment.refuse_old_driver()
         self._feeder = Feeder(folder, manifest, pack.id)
-        self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
+        self.progress = self._read_progress()
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
         self._reference = next(iter(manifest.sweep.references.values()))
         self._stays = manifest.sweep.measure.isolation == "resident"
         self._sliced = manifest.sweep.measure.slices > 1 and self._device.type == "cpu"
         self._in_turns = self._stays or self._sliced
         self._idle: IdlePower | None = None
+
+    def _read_progress(self) -> Progress:
+        return read_progress(self.folder, self.manifest, environment.comparison_keys(self._device))
 
     def run(self) -> None:
         """Do what is missing first, then repeat rounds that something disturbed, within their budget."""
@@ -121,10 +125,16 @@ class PackRun:
                 self._generation(number)
             else:
                 self._rounds(number)
+            self._forget(number)
             self._feeder.between_rounds()
         self._trainings()
         if self.manifest.sweep.measure.timed_parity:
             self._courses()
+
+    def _forget(self, number: int) -> None:
+        """Keep no records of a round that nothing more depends on: thousands may come."""
+        if not (self.retry or self.manifest.sweep.measure.adaptive):
+            self.progress.forget(self.pack, number)
 
     def _rest(self) -> None:
         """Measure the machine at rest, once: how often its counters change, and what idling takes."""
@@ -185,6 +195,7 @@ class PackRun:
 
     def _courses(self) -> None:
         """What the numbers of timing trials are held against, at the iterations where those ended."""
+        self.progress = self._read_progress()  # with the rounds that were forgotten
         agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[object] = set()
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.execution import shared_job
 from pipelines.store import leftovers
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Manifest, SweepFolder
 from pipelines.terminal import shell_line
 from slurm import executors

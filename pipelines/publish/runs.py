@@ -13,7 +13,8 @@ from pipelines.publish.content import RunContent, check_arrays, run_content
 from pipelines.publish.history import Timing
 from pipelines.publish.profile_run import PROFILE, profile_content, profiled_arms
 from pipelines.store.files import write_atomically, write_once
-from pipelines.store.progress import Progress, StoredTrial, read_progress
+from pipelines.store.progress import Progress, StoredTrial
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
 from workloads.errors import ConfigError, RecordError
 

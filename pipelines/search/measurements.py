@@ -35,7 +35,7 @@ from pipelines.search.arm_times import LogTime, log_times
 from pipelines.search.search import Observation
 from pipelines.statistics.log_ratios import Cell
 from pipelines.store import provenance
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from pipelines.trial.identity import arm_id
 from pipelines.trial.machine import environment

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from pipelines.store.files import write_once
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import (
     Failure,
     Manifest,

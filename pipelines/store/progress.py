@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.records import Arm, Kind, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
+from pipelines.store.records import Kind, Outcome, Pack, TrialRecord
 from pipelines.store.stop_rule import StopRule
-from workloads.errors import RecordError
 
 GIVE_UP_AFTER = 2
 """An arm of which this many timing trials of a pack failed, whatever the round and attempt, is retired."""
@@ -81,6 +80,7 @@ class Progress:
     _attempts: dict[tuple[str, int], tuple[list[str], list[int]]] = field(default_factory=dict)
     _latest: dict[tuple[str, Kind], dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     _facts: dict[str, Any] = field(default_factory=dict)
+    _forgotten: set[tuple[str, int]] = field(default_factory=set)
 
     def add(self, trial: StoredTrial) -> None:
         """Note one more record."""
@@ -177,10 +177,38 @@ class Progress:
         ]
         return unfinished or self.to_repeat(pack)
 
+    def forget(self, pack: Pack, number: int) -> None:
+        """Drop the records of a round, and of those in its processes, once it is finished for good.
+
+        A pack of thousands of trials knows of them no more than that. What is kept: attempts that may still
+        be chosen between, and rounds that may be measured again.
+        """
+        attempts = self._finished(pack.id, number, pack.arms)
+        if len(attempts) != 1 or (self.repeats and self._disturbed(pack.id, number, attempts[0])):
+            return
+        members = self.together(number)
+        for member in members:
+            self._finished(pack.id, member, pack.arms)  # which is kept
+        self._forgotten |= {(pack.id, member) for member in members}
+        for member in members:
+            for attempt, trials in self.timing.pop((pack.id, member), {}).items():
+                for arm in trials:
+                    self._timings[pack.id, arm].pop((member, attempt))
+        self.every = [one for one in self.every if not self._is_forgotten(one.record)]
+        for arm in pack.arms:
+            self.timed[arm] = [one for one in self.timed[arm] if not self._is_forgotten(one)]
+
+    def _is_forgotten(self, record: TrialRecord) -> bool:
+        return record.kind is Kind.TIMING and (record.pack, record.round) in self._forgotten
+
     def _settled(self, pack: str, number: int, needed: list[str]) -> bool:
         """Whether a round was found finished before, and no record of it has come since."""
-        known = self._attempts.get((pack, number))
-        return known is not None and known[0] == needed and bool(known[1])
+        return bool(self._known(pack, number, needed))
+
+    def _known(self, pack: str, number: int, needed: list[str]) -> list[int] | None:
+        """The finished attempts found before; of a forgotten round, whatever arms were needed then."""
+        arms, attempts = self._attempts.get((pack, number), ([], None))
+        return attempts if arms == needed or (pack, number) in self._forgotten else None
 
     def _needed(self, pack: str, arms: Sequence[str]) -> list[str]:
         """List the arms without which no round of a pack is finished."""
@@ -227,9 +255,8 @@ class Progress:
     def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
         """List attempts with a record of every arm, in all rounds that share processes with this one."""
         needed = self._needed(pack, arms)
-        known = self._attempts.get((pack, number))
-        if known and known[0] == needed:
-            return known[1]
+        if (known := self._known(pack, number, needed)) is not None:
+            return known
         rounds = [self.timing.get((pack, member), {}) for member in self.together(number)]
         found = [
             attempt
@@ -284,74 +311,6 @@ def _keep_one_copy(values: dict[str, Any], latest: dict[str, Any]) -> None:
             values[name] = latest[name] = latest[name] if latest.get(name) == value else value
 
 
-def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
-    """Read all records of the arms of a manifest; a file that cannot be read is named in `damaged`.
-
-    With `here`, facts of this machine, records of other facts count as missing: what was measured on another
-    GPU or with another torch is measured anew. Without, the machine counts that most timing trials ran on.
-    """
-    progress = _empty(manifest, {})
-    trials: list[StoredTrial] = []
-    for arm in manifest.arms:
-        for path, _, _, _ in folder.trial_dirs(arm.id):
-            try:
-                record = read_record(path)
-            except RecordError as error:
-                progress.damaged.append(str(error))
-                continue
-            if record is None:
-                continue
-            if why := _foreign(record, manifest, arm, here or {}):
-                progress.left_out[why] += 1
-            else:
-                trials.append(StoredTrial(path, _without(record, manifest.sweep.factors)))
-    _add_by_machine(progress, trials, manifest)
-    return progress
-
-
-def _empty(manifest: Manifest, machine: Mapping[str, str]) -> Progress:
-    measure = manifest.sweep.measure
-    return Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest), machine=machine)
-
-
-def _add_by_machine(progress: Progress, trials: Sequence[StoredTrial], manifest: Manifest) -> None:
-    """Note each trial where it counts: with the machine that most timing trials ran on, or elsewhere."""
-    progress.machine, *others = _machines(trials, manifest) or [{}]
-    progress.elsewhere = [_empty(manifest, machine) for machine in others]
-    for trial in trials:
-        owners = (one for one in progress.elsewhere if one.machine == machine_of(trial.record.keys))
-        owner = progress if agrees(trial.record, progress.machine) else next(owners, progress)
-        owner.add(trial)
-        if owner is not progress:
-            progress.every.append(trial)
-
-
-def _machines(trials: Sequence[StoredTrial], manifest: Manifest) -> list[Mapping[str, str]]:
-    """Kinds of machines that timing trials ran on, those of most rounds first; of equal ones the last used.
-
-    Of a round that several have measured, the attempt counts that would if they were all the same: so a
-    sweep that was measured again elsewhere, or with another torch, is the newer one.
-    """
-    timed = [one for one in trials if one.record.kind is Kind.TIMING and one.record.outcome is Outcome.OK]
-    kinds = {_kind(one): (0, 0.0) for one in timed}
-    if len(kinds) > 1:
-        all_alike = _empty(manifest, {})
-        for trial in trials:
-            all_alike.add(trial)
-        used = (
-            one for pack in manifest.packs for n in range(len(pack.orders)) for one in all_alike.used(pack, n)
-        )
-        for one in used:
-            if one.record.outcome is Outcome.OK:
-                number, last = kinds[_kind(one)]
-                kinds[_kind(one)] = number + 1, max(last, one.record.started)
-    return [dict(kind) for kind in sorted(kinds, key=lambda one: (kinds[one], one), reverse=True)]
-
-
-def _kind(trial: StoredTrial) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(machine_of(trial.record.keys).items()))
-
-
 DATA = "data"
 """The comparison key that belongs to an arm and not to a machine."""
 
@@ -364,23 +323,3 @@ def machine_of(keys: Mapping[str, str]) -> dict[str, str]:
 def agrees(record: TrialRecord, facts: Mapping[str, str]) -> bool:
     """Whether a record names no other value of these keys."""
     return all(record.keys.get(name, value) == value for name, value in facts.items())
-
-
-def _foreign(record: TrialRecord, manifest: Manifest, arm: Arm, here: Mapping[str, str]) -> str:
-    """Say what makes a record part of another experiment; empty where nothing does."""
-    if record.code != manifest.sweep.code_of(arm):
-        return "other code"
-    if record.method != manifest.sweep.measure.method:
-        return "other settings of measure"
-    if record.placement != manifest.sweep.placement:
-        return "other nodes"
-    if not agrees(record, {**here, **manifest.sweep.keys_of(arm)}):
-        return "another machine, device or version"
-    return ""
-
-
-def _without(record: TrialRecord, factors: Collection[str]) -> TrialRecord:
-    """A record without the comparison keys that its sweep is about: it agrees with its arm in them."""
-    if not factors:
-        return record
-    return replace(record, keys={name: value for name, value in record.keys.items() if name not in factors})

@@ -22,7 +22,8 @@ from pipelines.analysis.columns import parquet_table
 from pipelines.analysis.judge import EffectResult, Judge
 from pipelines.plan.plan import balanced_orders
 from pipelines.store.options import MeasureConfig
-from pipelines.store.progress import Progress, StoredTrial, read_progress
+from pipelines.store.progress import Progress, StoredTrial
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import (
     Arm,
     Effect,

@@ -9,7 +9,7 @@ import pytest
 from pipelines.config.types import DesignConfig
 from pipelines.execution import launch, pack
 from pipelines.plan import plan
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import SweepFolder
 from workloads import allocators
 from workloads.allocators import ALLOCATOR, LIBRARIES, STEADY

@@ -11,7 +11,7 @@ from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
 from pipelines.config.types import DesignConfig
 from pipelines.parity.evidence import Agreement
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind, Manifest, SweepFolder, read_evidence, write_evidence
 from workloads.api import Evidence
 

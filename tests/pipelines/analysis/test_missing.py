@@ -10,7 +10,7 @@ from measured import change, cost, simulated
 
 from pipelines.analysis.missing import missing_rounds, notes_on_other_machines
 from pipelines.config.types import ClusterConfig, DesignConfig
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Manifest, SweepFolder
 
 

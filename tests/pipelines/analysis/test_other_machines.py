@@ -12,7 +12,7 @@ from pipelines.commands import sessions
 from pipelines.commands.compare import compare
 from pipelines.config.types import ClusterConfig, DesignConfig
 from pipelines.exits import DONE, SOME_FAILED
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Manifest, SweepFolder
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from pipelines.config.types import DesignConfig
 from pipelines.execution import launch, pack
 from pipelines.execution.disk import refuse_disk
 from pipelines.plan import plan
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
 from workloads.api import Device
 

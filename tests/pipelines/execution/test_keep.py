@@ -10,7 +10,7 @@ from pipelines import api, cli
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
 from pipelines.store import kept
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind
 from workloads.api import Device
 from workloads.errors import ConfigError

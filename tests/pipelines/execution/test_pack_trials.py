@@ -30,6 +30,7 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
     progress = SimpleNamespace(
         other={}, seeds={}, timing={}, stride=1, together=lambda n: [n], retired=lambda pack, arms: []
     )
+    progress.forget = lambda *words: None
     given = {
         "folder": built.folder,
         "manifest": built.manifest,
@@ -314,6 +315,22 @@ def test_a_round_that_this_attempt_has_measured_is_another_attempts(
     run._renew_attempt(0)
     assert run.attempt == attempt
     assert asked == [("p000", 4)] * (attempt == 5)
+
+
+@pytest.mark.parametrize(
+    ("retry", "measure", "forgets"),
+    [((), {}, True), ((Outcome.OOM,), {}, False), ((), {"precision": 0.01}, False)],
+)
+def test_a_pack_forgets_rounds_unless_what_comes_next_depends_on_them(
+    built: Built, retry: tuple, measure: dict, forgets: bool
+) -> None:
+    run, forgotten = bare(built, retry=frozenset(retry)), list[Any]()
+    options = dataclasses.replace(run.manifest.sweep.measure, **measure)
+    sweep = run.manifest.sweep.model_copy(update={"measure": options})
+    run.manifest = run.manifest.model_copy(update={"sweep": sweep})
+    run.progress.forget = lambda pack, number: forgotten.append((pack.id, number))
+    run._forget(2)
+    assert forgotten == [("p000", 2)] * forgets
 
 
 @pytest.mark.parametrize(("turns", "parity"), [(True, False), (False, True)])

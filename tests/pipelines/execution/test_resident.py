@@ -14,7 +14,7 @@ from pipelines.config.types import DesignConfig, SweepCommand
 from pipelines.execution import launch, pack
 from pipelines.execution.pack import PackRun
 from pipelines.plan import plan
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_record
 from workloads.api import Device
 

@@ -12,7 +12,7 @@ from pipelines.config.types import DesignConfig
 from pipelines.execution import launch, pack
 from pipelines.execution.spawn import ForkServer
 from pipelines.plan import plan
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind, SweepFolder, TrialRecord
 from workloads.api import Device
 

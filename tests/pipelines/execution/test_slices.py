@@ -12,7 +12,8 @@ from pipelines.config.types import DesignConfig, SweepCommand
 from pipelines.execution import launch
 from pipelines.execution.pack import LEAST_ITERATIONS, PackRun
 from pipelines.plan import plan
-from pipelines.store.progress import StoredTrial, read_progress
+from pipelines.store.progress import StoredTrial
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind, Outcome, SweepFolder
 from pipelines.store.trial_files import read_iterations
 from workloads.api import Device

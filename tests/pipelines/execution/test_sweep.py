@@ -30,7 +30,7 @@ from pipelines.statistics.verdicts import Verdict
 from pipelines.store import files
 from pipelines.store.files import read_arrays
 from pipelines.store.idle import read_idle
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.provenance import read_provenance
 from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from workloads.api import Device

@@ -9,7 +9,7 @@ from measured import compared
 
 from pipelines import api
 from pipelines.config.types import DesignConfig
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 
 SEEDS = 3
 MEASURE = {

@@ -10,7 +10,7 @@ from pipelines.config.types import DesignConfig, SweepConfig
 from pipelines.parity.comparison import ParityVerdict
 from pipelines.parity.evidence import Agreement
 from pipelines.plan.plan import make_plan
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import SweepFolder
 from workloads.api import Device, Evidence
 

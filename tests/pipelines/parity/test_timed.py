@@ -19,7 +19,8 @@ from pipelines.execution.pack import PackRun
 from pipelines.parity.comparison import ParityVerdict
 from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
 from pipelines.plan import plan
-from pipelines.store.progress import StoredTrial, read_progress
+from pipelines.store.progress import StoredTrial
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord
 from workloads.api import Check, Comparator, Device, Parity
 

@@ -13,7 +13,7 @@ from pipelines.report.html import write_html
 from pipelines.report.markdown import write_markdown
 from pipelines.report.profile_links import linked_profiles
 from pipelines.store.profiles import UNFINISHED, Cost, Profile, arm_folder, kept_profiles, write_profile
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.provenance import read_provenance
 from pipelines.store.records import Arm
 

@@ -10,7 +10,8 @@ import planned_sweeps
 import pytest
 from recorded import FAST, NAIVE, Built, build
 
-from pipelines.store.progress import Progress, StoredTrial, read_progress
+from pipelines.store.progress import Progress, StoredTrial
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Environment, Failure, Kind, Manifest, Outcome, Pack, TrialRecord, Version
 
 
@@ -356,3 +357,40 @@ def test_trials_lie_with_what_they_are_for() -> None:
     assert [one.round for one in found.timed[A]] == [0]
     assert [one.record.round for one in found.timings("p000", A)] == [0, 1]
     assert len(found.every) == 6
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_forgotten_round_is_finished_and_leaves_nothing_else_behind(stride: int) -> None:
+    pack = Pack(id="p000", orders=((A, B),) * 4, start="fork")
+    progress = told(*both(0), *both(1), *both(2), (A, 3, 0, {}), stride=stride)
+    evidence = StoredTrial(Path(), replace(timing(A, 0).record, kind=Kind.EVIDENCE, round=None))
+    progress.add(evidence)
+    progress.forget(pack, 0)
+    progress.forget(pack, 3)
+    kept = [*([(1, A), (1, B)] if stride == 1 else []), (2, A), (2, B), (3, A)]
+    assert [(one.record.round, one.record.arm) for one in progress.every] == [*kept, (None, A)]
+    assert [one.round for one in progress.timed[A]] == [number for number, arm in kept if arm == A]
+    assert [one.record.round for one in progress.timings("p000", B)] == [n for n, arm in kept if arm == B]
+    assert {number for _, number in progress.timing} == {number for number, _ in kept}
+    assert progress.unfinished_rounds(pack) == ([3] if stride == 1 else [2, 3])
+    assert progress.finished_rounds(pack) == 4 - len(progress.unfinished_rounds(pack))
+
+
+def test_a_forgotten_round_stays_finished_when_an_arm_of_it_is_retired_later() -> None:
+    progress = told(*both(0), (B, 1, 0, OOM), (A, 1, 0, {}), (B, 2, 0, OOM), (A, 2, 0, {}))
+    progress.forget(PACK, 0)
+    progress.forget(PACK, 1)
+    assert set(progress.retired("p000", (A, B))) == {B}, "its failures are not forgotten"
+    assert progress.unfinished_rounds(PACK) == []
+    assert told(*both(0)).unfinished_rounds(PACK) == [1, 2]
+
+
+def test_a_round_that_may_be_chosen_or_measured_again_is_not_forgotten() -> None:
+    progress = told(*both(0, **NOISE), *both(1), *both(1, attempt=1), *both(2), repeats=2)
+    for number in range(3):
+        progress.forget(PACK, number)
+    assert {number for _, number in progress.timing} == {0, 1}
+    assert progress.to_repeat(PACK) == [0]
+    quiet = told(*both(0, **NOISE))
+    quiet.forget(PACK, 0)
+    assert not quiet.timing, "nothing is measured again without measure.repeats"

@@ -8,7 +8,7 @@ from typing import Any
 import planned_sweeps
 import pytest
 
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Manifest, SweepFolder, write_record
 
 

@@ -19,7 +19,7 @@ from waiting import until
 
 from pipelines.store import code_snapshot
 from pipelines.store.attempts import newest
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import SweepFolder
 from slurm.journal import Journal
 

@@ -30,7 +30,7 @@ from pipelines.report.tables import arms_table
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.files import read_arrays, write_arrays
 from pipelines.store.options import ReportConfig
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
 from pipelines.trial.timing.recorder import Recorder
 from pipelines.trial.timing.regions import _arrays

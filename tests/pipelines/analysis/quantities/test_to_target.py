@@ -14,7 +14,7 @@ from pipelines.analysis.compare import Comparison
 from pipelines.analysis.quantities.to_target import FEW_ROUNDS
 from pipelines.config.types import DesignConfig
 from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.progress import read_progress
+from pipelines.store.progress_read import read_progress
 from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec, write_evidence
 from pipelines.store.target import Target
 from pipelines.store.trainings import trained_arms, untrained

@@ -1,0 +1,99 @@
+"""Reads the records of a sweep: which of them count, and on which machine what counts was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from pipelines.store.progress import Progress, StoredTrial, agrees, machine_of
+from pipelines.store.records import Arm, Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
+from pipelines.store.stop_rule import StopRule
+from workloads.errors import RecordError
+
+
+def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
+    """Read all records of the arms of a manifest; a file that cannot be read is named in `damaged`.
+
+    With `here`, facts of this machine, records of other facts count as missing: what was measured on another
+    GPU or with another torch is measured anew. Without, the machine counts that most timing trials ran on.
+    """
+    progress = _empty(manifest, {})
+    trials: list[StoredTrial] = []
+    for arm in manifest.arms:
+        for path, _, _, _ in folder.trial_dirs(arm.id):
+            try:
+                record = read_record(path)
+            except RecordError as error:
+                progress.damaged.append(str(error))
+                continue
+            if record is None:
+                continue
+            if why := _foreign(record, manifest, arm, here or {}):
+                progress.left_out[why] += 1
+            else:
+                trials.append(StoredTrial(path, _without(record, manifest.sweep.factors)))
+    _add_by_machine(progress, trials, manifest)
+    return progress
+
+
+def _empty(manifest: Manifest, machine: Mapping[str, str]) -> Progress:
+    measure = manifest.sweep.measure
+    return Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest), machine=machine)
+
+
+def _add_by_machine(progress: Progress, trials: Sequence[StoredTrial], manifest: Manifest) -> None:
+    """Note each trial where it counts: with the machine that most timing trials ran on, or elsewhere."""
+    progress.machine, *others = _machines(trials, manifest) or [{}]
+    progress.elsewhere = [_empty(manifest, machine) for machine in others]
+    for trial in trials:
+        owners = (one for one in progress.elsewhere if one.machine == machine_of(trial.record.keys))
+        owner = progress if agrees(trial.record, progress.machine) else next(owners, progress)
+        owner.add(trial)
+        if owner is not progress:
+            progress.every.append(trial)
+
+
+def _machines(trials: Sequence[StoredTrial], manifest: Manifest) -> list[Mapping[str, str]]:
+    """Kinds of machines that timing trials ran on, those of most rounds first; of equal ones the last used.
+
+    Of a round that several have measured, the attempt counts that would if they were all the same: so a
+    sweep that was measured again elsewhere, or with another torch, is the newer one.
+    """
+    timed = [one for one in trials if one.record.kind is Kind.TIMING and one.record.outcome is Outcome.OK]
+    kinds = {_kind(one): (0, 0.0) for one in timed}
+    if len(kinds) > 1:
+        all_alike = _empty(manifest, {})
+        for trial in trials:
+            all_alike.add(trial)
+        used = (
+            one for pack in manifest.packs for n in range(len(pack.orders)) for one in all_alike.used(pack, n)
+        )
+        for one in used:
+            if one.record.outcome is Outcome.OK:
+                number, last = kinds[_kind(one)]
+                kinds[_kind(one)] = number + 1, max(last, one.record.started)
+    return [dict(kind) for kind in sorted(kinds, key=lambda one: (kinds[one], one), reverse=True)]
+
+
+def _kind(trial: StoredTrial) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(machine_of(trial.record.keys).items()))
+
+
+def _foreign(record: TrialRecord, manifest: Manifest, arm: Arm, here: Mapping[str, str]) -> str:
+    """Say what makes a record part of another experiment; empty where nothing does."""
+    if record.code != manifest.sweep.code_of(arm):
+        return "other code"
+    if record.method != manifest.sweep.measure.method:
+        return "other settings of measure"
+    if record.placement != manifest.sweep.placement:
+        return "other nodes"
+    if not agrees(record, {**here, **manifest.sweep.keys_of(arm)}):
+        return "another machine, device or version"
+    return ""
+
+
+def _without(record: TrialRecord, factors: Collection[str]) -> TrialRecord:
+    """A record without the comparison keys that its sweep is about: it agrees with its arm in them."""
+    if not factors:
+        return record
+    return replace(record, keys={name: value for name, value in record.keys.items() if name not in factors})
