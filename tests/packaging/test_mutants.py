@@ -147,6 +147,8 @@ def test_the_mirrored_file_and_those_that_import_a_source_are_nearest() -> None:
     found = nearest.of(ROOT / "pipelines/store/records.py")
     assert found[0] == ROOT / "tests/pipelines/store/test_records.py"
     assert len(found) <= 5
+    wide = Nearest(ROOT, tests, 60, 60).of(ROOT / "pipelines/store/records.py")
+    assert len(wide) == 60 and wide[:3] == found[:3]
     without = [path for path in sources(ROOT) if not nearest.of(path)]
     assert len(without) < 20
 
@@ -160,6 +162,6 @@ def test_a_mistake_counts_for_the_first_tier_that_noticed_it() -> None:
     killed, survived, untested = (Tried(outcome, "", 0) for outcome in (KILLED, SURVIVED, UNTESTED))
     quick = {"a": killed, "b": survived, "c": survived, "d": untested}
     longer = {"b": killed, "d": survived}
-    words = [command.verdict(key, [quick, longer], {"c": "the same words"}) for key in "abcd"]
+    words = [command.verdict(key, [quick, {}, longer], {"c": "the same words"}) for key in "abcd"]
     assert words == ["killed", "later", "equivalent", "survived"]
     assert command.verdict("b", [quick], {}) == "survived"

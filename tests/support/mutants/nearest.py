@@ -57,10 +57,11 @@ class Nearest:
     Args:
         root: Root of the project, whose packages are mirrored under tests.
         tests: Test files to choose from, absolute.
+        fewest, most: How many are to be found for a source, where there are so many.
     """
 
-    def __init__(self, root: Path, tests: Sequence[Path]) -> None:
-        self.root = root
+    def __init__(self, root: Path, tests: Sequence[Path], fewest: int = FEWEST, most: int = MOST) -> None:
+        self.root, self.fewest, self.most = root, fewest, most
         self.tests = sorted(tests)
         self.names = {dotted(root, path): path for name in PACKAGES for path in (root / name).rglob("*.py")}
         self.support = {dotted(root, path): path for path in (root / "tests/support").rglob("*.py")}
@@ -82,7 +83,7 @@ class Nearest:
         """The mirrored file and those that import the source, then its users' ones, until there are some.
 
         Returns:
-            At most `MOST` files: the mirrored one first; of equally distant ones those that name most of what
+            At most `most` files: the mirrored one first; of equally distant ones those that name most of what
             stands in the source, then those of the mirrored folder, then those that import least.
         """
         folder = self.root / "tests" / source.parent.relative_to(self.root)
@@ -90,14 +91,14 @@ class Nearest:
         found = [mirrored] if mirrored in self.tests else []
         said = {source.stem, *defined(source)}
         seen, ring = {source}, {source}
-        while ring and len(found) < FEWEST:
+        while ring and len(found) < self.fewest:
             ring = {user for path in ring for user in self.users.get(path, ())} - seen
             seen |= ring
             found += sorted(
                 ring & set(self.tests) - set(found), key=lambda test: self._order(test, folder, said)
             )
         found = found or [path for path in self.tests if names(path, source.stem, folder)]
-        return found[:MOST]
+        return found[: self.most]
 
     @staticmethod
     def _order(test: Path, folder: Path, said: set[str]) -> tuple:
