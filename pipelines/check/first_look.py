@@ -65,7 +65,7 @@ class NotMeasurable(Exception):
 
 
 class FirstLook:
-    """Looks at the naive arm of a workload.
+    """Looks at the naive arm of a workload; what it wrote stays where a log says why it cannot be measured.
 
     Attributes
     ----------
@@ -83,9 +83,12 @@ class FirstLook:
         told = f"{self.doing}: {stage}" if stage else self.doing
         return f"{told}, {time.monotonic() - self._begun:.0f} s"
 
-    def close(self) -> None:
-        """Remove what was written for the look."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def __enter__(self) -> FirstLook:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
+        if kind is not NotMeasurable:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, tell: Callable[[str], None]) -> tuple[Seen, Parting | None]:
         """Run the program; what was seen, and where two runs part if they do.

@@ -38,20 +38,23 @@ def script(
     options = {"iteration": iteration, "every": every, "units": units, "writes": writes, "ranks": ranks}
     overrides = _overrides(path, args, options)
     manifest, cls = first_look.planned(_command(overrides, timeout))
-    look = FirstLook(manifest, cls)
-    with console.status(look) if console.is_terminal else nullcontext() as shown:
-        tell = (
-            (lambda text: None) if shown else (lambda text: console.print(f"{path}: {text}", highlight=False))
-        )
-        try:
-            seen, parting = look.run(tell)
-        except NotMeasurable as reason:
-            return _refused(console, path, reason)
-    look.close()
+    try:
+        with FirstLook(manifest, cls) as look:
+            seen, parting = _looked(look, console, path)
+    except NotMeasurable as reason:
+        return _refused(console, path, reason)
     for line in _lines(path, seen, parting, cls.toggles):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     _show_next(console, overrides)
     return DONE
+
+
+def _looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting | None]:
+    """Run the script, and tell a person who waits what is being done."""
+    with console.status(look) if console.is_terminal else nullcontext() as shown:
+        if shown:
+            return look.run(lambda text: None)
+        return look.run(lambda text: console.print(f"{path}: {text}", highlight=False))
 
 
 def _overrides(path: str, args: Sequence[str], options: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +54,8 @@ def look() -> Iterator[Any]:
 
     yield looked
     for one in made:
-        one.close()
+        with one:
+            pass
         assert not one._folder.exists()
 
 
@@ -130,12 +132,21 @@ def test_a_person_who_waits_sees_what_is_done_and_for_how_long(look) -> None:
     assert found.__rich__() == "running it: iteration 1 of 3, 5 s"
 
 
-def test_what_was_written_for_a_look_is_removed_or_was_already(look) -> None:
+@pytest.mark.parametrize("interrupted", [KeyboardInterrupt, OSError, None])
+def test_what_was_written_for_a_look_is_removed_however_it_ends(look, interrupted) -> None:
     found = look({}, {})
-    found.run(lambda text: None)
-    found.close()
-    found.close()
+    with pytest.raises(interrupted) if interrupted else nullcontext(), found:
+        found.run(lambda text: None)
+        if interrupted:
+            raise interrupted
     assert not found._folder.exists()
+
+
+def test_the_log_of_a_script_that_cannot_be_measured_stays(look) -> None:
+    found = look({"ending": Termination(Outcome.FAILED, Failure(type="Killed", message="by signal 9"))})
+    with pytest.raises(NotMeasurable) as reason, found:
+        found.run(lambda text: None)
+    assert reason.value.log.parent.is_dir()
 
 
 def test_each_run_is_a_process_of_its_own_with_the_environment_of_its_levels(
@@ -157,9 +168,8 @@ def test_each_run_is_a_process_of_its_own_with_the_environment_of_its_levels(
     workload: Any = SimpleNamespace(
         processes=lambda arm, device: 3, levels_of=lambda arm: dict(enumerate(levels))
     )
-    found = FirstLook(build(tmp_path / "demo").manifest, workload)
-    assert found._ran(tmp_path / "look", "7") is None
+    with FirstLook(build(tmp_path / "demo").manifest, workload) as found:
+        assert found._ran(tmp_path / "look", "7") is None
     assert asked[0] == ("pipelines.check.look_process", "7")
     assert asked[1] == (Kind.EVIDENCE, tmp_path / "look", 3, {"A": "1", "B": "2"})
     assert asked[2] == ("children", pytest.approx(1.2 * MEASURE.timeout_s + module.IMPORTS_S))
-    found.close()
