@@ -149,8 +149,9 @@ def test_vectors_come_from_a_file(tmp_path: Path) -> None:
         read_vectors(tmp_path / "w.npy")
 
 
-def test_special_ids_vanish_from_text() -> None:
+def test_special_ids_vanish_from_text_and_half_a_character_is_shown_as_such() -> None:
     assert decode(np.array([97, 256, 98, 257, 258])) == "ab"
+    assert decode(np.array([*"gr\u00fc".encode()])[:-1]) == "gr\ufffd"
 
 
 def test_features_are_seeded_and_sparse() -> None:
