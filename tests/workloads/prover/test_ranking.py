@@ -44,7 +44,7 @@ def test_a_walk_goes_back_to_no_state_that_it_has_been_in() -> None:
     """q, r and s lead to one another, and each to something new too."""
     names = Vocabulary(("q", "r", "s", "t"), ("a", "b"))
     rules = [
-        ((head, 3, 4), ((body, 3, 4),)) for head, body in ((1, 2), (2, 1), (2, 3), (3, 2), (3, 1), (3, 4))
+        ((head, 1, 2), ((body, 1, 2),)) for head, body in ((1, 2), (2, 1), (2, 3), (3, 2), (3, 1), (3, 4))
     ]
     resolver = Resolver([], rules, constants=2, predicates=4)
     walk = followed(resolver, (1, 1, 2), [0, 0, 0, 0])

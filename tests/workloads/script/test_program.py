@@ -198,9 +198,9 @@ def test_a_process_that_the_script_forks_ends_as_python_would(
     capfd: pytest.CaptureFixture[str], start: Start, write: Write
 ) -> None:
     body = """
-import os
+import os, sys
 ends = []
-for end in ("raise ValueError('inner')", "raise SystemExit(3)", "pass"):
+for end in ("raise ValueError('inner')", "raise SystemExit(3)", "sys.exit()", "sys.exit('so long')", "pass"):
     child = os.fork()
     if child == 0:
         exec(end)
@@ -210,7 +210,12 @@ if child == 0:
     break
 """
     script = run(start(write(loop(body))), 1)
-    assert vars(sys.modules["__main__"])["ends"] == [1, 1, 0]
+    assert vars(sys.modules["__main__"])["ends"] == [1, 3, 0, 1, 0]
     script.close()
     said = capfd.readouterr().err
-    assert "ValueError: inner" in said and "TypeError" not in said and "SystemExit" not in said
+    assert (
+        "ValueError: inner" in said
+        and "\nso long\n" in said
+        and "TypeError" not in said
+        and "SystemExit" not in said
+    )
