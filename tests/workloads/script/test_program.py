@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -40,9 +41,11 @@ def test_the_process_is_put_back_when_the_script_is_closed(
 ) -> None:
     (tmp_path / "inner").mkdir()
     before = (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
-    script = start(write(loop(head="import os; os.chdir('inner'); os.environ['OWN'] = '1'")))
-    assert Path.cwd() == tmp_path / "inner"
+    head = "import gc, os; os.chdir('inner'); os.environ['OWN'] = '1'; gc.disable()"
+    script = start(write(loop(head=head)))
+    assert Path.cwd() == tmp_path / "inner" and not gc.isenabled()
     script.close()
+    assert gc.isenabled()
     os.environ.pop("OWN")
     assert before == (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
 
