@@ -83,6 +83,10 @@ def test_evidence_before_the_first_iteration_changes_nothing_and_scales_nothing(
     small_error(model, INPUTS[:24], TARGETS[:24]).backward()
     assert torch.allclose(first, torch.cat([p.grad.flatten() for p in model.parameters()]), rtol=1e-5)  # type: ignore[union-attr]
     assert torch.allclose(first, other, rtol=0.05, atol=1e-3)
+    go_on(plain, 2)
+    counts = plain.counters()
+    plain.prepare_evidence()
+    assert plain.counters() == counts and counts["iterations"] == 2
 
 
 def test_a_training_that_scales_goes_on_from_one_that_does_not_and_back(train: Train) -> None:
