@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.jit._script import RecursiveScriptModule
 
 from workloads.errors import ConfigError
 
@@ -207,7 +208,7 @@ _EVENTS: dict[str, Callable[..., Paths]] = {
 def _watch_native(undo: ExitStack) -> None:
     """Ask before writers in C++ open what they are given by name."""
     _ask_before(undo, torch._C.PyTorchFileWriter, "__init__", place=1)
-    for compiled in (torch.jit._script.RecursiveScriptModule, torch.jit.ScriptFunction):
+    for compiled in (RecursiveScriptModule, torch.jit.ScriptFunction):
         _ask_before(undo, compiled, "save", place=1)  # which torch.jit.save calls
     if find_spec("safetensors"):
         import safetensors.numpy
