@@ -142,6 +142,14 @@ def test_several_obstacles_are_all_named() -> None:
     )
 
 
+@pytest.mark.parametrize("workload", NAMES)
+def test_what_is_contradicted_contradicts(workload: str) -> None:
+    claims = registry.find(workload).claims
+    sentences = [sentence for claim in claims for sentence in claim.contradicts.split("; ") if sentence]
+    for claim in claims:
+        assert claim.contradicts or not any(sentence in claim.text for sentence in sentences), claim.text
+
+
 UNITS = (1, 1e-3, 60, 3600, 1e6, 1e9, 0.01)
 """Milliseconds, minutes, hours, megabytes, gigabytes and per cent, in what figures are counted in."""
 WORDS = {"two": 2.0, "three": 3.0, "almost every": 0.9}

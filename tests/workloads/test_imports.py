@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workloads import registry
-from workloads.imports import followed
+from workloads.imports import folder_of, followed
 
 WORKLOAD = """
 from dataclasses import dataclass
@@ -97,6 +97,16 @@ def test_what_is_installed_elsewhere_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text("import torch\nimport os.path\nfrom numpy import linalg\n")
     assert followed([file], {}, tmp_path) == [file.resolve()]
+
+
+def test_what_somebody_works_on_is_neither_installed_nor_pythons_nor_ours(folder: Path) -> None:
+    (folder / "own_folder").mkdir()
+    (folder / "own_folder/__init__.py").write_text("")
+    (folder / "own_module.py").write_text("")
+    importlib.invalidate_caches()
+    assert folder_of("own_folder") == folder_of("own_module") == folder.resolve()
+    for name in ("json", "torch", "perfsweep", "pipelines", "workloads", "nowhere_at_all"):
+        assert folder_of(name) is None, name
 
 
 def test_two_modules_that_import_each_other_end(tmp_path: Path) -> None:

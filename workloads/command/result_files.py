@@ -60,17 +60,24 @@ def read(file: Path, name: str) -> dict[str, Any]:
             with file.open("rb") as content:
                 return {name: np.frombuffer(hashlib.file_digest(content, "sha256").digest(), np.uint8)}
         pieces = reader(file)
-    except (OSError, ValueError, csv.Error) as error:
-        raise NoEvidence(f"evidence.file: {file} cannot be read as {file.suffix}: {error}") from error
+    except Exception as error:  # a damaged file ends in whatever numpy's and zip's parsers meet
+        said = str(error) or type(error).__name__
+        raise NoEvidence(f"evidence.file: {file} cannot be read as {file.suffix}: {said}") from error
     return {f"{name}/{piece}" if piece else name: value for piece, value in pieces.items()}
 
 
 def _array(file: Path) -> dict[str, Any]:
-    return {"": np.load(file, allow_pickle=False)}
+    array = np.load(file, allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is an archive of several arrays, whose name should end in .npz")
+    return {"": array}
 
 
 def _archive(file: Path) -> dict[str, Any]:
-    with np.load(file, allow_pickle=False) as arrays:
+    arrays = np.load(file, allow_pickle=False)
+    if isinstance(arrays, np.ndarray):
+        raise ValueError("it is a single array, whose name should end in .npy")
+    with arrays:
         return dict(arrays)
 
 

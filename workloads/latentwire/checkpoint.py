@@ -106,6 +106,12 @@ def read(folder: Path, field: str = "resume") -> tuple[dict[str, Any], dict[str,
             f"workload.{field}={folder}: checkpoint.json has version {about.get('version')}, and version"
             f" {VERSION} is read here; keep the training anew"
         )
+    for name in ("step", "updates"):
+        if type(about.get(name)) is not int:
+            raise ConfigError(
+                f"workload.{field}={folder}: checkpoint.json has {name}={about.get(name)}, no whole number;"
+                " copy the checkpoint again"
+            )
     return about, read_file(folder / "weights.safetensors", field)
 
 
@@ -142,6 +148,7 @@ def resume(
     stepped = {number: name for number, name in enumerate(_parameters(modules)) if f"{name}.step" in held}
     expected = {f"{name}.{part}": weights[name] for name in stepped.values() for part in MOMENTS}
     expected |= {name: torch.empty(()) for name in SCALARS}
+    expected["random"] = torch.get_rng_state()
     _require_equal_shapes(folder / "optimizer.safetensors", held, expected, whole=False)
     state = {
         number: {part: held[f"{name}.{part}"] for part in ("step", *MOMENTS)}

@@ -67,8 +67,8 @@ def _claim(section: str, text: str, *arms: Arm, **judged: Any) -> Claim:
     return Claim(text, SOURCE, section, arms, **judged)
 
 
-def _word(word: str, section: str, text: str, *arms: Arm) -> Claim:
-    return _claim(section, text, *arms, kind="qualitative", word=word)
+def _word(word: str, section: str, text: str, *arms: Arm, **more: Any) -> Claim:
+    return _claim(section, text, *arms, kind="qualitative", word=word, **more)
 
 
 def _less_memory(section: str, text: str, *arms: Arm, **more: Any) -> Claim:
@@ -120,7 +120,13 @@ _BOTTLENECKS = (
         {"micro_batch": 1},
         **_THEIRS,
     ),
-    _word("faster", "5", f"{_LARGE_BATCH}; with gradient accumulation: effective_batch=1024", *_MANY_ROWS),
+    _word(
+        "faster",
+        "5",
+        f"{_LARGE_BATCH}; with gradient accumulation: effective_batch=1024",
+        *_MANY_ROWS,
+        contradicts=_LARGER_BATCH,
+    ),
     _fact(
         "5", _FORMULA, "rows_chosen", 256, 512, {"micro_batch": "auto"}, **_THEIRS, contradicts=_LARGER_BATCH
     ),

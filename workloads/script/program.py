@@ -169,11 +169,23 @@ def _ended_itself(file: Path, status: object, last_words: str) -> str:
 def _end_fork() -> None:
     """End a process that the script forked and that came to the script's end: the trial is its parent's."""
     error = sys.exc_info()[1]
-    if error is not None and not isinstance(error, SystemExit):
-        traceback.print_exception(error)
+    status = _status_of(error)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if error is None else 1)
+    os._exit(status)
+
+
+def _status_of(error: BaseException | None) -> int:
+    """The status with which Python ends a program, having printed what it prints of its end."""
+    if error is None or (isinstance(error, SystemExit) and error.code is None):
+        return 0
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return error.code & 0xFF
+    if isinstance(error, SystemExit):
+        print(error.code, file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    return 1
 
 
 def alarm(seconds: float, then: Callable[[], None]) -> ExitStack:

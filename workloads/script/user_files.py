@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.jit._script import RecursiveScriptModule
 
 from workloads.errors import ConfigError
 
@@ -206,13 +207,15 @@ _EVENTS: dict[str, Callable[..., Paths]] = {
 
 def _watch_native(undo: ExitStack) -> None:
     """Ask before writers in C++ open what they are given by name."""
-    opening = torch.serialization._open_zipfile_writer_file
-    _ask_before(undo, opening, "__init__", place=1)
-    _ask_before(undo, torch.jit, "save", place=1)
+    _ask_before(undo, torch._C.PyTorchFileWriter, "__init__", place=1)
+    for compiled in (RecursiveScriptModule, torch.jit.ScriptFunction):
+        _ask_before(undo, compiled, "save", place=1)  # which torch.jit.save calls
     if find_spec("safetensors"):
+        import safetensors.numpy
         import safetensors.torch
 
-        _ask_before(undo, safetensors.torch, "serialize_file", place=1)
+        for module in (safetensors.numpy, safetensors.torch):
+            _ask_before(undo, module, "serialize_file", place=1)
 
 
 def _ask_before(undo: ExitStack, owner: Any, name: str, place: int) -> None:
@@ -220,8 +223,9 @@ def _ask_before(undo: ExitStack, owner: Any, name: str, place: int) -> None:
     writing = getattr(owner, name)
 
     def asked(*args: Any, **kwargs: Any) -> Any:
-        target = args[place] if len(args) > place else next(iter(kwargs.values()), None)
-        if _guard is not None and _guard.active and isinstance(target, str | os.PathLike):
+        given = args[place : place + 1] or kwargs.values()
+        target = next((one for one in given if isinstance(one, str | os.PathLike)), None)
+        if _guard is not None and _guard.active and target is not None:
             _guard.refuse("write", target)
         return writing(*args, **kwargs)
 

@@ -82,8 +82,20 @@ def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        A field is unknown or missing, or asks for what is not implemented.
+        A field is unknown or missing, is not what it should be, or asks for what is not implemented.
     """
+    try:
+        return _arguments(config)
+    except KeyError as error:
+        raise ConfigError(f"{error.args[0]} is missing in a part of the configuration; add it") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"this is no configuration of a decomposition ({type(error).__name__}: {error}); give the"
+            " final_config.yaml of a run"
+        ) from error
+
+
+def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     _refuse_fields(config)
     given = {**DEFAULTS, **config}
     found = {ours: given[theirs] for theirs, ours in SAME.items() if theirs in given}
@@ -194,13 +206,14 @@ def _minimality(loss: Mapping[str, Any]) -> dict[str, Any]:
 def main(words: Sequence[str]) -> int:
     """Print the workload's fields for the file that is named."""
     from omegaconf import OmegaConf
+    from yaml import YAMLError
 
     if len(words) != 1:
         print(__doc__)
         return 2
     try:
         found = arguments(OmegaConf.to_container(OmegaConf.load(Path(words[0]))))  # type: ignore[arg-type]
-    except (OSError, PerfsweepError) as error:
+    except (OSError, UnicodeDecodeError, YAMLError, PerfsweepError) as error:
         print(f"{words[0]}: {error}", file=sys.stderr)
         return 1
     found["counts"] = found.pop("modules")

@@ -9,6 +9,7 @@ several seeds the one with the lowest loss is believed.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             recovery, loss = trained[seed] = train(seed, given.steps, Path(folder))
             print(f"seed {seed}: {recovery}, loss {loss:.4g}", flush=True)
     best, count = (
-        min(trained, key=lambda seed: trained[seed][1]),
+        min(trained, key=lambda seed: (math.isnan(trained[seed][1]), trained[seed][1])),
         sum(recovery.found for recovery, _ in trained.values()),
     )
     believed, loss = trained[best]

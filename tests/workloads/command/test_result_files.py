@@ -89,6 +89,32 @@ def test_arrays_have_the_files_name_and_other_files_a_digest(tmp_path: Path) -> 
     assert np.array_equal(result_files.read(tmp_path / "t.txt", "three")["three"], digest(b"text"))
 
 
+DAMAGED = (b"", b"PK\x03\x04torn", b"\x93NUMPY\x01\x00v\x00{'descr'", b"\xff\xfe")
+
+
+def test_a_file_that_is_damaged_is_no_evidence(tmp_path: Path) -> None:
+    for suffix in (".npy", ".npz", ".json"):
+        file = tmp_path / f"t{suffix}"
+        for content in DAMAGED:
+            file.write_bytes(content)
+            with pytest.raises(NoEvidence, match=rf"^evidence\.file: .* cannot be read as \{suffix}: \S"):
+                result_files.read(file, "t")
+
+
+def test_an_archive_is_no_single_array_and_an_array_no_archive(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", x=[1])
+    np.save(tmp_path / "t.npy", [1])
+    swapped = tmp_path / "swapped"
+    for name, other, said in (
+        ("npy", "npz", "an archive of several arrays"),
+        ("npz", "npy", "a single array"),
+    ):
+        file = swapped.with_suffix(f".{name}")
+        file.write_bytes((tmp_path / f"t.{other}").read_bytes())
+        with pytest.raises(NoEvidence, match=rf"it is {said}, whose name should end in \.{other}$"):
+            result_files.read(file, "t")
+
+
 def test_rows_of_unequal_length_are_no_table(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1\n")
     with pytest.raises(NoEvidence, match=r"cannot be read as \.csv: its rows differ in length"):

@@ -15,6 +15,7 @@ from workloads.errors import ConfigError
 from workloads.latentwire import checkpoint
 
 pytest.importorskip("safetensors")
+from safetensors.torch import load_file, save_file
 
 FACTS = {"dtype": "float32", "sizes": {"latents": 2}, "targets": ["q"]}
 
@@ -86,6 +87,24 @@ def test_tensors_of_another_shape_are_no_way_to_go_on(folder: Path) -> None:
         ConfigError, match=r"weights\.safetensors has encoder.weight as \[3, 2\], expected \[4, 2\]"
     ):
         checkpoint.resume(folder, Training(width=4).modules, FACTS, [])
+
+
+def test_what_a_damaged_checkpoint_lacks_is_said(folder: Path) -> None:
+    other = Training()
+    about, held = (
+        json.loads((folder / "checkpoint.json").read_text()),
+        load_file(folder / "optimizer.safetensors"),
+    )
+    del held["random"]
+    save_file(held, folder / "optimizer.safetensors")
+    with pytest.raises(
+        ConfigError, match=r"optimizer\.safetensors has random as missing, expected \[\d+\]; copy"
+    ):
+        checkpoint.resume(folder, other.modules, FACTS, [])
+    for name in ("step", "updates"):
+        (folder / "checkpoint.json").write_text(json.dumps({**about, name: "5"}))
+        with pytest.raises(ConfigError, match=f"checkpoint.json has {name}=5, no whole number; copy"):
+            checkpoint.resume(folder, other.modules, FACTS, [])
 
 
 def test_a_digest_is_of_weights_and_step(folder: Path) -> None:

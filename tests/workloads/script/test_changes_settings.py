@@ -55,6 +55,19 @@ def test_a_setting_shows_in_its_counter_alone_and_is_put_back(
     assert gc.isenabled()
 
 
+def test_what_was_frozen_before_a_script_began_is_no_sign_of_the_level() -> None:
+    gc.freeze()
+    try:
+        with ExitStack() as undo:
+            scene = scene_of(undo)
+            assert settings.counts(scene)["frozen_iterations"] == 0
+            more = [[] for _ in range(1000)]
+            settings.begin_collector(scene, "frozen")
+            assert settings.counts(scene)["frozen_iterations"] == 5 and more
+    finally:
+        gc.unfreeze()
+
+
 def test_threads_that_are_there_already_are_no_change(undo: ExitStack) -> None:
     torch.set_num_threads(1)
     assert settings.threads_obstacle(scene_of(undo), 1) == "runs with threads=1 already"

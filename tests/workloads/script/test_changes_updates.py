@@ -38,7 +38,7 @@ def test_what_a_script_asks_for_itself_is_seen_and_given_way_to_the_level(kind) 
 
 def test_an_optimiser_without_the_implementation_is_left_as_it_is() -> None:
     optimiser, _ = made(torch.optim.Rprop, "fused")
-    assert not optimiser.defaults["foreach"]
+    assert optimiser.defaults["foreach"] is None, "as where nobody asks"
 
 
 def test_afterwards_optimisers_are_made_as_ever() -> None:

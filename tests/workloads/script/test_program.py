@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -40,9 +41,11 @@ def test_the_process_is_put_back_when_the_script_is_closed(
 ) -> None:
     (tmp_path / "inner").mkdir()
     before = (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
-    script = start(write(loop(head="import os; os.chdir('inner'); os.environ['OWN'] = '1'")))
-    assert Path.cwd() == tmp_path / "inner"
+    head = "import gc, os; os.chdir('inner'); os.environ['OWN'] = '1'; gc.disable()"
+    script = start(write(loop(head=head)))
+    assert Path.cwd() == tmp_path / "inner" and not gc.isenabled()
     script.close()
+    assert gc.isenabled()
     os.environ.pop("OWN")
     assert before == (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
 
@@ -198,9 +201,9 @@ def test_a_process_that_the_script_forks_ends_as_python_would(
     capfd: pytest.CaptureFixture[str], start: Start, write: Write
 ) -> None:
     body = """
-import os
+import os, sys
 ends = []
-for end in ("raise ValueError('inner')", "raise SystemExit(3)", "pass"):
+for end in ("raise ValueError('inner')", "raise SystemExit(3)", "sys.exit()", "sys.exit('so long')", "pass"):
     child = os.fork()
     if child == 0:
         exec(end)
@@ -210,7 +213,12 @@ if child == 0:
     break
 """
     script = run(start(write(loop(body))), 1)
-    assert vars(sys.modules["__main__"])["ends"] == [1, 1, 0]
+    assert vars(sys.modules["__main__"])["ends"] == [1, 3, 0, 1, 0]
     script.close()
     said = capfd.readouterr().err
-    assert "ValueError: inner" in said and "TypeError" not in said and "SystemExit" not in said
+    assert (
+        "ValueError: inner" in said
+        and "\nso long\n" in said
+        and "TypeError" not in said
+        and "SystemExit" not in said
+    )

@@ -112,14 +112,16 @@ def test_only_a_script_that_sets_variables_needs_a_process_from_exec(
     ("path", "message"),
     [
         ("", "workload.path is missing: name the script"),
-        ("trian.py", "trian.py does not exist; did you mean train.py"),
+        ("trian.py", r"trian\.py does not exist; did you mean train\.py\? there is train\.py$"),
+        ("two/nothing.py", r"nothing\.py does not exist; there are a\.py, b\.py$"),
+        ("none/train.py", r"does not exist; a path is relative to the current folder$"),
         ("run.sh", r"run.sh is no Python script.* workload=command"),
     ],
 )
 def test_what_is_no_script_is_refused_with_what_may_have_been_meant(
     tmp_path: Path, path: str, message: str
 ) -> None:
-    write(tmp_path, train="")
+    write(tmp_path, train="", two__a="", two__b="")
     (tmp_path / "run.sh").write_text("")
     with pytest.raises(ConfigError, match=message):
         Sources(ScriptConfig(path, folder=str(tmp_path)))

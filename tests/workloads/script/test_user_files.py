@@ -31,6 +31,11 @@ WRITES = {
     "array": "import numpy; numpy.save('new.npy', numpy.zeros(3))",
     "torch.save": "import torch; torch.save({}, 'new.pt')",
     "torch.jit": "import torch; torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), 'new.pt')",
+    "torch.jit by name": "import torch; torch.jit.save(m=torch.jit.script(torch.nn.ReLU()), f='new.pt')",
+    "method": "import torch; torch.jit.script(torch.nn.ReLU()).save('new.pt')",
+    "function": "import torch; torch.jit.trace(torch.relu, torch.ones(1)).save('new.pt')",
+    "arrays": "import numpy, safetensors.numpy as s; s.save_file({'a': numpy.ones(1)}, 'new.st')",
+    "archive": "import torch; torch._C.PyTorchFileWriter('new.pt2')",  # as torch.export.save has it
     "safetensors": "import torch, safetensors.torch as s; s.save_file({'a': torch.ones(1)}, 'new.st')",
     "log": "import logging; logging.FileHandler('new.log')",
 }

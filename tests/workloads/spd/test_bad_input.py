@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from pipelines.plan.arms import Space
 from workloads.api import Device
 from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
-from workloads.spd.training import checkpoints
 from workloads.spd.workload import Spd
 
 TOY_TERMS = ("minimality", "stochastic", "stochastic_layerwise")
@@ -163,20 +161,3 @@ def test_a_checkpoint_of_another_architecture_is_refused(start, run) -> None:
         start(config={**quiet, "components": 9, "resume": file})
     with pytest.raises(ConfigError, match="the checkpoint belongs to another architecture"):
         start(config={**quiet, "components": 8, "modules": ["layers.0.attn.q"], "resume": file})
-
-
-def test_what_is_no_checkpoint_is_refused(tmp_path) -> None:
-    (tmp_path / "c.pt").write_bytes(b"nothing")
-    with pytest.raises(ConfigError, match="is no whole checkpoint"):
-        checkpoints.read(tmp_path / "c.pt")
-
-
-@pytest.mark.parametrize(
-    "foreign", [{"model": torch.ones(1)}, [1, 2], {"step": 3, "values": {}}], ids=["names", "list", "parts"]
-)
-def test_a_checkpoint_of_something_else_is_refused(tmp_path, foreign) -> None:
-    torch.save(foreign, tmp_path / "c.pt")
-    with pytest.raises(
-        ConfigError, match=r"is no checkpoint of SPD: it lacks .*generator.*; give another one"
-    ):
-        checkpoints.read(tmp_path / "c.pt")

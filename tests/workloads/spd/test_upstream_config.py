@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +141,33 @@ def test_the_command_prints_fields_of_the_workload(tmp_path, capsys) -> None:
     assert config.recipe.modules == (("body.0", 5), ("out", 7))
     assert main([str(tmp_path / "absent.yaml")]) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"module_info": [{"C": 3}]}, "^module_pattern is missing in a part of the configuration; add it$"),
+        ({"lr_schedule": {"fn_type": "cosine"}}, "^start_val is missing in a part"),
+        (
+            {"module_info": [3]},
+            r"^this is no configuration of a decomposition \(TypeError: .*\); give the final",
+        ),
+        (
+            {"loss_metric_configs": [{"classname": "FaithfulnessLoss", "coeff": "x"}]},
+            r"\(ValueError: could not",
+        ),
+    ],
+)
+def test_a_part_that_is_not_what_it_should_be_is_refused(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        arguments({**THEIRS, **change})
+
+
+def test_a_file_that_is_no_configuration_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "c.yaml"
+    for content in (b"[", b"\xff", b"3", b"a: 'b"):
+        file.write_bytes(content)
+        assert main([str(file)]) == 1
+        assert capsys.readouterr().err.startswith(f"{file}: ")

@@ -73,11 +73,13 @@ def spread_out(loss: float, importances: int) -> tuple[recovery.Recovery, float]
 
 
 @pytest.mark.parametrize(
-    ("errors", "status"), [((2, 0), 0), ((0, 2), 1)], ids=["found by the better", "by the worse alone"]
+    ("other", "errors", "status"),
+    [(2e-3, (2, 0), 0), (2e-3, (0, 2), 1), (math.nan, (0, 2), 1)],
+    ids=["found by the better", "by the worse alone", "by one that diverged"],
 )
-def test_the_seed_with_the_lowest_loss_is_believed(monkeypatch, capsys, errors, status) -> None:
+def test_the_seed_with_the_lowest_loss_is_believed(monkeypatch, capsys, other, errors, status) -> None:
     results = {
-        seed: spread_out(loss, count) for seed, loss, count in zip((3, 4), (2e-3, 1e-3), errors, strict=True)
+        seed: spread_out(loss, count) for seed, loss, count in zip((3, 4), (other, 1e-3), errors, strict=True)
     }
     monkeypatch.setattr(validate, "train", lambda seed, steps, folder: results[seed])
     assert validate.main(["--seeds", "3", "4"]) == status

@@ -45,6 +45,16 @@ def test_a_workload_adds_to_what_a_toggle_has_and_names_sizes_of_its_own() -> No
     assert [level.value for level in shared_toggles("micro_batch")[0].levels] == ["all", 16]
 
 
+def test_no_level_may_miss_a_loss_by_a_tenth() -> None:
+    for level in (level for toggle in shared_toggles(*NAMES) for level in toggle.levels):
+        bounds = dict(level.bounds)
+        assert all(bound < 0.1 for bound in bounds.values()), level
+        tenth = evidence(0.0)
+        tenth.tensors["losses"] *= 1.1
+        found = judge(evidence(0.0), tenth, CHECKS, level.parity, bounds)
+        assert found.verdict is ParityVerdict.DIFFERENT or level.parity is Parity.STOCHASTIC, level
+
+
 def test_graphs_need_gradients_that_are_dropped_and_batches_that_are_whole() -> None:
     (compiled,) = shared_toggles("compile")
     levels = {level.value: level for level in compiled.levels}

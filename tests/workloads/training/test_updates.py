@@ -244,6 +244,11 @@ def test_parameters_that_a_fused_update_does_not_take_make_it_unsupported() -> N
 
 
 def test_an_error_of_the_optimiser_itself_passes() -> None:
+    def fail(values: list[torch.nn.Parameter], **own: bool) -> torch.optim.Optimizer:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        optimizer_of(fail, weights(), "fused")
     with pytest.raises(TypeError, match="nothing"):
         optimizer_of(lambda values, **own: torch.optim.AdamW(values, nothing=1, **own), weights(), "fused")
     with pytest.raises(ValueError, match="Invalid learning rate"):

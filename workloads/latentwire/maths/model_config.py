@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,13 @@ class Fields:
             raise self.refused(name, "it must be an object")
         return value
 
+    def items(self, name: str, default: Sequence[Any] = ()) -> Sequence[Any]:
+        """A list."""
+        value = self.get(name, default)
+        if not isinstance(value, list | tuple):
+            raise self.refused(name, "it must be a list")
+        return value
+
     def refuse_rest(self, inert: frozenset[str] = frozenset()) -> None:
         """Refuse every field that was not read, is not `inert`, and is not off (null, false or empty).
 
@@ -150,7 +157,7 @@ def _read_object(folder: Path) -> Mapping[str, Any]:
 
 def _refuse_other_heads(fields: Fields) -> None:
     fields.get("model_type")
-    classes = fields.get("architectures", [])
+    classes = fields.items("architectures")
     if not all(str(one).endswith("ForCausalLM") for one in classes):
         raise fields.refused("architectures", "only causal language models answer")
 
@@ -196,11 +203,14 @@ def _activation(fields: Fields) -> str:
 def _window(fields: Fields, layers: int) -> int | None:
     """Positions that the layers of a sliding window see; None: no layer has one."""
     on, first = fields.flag("use_sliding_window"), fields.get("max_window_layers", 28)
+    if not isinstance(first, int):
+        raise fields.refused("max_window_layers", "it must be a whole number")
     size = fields.size("sliding_window", 4096)
-    kinds = fields.get(
+    kinds = fields.items(
         "layer_types", [SLIDING if on and number >= first else FULL for number in range(layers)]
     )
-    if len(kinds) != layers or not set(kinds) <= {FULL, SLIDING} or (SLIDING in kinds and not on):
+    known = all(kind in (FULL, SLIDING) for kind in kinds)
+    if len(kinds) != layers or not known or (SLIDING in kinds and not on):
         raise fields.refused("layer_types", f"each of {layers} layers is {FULL}, or {SLIDING} with a window")
     return size if SLIDING in kinds else None
 
@@ -238,5 +248,5 @@ def _loudness(rope: Fields, factor: float) -> float:
     def of(weight: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
-    above, below = rope.get("mscale", 0), rope.get("mscale_all_dim", 0)
+    above, below = (rope.get(name, 0) and rope.number(name) for name in ("mscale", "mscale_all_dim"))
     return rope.number("attention_factor", of(above) / of(below) if above and below else of(1.0))

@@ -70,7 +70,8 @@ class LossScaling:
             one.step = functools.wraps(one.step)(functools.partial(self._step, one, one.step))  # type: ignore[method-assign]
 
     def _scaled_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if self._stepped.issuperset(map(id, self._watched.optimizers)):
+        # An iteration of batches may end before the first update of all, when no optimiser is known yet.
+        if self._stepped and self._stepped.issuperset(map(id, self._watched.optimizers)):
             self._scaler.update()
             self._stepped.clear()
         self._backward(self._scaler.scale(tensors), *args, **kwargs)

@@ -168,14 +168,21 @@ def _text(path: Path) -> str:
 
 
 def _load_array(path: Path) -> np.ndarray:
-    try:
-        tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ConfigError(
-            f"workload.tokens_path={path} cannot be read as an array: {error}; save it with numpy.save"
-        ) from error
+    tokens = _array(path, "tokens_path", mmap_mode="r")
     _refuse_no_ids(tokens, f"workload.tokens_path={path}")
     return tokens
+
+
+def _array(path: Path, field: str, **how: Any) -> np.ndarray:
+    try:
+        found = np.load(path, allow_pickle=False, **how)
+        if not isinstance(found, np.ndarray):
+            raise ValueError("it is an archive of arrays")
+    except Exception as error:  # a damaged file ends in whatever numpy's and zip's parsers meet
+        raise ConfigError(
+            f"workload.{field}={path} cannot be read as an array: {error}; save it with numpy.save"
+        ) from error
+    return found
 
 
 def _refuse_no_ids(tokens: np.ndarray, name: str) -> None:
@@ -197,13 +204,7 @@ def read_vectors(path: Path) -> np.ndarray:
     """
     if not path.is_file():
         raise ConfigError(f"workload.vectors_path={path} does not exist; give a .npy of rows [n, f]")
-    try:
-        vectors = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ConfigError(
-            f"workload.vectors_path={path} cannot be read as an array: {error}; save it with numpy.save"
-        ) from error
-    return checked_vectors(vectors, f"workload.vectors_path={path}")
+    return checked_vectors(_array(path, "vectors_path"), f"workload.vectors_path={path}")
 
 
 def checked_vectors(vectors: np.ndarray, name: str) -> np.ndarray:
@@ -235,11 +236,21 @@ def _sidecar(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"workload.tokens_path={path} needs {file.name} beside it, and that cannot be read: {error}"
         ) from error
-    missing = {"dtype", "n_tokens", "vocab_size", "tokenizer_sha256", "data_sha256"} - set(meta)
-    if missing or meta["dtype"] not in DTYPES:
-        what = f"lacks {', '.join(sorted(missing))}" if missing else f"has dtype {meta['dtype']}"
-        raise ConfigError(f"{file} {what}; write it with workloads.spd.data.tokens.write_tokens")
+    if wrong := _wrong(meta):
+        raise ConfigError(f"{file} {wrong}; write it with workloads.spd.data.tokens.write_tokens")
     return meta
+
+
+def _wrong(meta: Any) -> str:
+    """What is wrong with the description of a token file; nothing where nothing is."""
+    if not isinstance(meta, dict):
+        return "is no JSON object"
+    if missing := {"dtype", "n_tokens", "vocab_size", "tokenizer_sha256", "data_sha256"} - set(meta):
+        return f"lacks {', '.join(sorted(missing))}"
+    if meta["dtype"] not in [*DTYPES]:
+        return f"has dtype {meta['dtype']}"
+    numbers = [name for name in ("n_tokens", "vocab_size") if type(meta[name]) is not int]
+    return f"has {numbers[0]} {meta[numbers[0]]!r}, no whole number" if numbers else ""
 
 
 def token_rows(file: TokenFile, seq: int, context: int, batch: int) -> tuple[Rows, Rows]:

@@ -7,7 +7,6 @@ tensor, and the raw bytes.
 from __future__ import annotations
 
 import json
-import pickle
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,9 +40,7 @@ def write_safetensors(
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     data = bytearray()
     for name, tensor in tensors.items():
-        raw = (
-            tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-        )
+        raw = tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes()
         header[name] = {
             "dtype": NAMES[tensor.dtype],
             "shape": list(tensor.shape),
@@ -97,10 +94,24 @@ def read_torch(path: Path) -> dict[str, Tensor]:
         The file is damaged, or holds anything but tensors by name.
     """
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{path} is no whole file of torch.save ({first}); copy it again") from error
+        found = load(path)
+    except ValueError as error:
+        raise ConfigError(f"{path} is no whole file of torch.save ({error}); copy it again") from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         raise ConfigError(f"{path} holds no tensors by name; save the state_dict of a module")
     return dict(found)
+
+
+def load(path: Path) -> Any:
+    """What ``torch.save`` wrote of plain values and tensors, on the host.
+
+    Raises
+    ------
+    ValueError
+        The file cannot be read; the message is the first line of what torch says.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of a damaged or foreign file torch raises whatever its reading stumbles over
+        kind, said = type(error).__name__, str(error).strip().partition("\n")[0]
+        raise ValueError(f"{kind}: {said}" if said else kind) from error

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from workloads.errors import ConfigError
-from workloads.spd.maths.weight_files import read_safetensors, read_torch
+from workloads.spd.maths.weight_files import load, read_safetensors, read_torch
 
 PARTS = frozenset({"step", "taken", "values", "generator", "sources", "optimizer", "scaler"})
 """What `Training.state` saves."""
@@ -58,9 +56,8 @@ def read_values(file: Path) -> dict[str, Tensor]:
 
 def _loaded(file: Path) -> Any:
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        first = str(error).splitlines()[0]
+        return load(file)
+    except ValueError as error:
         raise ConfigError(
-            f"workload.resume={file} is no whole checkpoint ({first}); give another one"
+            f"workload.resume={file} is no whole checkpoint ({error}); give another one"
         ) from error

@@ -32,6 +32,13 @@ def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
     assert empty >= shape.empty
 
 
+def test_every_preset_is_a_problem_that_can_be_drawn():
+    for name, shape in generator.PRESETS.items():
+        assert min(shape.dead, shape.rare) >= 0 and shape.dead + shape.rare < 1, name
+        assert 0 < shape.density < shape.latents and shape.image_rows <= shape.rows, name
+        assert (shape.used or 1) <= shape.classes - shape.empty, name
+
+
 @pytest.mark.workloads
 def test_a_quarter_of_the_latents_is_scaled_below_one_and_a_shift_of_two_removes_them():
     shape = generator.PRESETS["demo"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 import numpy as np
@@ -10,7 +11,20 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.spd.data.corpus import corpus_file, induction, markov, standard_library, stories
+from workloads.spd.data.corpus import (
+    ANIMALS,
+    DEEDS,
+    FEELINGS,
+    NAMES,
+    PLACES,
+    TEMPLATES,
+    THINGS,
+    corpus_file,
+    induction,
+    markov,
+    standard_library,
+    stories,
+)
 from workloads.spd.data.loading import Feed, Mover, Plan, by_data_loader, by_mapped_file, on_device
 from workloads.spd.data.tokens import (
     BOS,
@@ -110,6 +124,14 @@ def test_stories_are_seeded_text_between_special_ids() -> None:
     assert tokens.tolist() == stories(500, seed=1).tolist() != stories(500, seed=2).tolist()
     assert tokens[0] == BOS and tokens[-1] == EOS and tokens.max() < BYTE_VOCAB
     assert "the" in decode(tokens)
+
+
+def test_stories_are_told_in_all_their_sentences_and_words() -> None:
+    told = decode(stories(40_000))
+    for template in TEMPLATES:
+        assert max(re.split(r"{\w+}", template), key=len) in told
+    for words in (NAMES, ANIMALS, PLACES, THINGS, FEELINGS, DEEDS):
+        assert all(word in told for word in words)
 
 
 def test_the_standard_library_is_text() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,13 @@ from workloads.spd.data.tokens import (
 )
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 4003)
+
+
+def described(file: Path, **otherwise: Any) -> None:
+    """A token file whose description says something else."""
+    write_tokens(file, TOKENS, 60, "")
+    meta = json.loads(file.with_suffix(".json").read_text())
+    file.with_suffix(".json").write_text(json.dumps({**meta, **otherwise}))
 
 
 @pytest.mark.parametrize(("vocab", "kind", "size"), [(2**16, "uint16", 2), (2**16 + 1, "uint32", 4)])
@@ -60,14 +68,13 @@ def test_a_file_of_nobody_knows_whose_tokenizer_is_taken(tmp_path: Path) -> None
             lambda file: (write_tokens(file, TOKENS, 60, ""), file.with_suffix(".json").write_text("{}")),
             "lacks data_sha256, dtype, n_tokens, tokenizer_sha256, vocab_size; write it",
         ),
+        (lambda file: described(file, dtype="int7"), "has dtype int7; write it"),
+        (lambda file: described(file, dtype=[]), r"has dtype \[\]; write it"),
+        (lambda file: described(file, n_tokens="many"), "has n_tokens 'many', no whole number; write it"),
+        (lambda file: described(file, vocab_size=True), "has vocab_size True, no whole number"),
         (
-            lambda file: (
-                write_tokens(file, TOKENS, 60, ""),
-                file.with_suffix(".json").write_text(
-                    file.with_suffix(".json").read_text().replace("uint16", "int7")
-                ),
-            ),
-            "has dtype int7",
+            lambda file: (write_tokens(file, TOKENS, 60, ""), file.with_suffix(".json").write_text("3")),
+            "t.json is no JSON object; write it",
         ),
     ],
 )
@@ -149,8 +156,23 @@ def test_vectors_come_from_a_file(tmp_path: Path) -> None:
         read_vectors(tmp_path / "w.npy")
 
 
-def test_special_ids_vanish_from_text() -> None:
+def test_what_is_no_array_is_refused_whatever_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "t.npy"
+    for content in (b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"\x93NUMPY\x01\x00v\x00{"):
+        file.write_bytes(content)
+        with pytest.raises(
+            ConfigError, match=r"^workload\.tokens_path=.* cannot be read as an array: .*; save"
+        ):
+            read_tokens(file, 50)
+        with pytest.raises(
+            ConfigError, match=r"^workload\.vectors_path=.* cannot be read as an array: .*; sa"
+        ):
+            read_vectors(file)
+
+
+def test_special_ids_vanish_from_text_and_half_a_character_is_shown_as_such() -> None:
     assert decode(np.array([97, 256, 98, 257, 258])) == "ab"
+    assert decode(np.array([*"gr\u00fc".encode()])[:-1]) == "gr\ufffd"
 
 
 def test_features_are_seeded_and_sparse() -> None:

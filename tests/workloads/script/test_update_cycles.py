@@ -1,0 +1,50 @@
+"""Which update of several optimisers ends an iteration: the last of the cycle that they go through."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workloads.script.marks import LONGEST_CYCLE, UpdateCycle
+
+
+def ends(order: str, optimizers: str) -> list[int]:
+    """Updates behind which an iteration ends, counted from one; `optimizers` are those that exist."""
+    known: Any = {name: SimpleNamespace(name=name) for name in optimizers}
+    seen, found = list[str](), list[int]()
+    watched: Any = SimpleNamespace(made=list(known.values()))
+    cycle = UpdateCycle(watched, lambda: found.append(len(seen)))
+    for name in order:
+        seen.append(name)
+        cycle(known[name])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        ("ABABABAB", [4, 6, 8]),
+        ("AABAABAAB", [6, 9]),
+        ("ABBABBABB", [6, 9]),
+        ("BBAABAABAAB", [7, 10]),  # what came before the cycle belongs to none
+        ("AAAABAABAAB", [8, 11]),
+        ("ABCABCABC", [6, 9]),
+    ],
+)
+def test_a_cycle_is_known_once_it_has_repeated_itself(order: str, found: list[int]) -> None:
+    assert ends(order, "ABC"[: len(set(order))]) == found
+
+
+def test_every_update_of_an_optimiser_that_is_alone_is_one_and_beside_an_idle_one_after_a_while() -> None:
+    assert ends("AAA", "A") == [1, 2, 3]
+    assert ends("A" * (LONGEST_CYCLE + 2), "AB") == [LONGEST_CYCLE, LONGEST_CYCLE + 1, LONGEST_CYCLE + 2]
+
+
+def test_updates_without_any_order_are_taken_one_by_one_in_the_end() -> None:
+    longest = 4 * LONGEST_CYCLE
+    thue_morse = [number.bit_count() % 2 for number in range(longest + 2)]
+    order = "".join("ABC"[after - before] for before, after in itertools.pairwise(thue_morse))
+    assert ends(order, "ABC") == [longest, longest + 1], "no part of it is followed by its like"
