@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import runpy
 import sys
 import tempfile
 import time
@@ -16,6 +18,7 @@ from pipelines.publish import worker
 from pipelines.publish.published import PublishedRun
 from pipelines.publish.runs import SweepRuns
 from pipelines.publish.worker import BUSY, Publisher, missing, run_lock
+from pipelines.trial import parent
 
 KEY = ("p000", FAST.id)
 RUN_ID = f"{IDENTITY}-{FAST.id}-p000"
@@ -124,6 +127,23 @@ def test_offline_a_run_folder_is_written_unless_it_is_there(
     monkeypatch.setattr(worker, "write_offline", lambda *words: said["written"])
     done = Publisher(runs, tmp_path, None).publish(KEY)
     assert done and done.note == ("before" if before else "written")
+
+
+class Ended(Exception):
+    """What comes before all else."""
+
+
+def test_the_process_asks_to_end_with_who_started_it_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked() -> None:
+        raise Ended
+
+    monkeypatch.setattr(parent, "die_with_parent", asked)
+    monkeypatch.setattr(sys, "argv", ["worker", "no folder", "offline"])
+    monkeypatch.setattr(os, "dup2", lambda *words: None)
+    with pytest.raises(Ended):
+        runpy.run_path(worker.__file__, run_name="__main__")
 
 
 class Wandb:

@@ -84,6 +84,8 @@ def test_strong_and_weak_scaling_are_lines_of_their_own_with_their_efficiency_be
     assert list(drawn["ddp_weak, weak scaling"].get_xdata()) == [1.0, 2.0, 4.0]
     heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
     assert heights.keys() == {"80%", "50%", "95%", "90%"}
+    bars = [segment.tolist() for one in axes.collections for segment in one.get_segments()]
+    assert [[2.0, pytest.approx(1.4)], [2.0, pytest.approx(1.8)]] in bars, "intervals stand at their points"
     assert heights["80%"] < 0 < heights["95%"], "names of strong scaling stand below their points"
 
 
