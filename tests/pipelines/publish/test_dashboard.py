@@ -132,6 +132,17 @@ def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None
         "config:toggles.value.slab_size",
         "summary:bench_median_ms",
     ]
+    logarithmic = [
+        column.get("log", False) for column in charts["levels and median time"]["config"]["columns"]
+    ]
+    assert logarithmic == [False, False, True], "times differ by factors, levels do not"
+    names = ("time against memory", "peak memory by slab_size, MB", "units per second by slab_size")
+    scales = [charts[name]["config"] for name in names]
+    assert [(one["xAxisLogScale"], one["yAxisLogScale"]) for one in scales] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
     assert "Run Comparer" in {chart["viewType"] for chart in charts.values()}
 
 
