@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ def comment(answers: Sequence[Judged]) -> str:
     worst = min((str(one["verdict"]) for one in answers), key=_WORST.index)
     parts = [MARK, f"### perfsweep: {worst}", _versions(answers), grid(HEADINGS, map(_row, answers))]
     parts += _section("Results that changed", _changed(answers))
+    parts += _section("What does less work", _did_less(answers))
     parts += _section("What does not run", _failed(answers))
     parts += _section("Undecided", _undecided(answers))
     return "\n\n".join([*parts, _footer(answers)]) + "\n"
@@ -47,7 +49,7 @@ def _side(side: Mapping[str, Any]) -> str:
 def _row(answer: Judged) -> tuple[str, ...]:
     verdict = str(answer["verdict"])
     ratio, low, high = answer["ratio"], answer["low"], answer["high"]
-    counts = verdict not in ("different results", "failed")
+    counts = verdict not in ("different results", "fewer units", "failed")
     measured = f"{answer['rounds']} rounds in {duration_of(answer['seconds'])}, {answer['clock']}"
     return (
         _workload(answer),
@@ -76,9 +78,16 @@ def _changed(answers: Sequence[Judged]) -> Iterator[str]:
             yield f"{_workload(one)}: {_plain(why)}. Its time does not count."
 
 
+def _did_less(answers: Sequence[Judged]) -> Iterator[str]:
+    for one in answers:
+        if one["verdict"] == "fewer units":
+            why = one["reason"] or "it ended with fewer units done than the base"
+            yield f"{_workload(one)}: {_plain(why)}. Its time does not count."
+
+
 def _failed(answers: Sequence[Judged]) -> Iterator[str]:
     for one in answers:
-        if one["verdict"] in ("failed", "fewer units"):
+        if one["verdict"] == "failed":
             yield f"{_workload(one)}: {_plain(one['reason'] or one['verdict'])}"
 
 
@@ -89,10 +98,10 @@ def _undecided(answers: Sequence[Judged]) -> Iterator[str]:
 
 
 def _remedy(answer: Judged) -> str:
-    """The budget that would do."""
+    """The budget that would do: a tenth more, in whole tens of seconds, of which none is less than that."""
     if not (seconds := answer.get("seconds_needed")):
         return ""
-    return f". `measure.budget_s={round(seconds * 1.1, -1):.0f}` allows for that"
+    return f". `measure.budget_s={math.ceil(seconds * 1.1 / 10) * 10}` allows for that"
 
 
 def _footer(answers: Sequence[Judged]) -> str:

@@ -116,6 +116,7 @@ def test_the_table_has_measured_and_predicted_sizes(ratio: float | None, status:
     assert frontier.report(Console(file=out, width=100), "slab", found, sweep) == status
     text = " ".join(out.getvalue().split())
     assert "300 MB" in text and text.endswith("report: report.html")
+    assert all(f"- {line}" in text for line in frontier.lines("slab", found))
     if ratio:
         assert "2 +50.0 % (+-2.0%)" in text and "8 5000 MB predicted, not tried" in text
     else:

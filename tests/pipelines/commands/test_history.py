@@ -21,13 +21,14 @@ class Read:
         self.printed = list[Any]()
         self.slower = slower
         self.console: Any = SimpleNamespace(print=lambda text, **how: self.printed.append(text))
+        self.aside: Any = SimpleNamespace(print=lambda text, **how: self.printed.append(f"aside: {text}"))
         monkeypatch.setattr(module, "stored_baseline", lambda path: path if path.endswith(".json") else None)
         monkeypatch.setattr(module.api, "open_sweep", self.open)
         monkeypatch.setattr(module, "declared_by", lambda manifest: SimpleNamespace(unit="rows"))
         monkeypatch.setattr(module, "commit_versions", self.commits)
         monkeypatch.setattr(module, "follow", self.follow)
         monkeypatch.setattr(module, "console_here", lambda: self.console)
-        monkeypatch.setattr(module, "error_console", lambda: self.console)
+        monkeypatch.setattr(module, "error_console", lambda: self.aside)
         monkeypatch.setattr(module, "print_json", lambda found: self.printed.append(("json", found)))
         monkeypatch.setattr(module, "print_csv", lambda schema, rows: self.printed.append(("csv", rows)))
         monkeypatch.setattr(module.reporting, "show", lambda console, found: self.printed.append("table"))
@@ -82,12 +83,21 @@ def test_an_arm_that_became_slower_is_status_1(read: Any, slower: bool, status: 
     assert found.printed[1:] == [("json", (status, None)), ("csv", "rows")]
 
 
-def test_a_picture_is_drawn_and_told_beside_any_answer(read: Any) -> None:
+@pytest.mark.parametrize(
+    ("asked", "answer", "told"),
+    [
+        ({}, "table", "picture: arms.svg"),
+        ({"as_json": True}, ("json", (0, "arms.svg")), "aside: picture: arms.svg"),
+        ({"as_csv": True}, ("csv", "rows"), "aside: picture: arms.svg"),
+    ],
+    ids=["a person", "JSON", "CSV"],
+)
+def test_a_picture_is_drawn_and_told_where_no_program_reads(
+    read: Any, asked: dict[str, bool], answer: Any, told: str
+) -> None:
     found = read()
-    history(["a.json"], picture="arms.svg")
-    history(["a.json"], picture="arms.svg", as_json=True)
-    told = ["drawn arms.svg", "table", "picture: arms.svg"]
-    assert found.printed == [*told, "drawn arms.svg", ("json", (0, "arms.svg")), "picture: arms.svg"]
+    history(["a.json"], picture="arms.svg", **asked)
+    assert found.printed == ["drawn arms.svg", answer, told]
 
 
 def test_mistakes_are_told_before_anything_is_read(read: Any) -> None:

@@ -94,6 +94,13 @@ def test_a_login_node_without_a_gpu_plans_for_the_nodes_that_have_some() -> None
     assert planning_device(ClusterConfig(gpus=0), Choice("slurm"), Device()) == Device()
 
 
+@pytest.mark.parametrize("compiler", [True, False])
+def test_whether_jobs_can_compile_is_told_by_the_machine_that_they_are_submitted_from(compiler: bool) -> None:
+    cluster = ClusterConfig(gpus=1, cpus_per_task=5)
+    found = planning_device(cluster, Choice("slurm"), Device(compiler=compiler))
+    assert (found.compiler, found.cores) == (compiler, 5)
+
+
 def test_a_gpu_of_the_login_node_says_nothing_about_those_of_the_queue() -> None:
     small = Device("cuda", 1, "Tesla T4", 16 * 2**30, (7, 5))
     found = planning_device(ClusterConfig(gpu_type="h100"), Choice("slurm"), small)

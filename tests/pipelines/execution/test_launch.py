@@ -117,6 +117,16 @@ def test_a_pack_is_given_the_gpus_that_its_ranks_and_its_levels_use(
     assert (job.ranks, job.gpus) == (ranks, gpus)
 
 
+@pytest.mark.parametrize(("level", "gpus"), [("single", 1), ("split", 2)])
+def test_of_two_gpus_an_arm_that_uses_one_leaves_the_other_to_another_pack(
+    elsewhere: ClusterConfig, tmp_path: Path, level: str, gpus: int
+) -> None:
+    two = replace(FOUR_GPUS, count=2)
+    manifest = arm_of(level, two)
+    launch.launch(SweepFolder(tmp_path), manifest, list(manifest.packs), elsewhere, two)
+    assert [job.gpus for job in Elsewhere.jobs] == [gpus]
+
+
 @pytest.mark.parametrize(("nodes", "shape"), [(1, (4, 12)), (2, (4, 12))])
 def test_a_job_has_cores_for_a_rank_on_each_of_its_gpus(nodes: int, shape: tuple[int, int]) -> None:
     cluster = ClusterConfig(gpus=4, cpus_per_task=3, nodes=nodes)

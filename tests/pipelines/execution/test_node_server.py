@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,9 +100,23 @@ def test_an_order_to_stop_ends_ranks_as_killed_and_says_nothing_where_there_are_
     assert rank.killed
 
 
-def test_nothing_is_said_while_nothing_runs(served: NodeServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_said_while_nothing_runs(
+    served: NodeServer,
+    line: tuple[int, Messages],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     served._look()
     assert capsys.readouterr().out == ""
+    os.close(line[0])
+    waited, limits = node_server.connection.wait, list[float | None]()
+    monkeypatch.setattr(
+        node_server.connection,
+        "wait",
+        lambda handles, timeout=None: limits.append(timeout) or waited(handles, timeout),
+    )
+    served.serve()
+    assert limits == [None], "a sign of life that nobody reads would fill the line"
 
 
 def test_a_node_serves_until_the_line_breaks_and_its_ranks_end_with_it(
@@ -154,3 +171,20 @@ def test_a_file_that_another_node_wrote_may_be_seen_late(
     assert len(slept) == 3, "what is there is not waited for"
     monkeypatch.setattr(node_server, "FILE_S", 0.0)
     node_server._wait_for(tmp_path / "never")
+
+
+def test_the_server_of_a_node_ends_with_its_parent_and_leaves_signals_to_the_pack(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, ignored = list[str](), set[int]()
+    monkeypatch.setattr(node_server, "die_with_parent", lambda: asked.append(capsys.readouterr().out))
+    monkeypatch.setattr(signal, "signal", lambda number, what: what is signal.SIG_IGN and ignored.add(number))
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    theirs, ours = os.pipe()
+    os.close(ours)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: theirs))
+    assert node_server.main() == 0
+    os.close(theirs)
+    assert ignored >= {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
+    assert asked == [""], "before it says that it is there"
+    assert json.loads(capsys.readouterr().out) == {"node": "n2"}

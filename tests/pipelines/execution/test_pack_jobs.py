@@ -87,9 +87,12 @@ def test_jobs_import_the_copy_of_the_code_and_have_its_number_of_threads(
 ) -> None:
     manifest, path = many
     monkeypatch.setenv("PYTHONPATH", "/user")
-    env = pack_jobs.environment(SweepFolder(path), manifest, tmp_path / "code")
+    sweep = manifest.sweep.model_copy(update={"import_paths": ("/workload",)})
+    env = pack_jobs.environment(
+        SweepFolder(path), manifest.model_copy(update={"sweep": sweep}), tmp_path / "code"
+    )
     paths = env["PYTHONPATH"].split(os.pathsep)
-    assert (paths[0], paths[-1]) == (str(tmp_path / "code"), "/user")
+    assert paths == [str(tmp_path / "code"), "/workload", "/user"], "the copy, the workload, then the user's"
     assert (env["PYTHONSAFEPATH"], env["OMP_NUM_THREADS"]) == ("1", str(manifest.sweep.measure.threads))
     assert user_environment({**os.environ, **env})["PYTHONPATH"] == "/user"
     monkeypatch.delenv("PYTHONPATH")

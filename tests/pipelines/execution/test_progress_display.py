@@ -74,15 +74,16 @@ def test_the_plan_says_what_is_measured_and_what_is_there_already(manifest: Mani
 
 def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line(manifest: Manifest) -> None:
     joint = manifest.effects[0].model_copy(update={"toggle": "a = b", "contrast": {"x": 1.0, "y": -1.0}})
+    alone = joint.model_copy(update={"toggle": "a"})
     refused = Refused(design="arms", toggle="never", level="on", reason="needs [a GPU]")
     measure = dataclasses.replace(manifest.sweep.measure, precision=0.01, budget_s=90.0, isolation="resident")
     sweep = manifest.sweep.model_copy(update={"measure": measure})
-    own = {"effects": (*manifest.effects, joint), "refused": (refused,), "sweep": sweep}
+    own = {"effects": (*manifest.effects, joint, alone), "refused": (refused,), "sweep": sweep}
     out, folder = StringIO(), "runs/" + "a/" * 60
     changed = manifest.model_copy(update={**own, "packs": manifest.packs * 2})
     progress_display.show_plan(Console(file=out, width=100, markup=False), changed, 0, folder)
     lines, text = out.getvalue().splitlines(), " ".join(out.getvalue().split())
-    designs = f"{len(manifest.effects) + 1} by one_at_a_time"
+    designs = f"{len(manifest.effects) + 2} by one_at_a_time"
     assert f"toy: workload {sweep.workload}, {len(manifest.arms)} arms, " in text
     assert f"{len(changed.effects)} effects ({designs})" in text
     assert f"2 packs of {measure.rounds} rounds, every arm once a round in processes that stay for" in text
@@ -90,7 +91,9 @@ def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line
         f"; up to {measure.rounds_planned} rounds, until intervals are within +-1.0% or 90 s are spent"
         in text
     )
-    assert "told together only, never one by one: a = b" in lines
+    assert [line for line in lines if "told together" in line] == [
+        "told together only, never one by one: a = b"
+    ]
     assert "left out: never=on: needs [a GPU]" in lines
     assert f"records: {folder}" in lines and "there already" not in text
     plain = StringIO()

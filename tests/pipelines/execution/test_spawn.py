@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -164,6 +165,33 @@ def test_a_process_that_ends_instead_of_replying_takes_the_others_along() -> Non
     ended = receive([first, second], 60)
     assert isinstance(ended, Termination) and ended.failure.message == "2 with 3"
     assert first.killed and second.killed
+
+
+class First:
+    """A pipe on which something happens once it was read."""
+
+    def __init__(self, pipe: Connection, then: Callable[[], None]) -> None:
+        self._pipe, self._then = pipe, then
+        self.fileno = pipe.fileno
+
+    def recv(self) -> Reply:
+        reply = self._pipe.recv()
+        self._then()
+        return reply
+
+
+def test_one_that_ends_after_its_reply_does_not_undo_the_replies_of_a_turn() -> None:
+    first, second = Told(1), Told(2)
+    first.says.send(Reply(taken_bytes=1))
+
+    def then() -> None:
+        first.end(0)
+        first.says.close()
+        second.says.send(Reply(taken_bytes=2))
+
+    first.pipe = First(first.pipe, then)  # type: ignore[assignment, arg-type]
+    assert receive([first, second], 60) == [Reply(taken_bytes=1), Reply(taken_bytes=2)]
+    assert not second.killed, "that it has ended is told in its next turn"
 
 
 def test_one_that_does_not_reply_in_time_ends_all() -> None:

@@ -178,7 +178,10 @@ def test_bars_carry_their_intervals_and_the_fastest_is_on_top() -> None:
             "speedup_hi": 5.0,
         },
     ]
-    bars = speedup_bars(shown).data[0]
+    figure = speedup_bars(shown)
+    (none,) = figure.layout.shapes
+    assert (none.x0, none.x1) == (1, 1), "a line stands where nothing changes"
+    bars = figure.data[0]
     assert list(bars.y) == ["a=1 (one at a time)", "b (one at a time)"]
     assert list(bars.x) == [0.8, 3.0]
     usual, red = bars.marker.color

@@ -47,6 +47,12 @@ def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Mani
     }
 
 
+def test_every_curve_is_one_of_an_arm_over_its_iterations(manifest: Manifest) -> None:
+    curves = dict(view_of(manifest).sections)["iteration time"]
+    assert {panel.groupby for panel in curves} == {"config.variant"}
+    assert {panel.x for panel in curves} == {"iter/index", "warmup/index"}
+
+
 @pytest.mark.parametrize(("shape", "title"), [("steps", "warm-up, ms"), ("job", "discarded job, ms")])
 def test_a_discarded_job_is_not_called_warm_up(manifest: Manifest, shape: str, title: str) -> None:
     declared = Declared(unit="pair", shape=shape, checks=(), levels={}, loosened={}, claims=False)
@@ -125,6 +131,17 @@ def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None
         "config:toggles.value.amp",
         "config:toggles.value.slab_size",
         "summary:bench_median_ms",
+    ]
+    logarithmic = [
+        column.get("log", False) for column in charts["levels and median time"]["config"]["columns"]
+    ]
+    assert logarithmic == [False, False, True], "times differ by factors, levels do not"
+    names = ("time against memory", "peak memory by slab_size, MB", "units per second by slab_size")
+    scales = [charts[name]["config"] for name in names]
+    assert [(one["xAxisLogScale"], one["yAxisLogScale"]) for one in scales] == [
+        (True, False),
+        (False, True),
+        (False, False),
     ]
     assert "Run Comparer" in {chart["viewType"] for chart in charts.values()}
 

@@ -21,6 +21,7 @@ from pipelines.publish.history import (
     log_rows,
     quota,
     row_count,
+    warmup_rows,
 )
 from pipelines.store.files import write_arrays
 
@@ -50,6 +51,17 @@ def test_what_was_not_logged_in_an_iteration_is_missing_in_its_row_and_no_nan() 
     rows = list(iteration_rows(Timing(record, arrays), 7, 1))
     assert [(row["iter/index"], row.get("iter/loss")) for row in rows] == [(7, 0.5), (8, None), (9, 0.25)]
     assert "iter/loss" not in rows[1] and {row["iter/round"] for row in rows} == {2}
+
+
+def test_rows_carry_the_time_of_the_measurement_and_warm_up_ends_where_the_region_begins() -> None:
+    record: Any = SimpleNamespace(round=0)
+    arrays = {"start_ns": np.array([5, 6]) * 10**9, "wall_ns": np.array([10**9, 2 * 10**9])}
+    arrays |= {"epoch_ns": np.array([100 * 10**9]), "warmup_wall_ns": np.array([4, 1]) * 10**9}
+    timing = Timing(record, arrays)
+    assert [row["_timestamp"] for row in warmup_rows(timing, 0, 1)] == [99.0, 100.0]
+    assert [row["warmup/ms"] for row in warmup_rows(timing, 0, 1)] == [4000.0, 1000.0]
+    assert [row["_timestamp"] for row in iteration_rows(timing, 0, 1)] == [101.0, 103.0]
+    assert [row["iter/t_s"] for row in iteration_rows(timing, 0, 1)] == [1.0, 3.0]
 
 
 def test_the_first_iterations_are_all_kept() -> None:

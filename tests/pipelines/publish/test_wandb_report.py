@@ -72,6 +72,14 @@ def test_it_says_what_was_compared_section_by_section(compared: Built) -> None:
     )
 
 
+def test_a_heading_with_nothing_below_it_is_left_out(compared: Built) -> None:
+    compared.folder.markdown_file.write_text(
+        "# demo\n\nReference naive.\n\n## Effects\n\n## Notes\n\n- one\n"
+    )
+    document = document_of(compared.folder, compared.manifest)
+    assert (document.description, document.sections) == ("Reference naive.", (("Notes", "- one"),))
+
+
 def test_what_stays_on_disk_is_named_and_not_linked(compared: Built) -> None:
     profiles = dict(document_of(compared.folder, compared.manifest).sections)["Profiles"]
     assert "| baseline | trace, [page](https://ui.perfetto.dev) |" in profiles
@@ -90,8 +98,8 @@ def test_its_charts_show_the_runs_of_this_sweep_and_no_other(compared: Built) ->
             (panel["layout"]["x"], panel["layout"]["y"])
             for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]
         ]
-        assert len(set(places)) == len(places)
-        assert places[:2] == [(0, 0), (12, 0)][: len(places)]
+        assert places == [(0, 0), (12, 0), (0, 8), (12, 8)][: len(places)], "two beside each other"
+        assert [key["name"] for key in runs["grouping"]] == ["variant.value"], "arms, not their packs"
         (key,) = runs["sort"]["keys"]
         assert key["key"]["name"] == "bench_median_ms" and key["ascending"], "the fastest first"
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import json
+import os
+import runpy
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +18,12 @@ import pytest
 from recorded import FAST, IDENTITY, NAIVE, Built, build
 
 from pipelines.publish import worker
+from pipelines.publish.content import RunContent
+from pipelines.publish.pool import WAITING
 from pipelines.publish.published import PublishedRun
 from pipelines.publish.runs import SweepRuns
 from pipelines.publish.worker import BUSY, Publisher, missing, run_lock
+from pipelines.trial import parent
 
 KEY = ("p000", FAST.id)
 RUN_ID = f"{IDENTITY}-{FAST.id}-p000"
@@ -126,6 +134,23 @@ def test_offline_a_run_folder_is_written_unless_it_is_there(
     assert done and done.note == ("before" if before else "written")
 
 
+class Ended(Exception):
+    """What comes before all else."""
+
+
+def test_the_process_asks_to_end_with_who_started_it_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked() -> None:
+        raise Ended
+
+    monkeypatch.setattr(parent, "die_with_parent", asked)
+    monkeypatch.setattr(sys, "argv", ["worker", "no folder", "offline"])
+    monkeypatch.setattr(os, "dup2", lambda *words: None)
+    with pytest.raises(Ended):
+        runpy.run_path(worker.__file__, run_name="__main__")
+
+
 class Wandb:
     """W&B, as far as it has to be taken down."""
 
@@ -153,3 +178,72 @@ def test_a_publisher_has_files_of_its_own_aside_and_takes_wandb_down(
         assert wandb.torn == 0
     assert wandb.torn == 1
     assert not aside.exists()
+
+
+@pytest.fixture
+def served(
+    built: Built, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[list[Any], str]]:
+    """Serves keys as the process does: its answers, and what else was printed in it."""
+    monkeypatch.setitem(sys.modules, "wandb", Wandb())  # type: ignore[arg-type]
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(worker, "published_before", lambda *words: None)
+
+    def written(folder: Any, content: RunContent, staging: Path) -> PublishedRun:
+        os.write(1, f"W&B writes to {tempfile.gettempdir()}\n".encode())
+        assert tempfile.gettempdir() == str(staging)
+        return missing(content, "written")
+
+    def serve(*keys: tuple[str, str], how: tuple[str, ...] = ("offline",)) -> tuple[list[Any], str]:
+        monkeypatch.setattr(worker, "write_offline", written)
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{json.dumps(key)}\n" for key in keys)))
+        assert worker.main([str(built.folder.path), *how]) == 0
+        tempfile.tempdir = None  # what it had lay aside, and is gone
+        said = capfd.readouterr()
+        return [json.loads(line) for line in said.out.splitlines()], said.err
+
+    return serve
+
+
+def test_each_run_has_one_answer_with_its_own_problems_and_nothing_else_that_is_printed(
+    served: Callable[..., tuple[list[Any], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = SweepRuns.content
+
+    def content(self: SweepRuns, key: tuple[str, str]) -> RunContent | None:
+        self.problems.append(f"a problem of {key[1]}")
+        return made(self, key) if key[1] == FAST.id else None
+
+    monkeypatch.setattr(SweepRuns, "content", content)
+    (ready, first, second), printed = served(KEY, ("p000", NAIVE.id))
+    assert ready == worker.READY
+    assert (first["run"]["run_id"], first["run"]["note"]) == (RUN_ID, "written")
+    assert first["problems"] == [f"a problem of {FAST.id}"]
+    assert second == {"run": None, "problems": [f"a problem of {NAIVE.id}"]}
+    assert "W&B writes to" in printed
+
+
+@pytest.mark.parametrize(
+    ("how", "note", "sent"),
+    [(("offline",), "written", []), (("online", "http://there"), "uploaded", [False])],
+    ids=["offline", "online"],
+)
+def test_the_process_sends_to_the_server_that_it_is_told_or_writes_folders(
+    served: Callable[..., tuple[list[Any], str]],
+    monkeypatch: pytest.MonkeyPatch,
+    how: tuple[str, ...],
+    note: str,
+    sent: list[bool],
+) -> None:
+    upload = Sent(monkeypatch)
+    (_, answer), _ = served(KEY, how=how)
+    assert (answer["run"]["note"], upload.fresh) == (note, sent)
+
+
+def test_who_asked_hears_that_another_publisher_is_waited_for(
+    served: Callable[..., tuple[list[Any], str]], built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "WAIT_S", 0.0)
+    with run_lock(built.folder, RUN_ID):
+        (_, waiting, answer), _ = served(KEY)
+    assert (waiting, answer["run"]["note"]) == (WAITING, BUSY)

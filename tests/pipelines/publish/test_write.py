@@ -59,6 +59,23 @@ def test_a_run_is_begun_anew_unless_it_is_to_be_continued(
     assert run.codes == [5]
 
 
+@pytest.mark.parametrize(("resume", "asked"), [(True, "must"), (False, None)])
+def test_wandb_is_told_whose_run_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: RunContent, resume: bool, asked: str | None
+) -> None:
+    begun = list[Any]()
+    monkeypatch.setattr("wandb.init", lambda **words: begun.append(words) or Run(tmp_path))
+    own = dataclasses.replace(content, group="demo", tags=("Spinner", "demo"), entity="team")
+    write.write_run(tmp_path, own, "id-g2", mode="offline", segments=(), resume=resume)
+    (words,) = begun
+    told = words["settings"]
+    assert words["config"] == content.config
+    assert (told.run_id, told.run_name, told.run_group) == ("id-g2", content.name, "demo")
+    assert (told.run_job_type, told.run_tags) == (content.job_type, ("Spinner", "demo"))
+    assert (told.entity, told.project, told.mode) == ("team", content.project, "offline")
+    assert (told.root_dir, told.resume) == (str(tmp_path), asked)
+
+
 def test_one_that_lies_elsewhere_is_refused_and_ended_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: RunContent
 ) -> None:

@@ -53,6 +53,10 @@ def test_a_figure_is_as_high_as_its_names_need():
     name = "label_free=on (with active_set, csc_layout, compile, warm_start)"
     short, long = (charts.memory([label] * 3, [1.0] * 3, svg.NARROW) for label in ("amp=bf16", name))
     assert long.get_figheight() > short.get_figheight()
+    few, many = (charts.memory(["a"] * count, [1.0] * count, svg.WIDE) for count in (24, 25))
+    assert few.get_figheight() > many.get_figheight(), "many rows stand closer"
+    ends = [one.axes[0].xaxis.get_tick_params()["labeltop"] for one in (few, many)]
+    assert ends == [False, True], "of many rows the axis is written at both ends"
 
 
 def test_equal_figures_are_drawn_equally_and_share_no_name_with_others():
@@ -82,8 +86,12 @@ def test_strong_and_weak_scaling_are_lines_of_their_own_with_their_efficiency_be
     drawn = {str(line.get_label()): line for line in axes.lines}
     assert list(drawn["ddp, strong scaling"].get_ydata()) == [1.0, 1.6, 2.0]
     assert list(drawn["ddp_weak, weak scaling"].get_xdata()) == [1.0, 2.0, 4.0]
+    legend = axes.get_legend()
+    assert legend is not None and [text.get_text() for text in legend.get_texts()] == list(drawn)
     heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
     assert heights.keys() == {"80%", "50%", "95%", "90%"}
+    bars = [segment.tolist() for one in axes.collections for segment in one.get_segments()]
+    assert [[2.0, pytest.approx(1.4)], [2.0, pytest.approx(1.8)]] in bars, "intervals stand at their points"
     assert heights["80%"] < 0 < heights["95%"], "names of strong scaling stand below their points"
 
 

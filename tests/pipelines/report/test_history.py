@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -177,6 +178,30 @@ def test_the_table_names_the_new_level_and_how_often_one_is_shown_by_chance() ->
     assert "of arms that do not change, 5% at most show one by chance" in " ".join(text.split())
     reporting.show(console, history(twelve({})[:3]))
     assert "no change points are looked for: fewer than 10 versions (3)" in console.export_text()
+
+
+def test_a_program_is_told_where_levels_change_and_of_which_arms_that_was_not_asked() -> None:
+    arms = {one.arm: one for one in reporting.history_object(history(twelve({7: 0.6})), 1, None).arms}
+    slow, fast = arms["naive"], arms["fast"]
+    (point,) = fast.change_points
+    assert (point.version, point.commit, point.ratio) == (7, f"{7:040x}", pytest.approx(1.2, abs=0.01))
+    assert fast.p is not None and fast.p <= ALPHA and fast.slower and fast.reason == ""
+    assert (slow.change_points, slow.slower) == ((), False)
+    few = reporting.history_object(history(twelve({})[:3]), 0, "a.svg")
+    assert {(one.p, one.reason) for one in few.arms} == {(None, "fewer than 10 versions (3)")}
+    assert (few.number, few.picture, few.exit) == (3, "a.svg", 0)
+
+
+@pytest.mark.parametrize(
+    ("paired", "words"),
+    [(False, "versions are not interleaved"), (True, "changes are paired within its rounds")],
+)
+def test_whether_changes_are_paired_is_told_to_people_and_to_programs(paired: bool, words: str) -> None:
+    found = replace(history([version("a", 1), version("b", 2)]), interleaved=paired)
+    console = Console(file=io.StringIO(), record=True, width=160)
+    reporting.show(console, found)
+    assert words in " ".join(console.export_text().split())
+    assert reporting.history_object(found, 0, None).interleaved is paired
 
 
 @pytest.mark.parametrize("width", [80, 100])

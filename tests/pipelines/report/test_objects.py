@@ -18,6 +18,8 @@ from pipelines.analysis.effect_columns import EFFECTS
 from pipelines.analysis.failures import FAILURES, FailedTrials
 from pipelines.analysis.judge import ClockResult, EffectResult
 from pipelines.analysis.oracles import OracleDeviation, Quality
+from pipelines.analysis.quantities.energy import ENERGY
+from pipelines.analysis.quantities.quantity import QuantityResult
 from pipelines.analysis.ruling_columns import RULINGS
 from pipelines.analysis.rulings import RuledClaim
 from pipelines.parity.comparison import ParityResult, ParityVerdict
@@ -114,6 +116,22 @@ def test_what_is_said_is_what_was_found_and_no_number_is_none_or_infinite(capsys
     assert (found["claims"][0]["ruling"], found["claims"][0]["ratio"]) == ("refuted", None)
     assert found["failures"][0]["retired"] is True
     assert found["missing"] == ["rounds are missing: 2 of 6 in p000"] and "a note" in found["notes"]
+
+
+def test_what_was_chosen_beside_time_is_said_of_effects_and_of_arms(capsys) -> None:
+    effect = replace(FOUND, quantities={ENERGY.key: QuantityResult(ratio=0.5, rounds=6)})
+    comparison = replace(
+        WHOLE,
+        quantities=(ENERGY,),
+        effects=(effect,),
+        elsewhere=(Elsewhere("another GPU", (effect,)),),
+        arms=(replace(WHOLE.arms[0], quantities={ENERGY.key: 2.5}, bounds={ENERGY.key: (2.0, 3.0)}),),
+    )
+    found = json.loads(printed(answered(comparison), capsys))
+    for (one,) in (found["effects"], found["elsewhere"][0]["effects"]):
+        assert (one["energy_ratio"], one["energy_rounds"]) == (0.5, 6)
+    (arm,) = found["arms"]
+    assert (arm["energy"], arm["energy_low"], arm["energy_high"]) == (2.5, 2.0, 3.0)
 
 
 def test_every_word_of_an_answer_stands_in_its_own_field(capsys) -> None:

@@ -71,6 +71,20 @@ def test_what_changed_results_is_named_and_its_time_is_not_shown() -> None:
     assert cells(lines)[0][1:5] == ["**different results**", "", "", "**different**"]
 
 
+def test_what_does_less_work_runs_and_its_time_is_not_shown() -> None:
+    lines = written(replace(SLOWER, verdict="fewer units", reason="it ended early"))
+    assert "- `train`: it ended early. Its time does not count." in lines
+    assert "**What does less work**" in lines and "**What does not run**" not in lines
+    assert cells(lines)[0][1:5] == ["**fewer units**", "", "", "identical"]
+
+
+def test_the_budget_that_is_named_would_do() -> None:
+    for seconds in (0.5, 4.0, 9.1, 40.5, 372.0, 4000.0):
+        text = comment([replace(LEFT, seconds_needed=seconds).as_json()])
+        budget = float(text.partition("measure.budget_s=")[2].partition("`")[0])
+        assert seconds * 1.1 <= budget <= seconds * 1.1 + 10
+
+
 def test_what_is_undecided_says_how_long_it_would_take() -> None:
     (line,) = (line for line in written(SLOWER, LEFT) if "would decide" in line)
     assert line == f"- `train`: {LEFT.reason}. `measure.budget_s=410` allows for that"

@@ -46,6 +46,7 @@ def test_words_stay_words_and_colours_are_those_of_the_page() -> None:
     assert ">a &amp; b</text>" in text and "'DejaVu Sans', Verdana, sans-serif" in text
     assert "var(--blue)" in text and "var(--soft)" in text and "var(--line)" in text
     assert not STAND_INS.search(text)
+    assert "#ffffff" not in text, "nothing is white by night"
     assert not re.search(r"<metadata|<style|<!--", text)
     assert text == one(chart, "a", "a"), "equal figures are equal to the byte"
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import io
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from pipelines.analysis.columns import Column, Where
+from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import EFFECTS
+from pipelines.analysis.failures import FailedTrials
 from pipelines.analysis.judge import ClockResult, EffectResult
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.report import sweep_status
 from pipelines.report.sweep_status import PackStatus, SweepStatus
 from pipelines.report.tables import Table, table_of
-from pipelines.report.terminal import fitting_columns, print_table
+from pipelines.report.terminal import fitting_columns, print_table, show
 from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
+from pipelines.store.records import Effect, Outcome
 from workloads.api import Parity
 
 ROWS = ("first", "second")
@@ -117,6 +120,17 @@ def test_a_status_cuts_nothing_off_why_a_job_waits(width: int) -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert not Counter("".join(reason.split())) - Counter(text)
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+def test_a_failure_says_what_raised_and_where_its_log_lies_in_one_piece() -> None:
+    log = Path("/a/rather/long/folder", "x" * 60, "log.txt")
+    raised = FailedTrials("amp=bf16", "2 timing", Outcome.FAILED, "ValueError", "train.py:7", log, False)
+    silent = replace(raised, arm="gc=frozen", where="", log=log.with_name("other.txt"))
+    found = Comparison("demo", "pair", 0.01, None, (), (), (), failures=(raised, silent))
+    console = Console(file=io.StringIO(), width=40)
+    show(console, found)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"\namp=bf16: train.py:7\n  log: {log}\ngc=frozen\n  log: {silent.log}\n" in text
 
 
 LONG = EffectResult(

@@ -6,19 +6,29 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from measured import change, compared, cost, simulated, with_everything
 
+from pipelines.analysis.arm_results import ArmResult
+from pipelines.analysis.compare import Comparison
+from pipelines.analysis.judge import EffectResult
 from pipelines.config.types import DesignConfig
+from pipelines.parity.results import ParityResult, ParityVerdict
 from pipelines.report import html, svg
 from pipelines.report.trade_off import Choice, TradeOff, judged, trade_off
 from pipelines.report.trade_off_chart import chart
+from pipelines.statistics.clocks import Clock
+from pipelines.statistics.verdicts import Verdict
 from pipelines.store.options import ReportConfig
 from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Manifest, SweepFolder
+from pipelines.store.records import Effect, Manifest, SweepFolder
+from pipelines.store.schema import PLACEBO
+from pipelines.units import MB
+from workloads.api import Parity
 
 MARGIN = 0.01
 
@@ -54,6 +64,65 @@ def test_a_time_that_is_held_back_beats_nobody_and_is_beaten_by_nobody() -> None
     lucky = Choice("lucky", 1, 1, timed=False)
     unlucky = Choice("unlucky", 99, 99, timed=False)
     assert kept(lucky, choice("a", 10, 5), choice("b", 20, 9), unlucky) == ["lucky", "a", "unlucky"]
+
+
+def ran(name: str, **quantities: float) -> ArmResult:
+    return ArmResult(name, 4, 10.0, 5 * MB, {}, id=name, paired_ns=10.0, quantities=quantities)
+
+
+ARMS = tuple(map(ran, "abcd"))
+
+
+def told(*pairs: tuple[str, str], **own: Any) -> EffectResult:
+    """An effect whose results are other ones unless it says that they are the same."""
+    verdict, parity = own.pop("verdict", Verdict.FASTER), own.pop("parity", ParityVerdict.DIFFERENT)
+    effect = Effect(**{"id": "e", "design": "arms", "toggle": "t", "level": "on", "pairs": pairs, **own})
+    return EffectResult(effect, "arm", "base", verdict, parity=ParityResult(parity, Parity.EXACT))
+
+
+def weighed(*effects: EffectResult, arms: tuple[ArmResult, ...] = ARMS, **own: Any) -> TradeOff:
+    found = trade_off(Comparison("demo", "pair", MARGIN, None, effects, arms, (), **own))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("effect", "same"),
+    [
+        (told(("b", "a")), "acd"),
+        (told(("b", "a"), parity=ParityVerdict.IDENTICAL), "abcd"),
+        (told(("b", "a"), parity=ParityVerdict.IDENTICAL, verdict=Verdict.FEWER_UNITS), "acd"),
+        (told(("b", "a"), parity=ParityVerdict.UNCHECKED), "acd"),
+        (told(("b", "a"), contrast={"a": -0.5, "b": 0.5, "c": -0.5, "d": 0.5}), "ac"),
+        (told(("b", "a"), contrast={"a": -1.0, "b": 1.0, "c": 0.0, "d": 0.0}), "acd"),
+        (told(("d", "a"), contrast={"a": 1.0, "b": -1.0, "c": -1.0, "d": 1.0}), "abcd"),
+    ],
+    ids=["pair", "same", "less work", "unchecked", "main effect", "of two arms", "interaction"],
+)
+def test_arms_with_the_level_that_changes_results_are_no_choices(effect: EffectResult, same: str) -> None:
+    assert {one.name for one in weighed(effect).choices if one.same} == set(same)
+
+
+def test_a_placebo_is_no_choice_beside_the_arm_that_it_equals() -> None:
+    found = weighed(told(("d", "a"), design=PLACEBO, parity=ParityVerdict.IDENTICAL))
+    assert {one.name for one in found.choices} == set("abc")
+
+
+@pytest.mark.parametrize(
+    ("arms", "clock", "of", "costs"),
+    [
+        ((ran("a", energy=2.0, cost=7.0), ran("b", energy=1.0, cost=8.0)), Clock.WALL, "energy", [7.0, 8.0]),
+        ((ran("a", energy=2.0, cost=7.0), ran("b", energy=1.0)), Clock.WALL, "energy", [None, None]),
+        ((ran("a", energy=2.0, cost=7.0), ran("b", cost=8.0)), Clock.WALL, "memory", [7.0, 8.0]),
+        ((ran("a", cost=7.0), ran("b", cost=8.0)), Clock.CPU, "memory", [None, None]),
+    ],
+    ids=["all is known", "one has no price", "one has no energy", "CPU time is not paid for"],
+)
+def test_time_is_weighed_against_what_is_known_of_all(
+    arms: tuple[ArmResult, ...], clock: Clock, of: str, costs: list[float | None]
+) -> None:
+    found = weighed(arms=arms, clock=clock)
+    assert (found.of, [one.cost for one in found.choices]) == (of, costs)
 
 
 def test_of_a_sweep_that_is_held_back_the_picture_chooses_nothing(command: Callable) -> None:

@@ -85,6 +85,16 @@ def test_energy_is_drawn_as_it_is_and_what_a_million_costs_stands_below_the_name
     assert {text.get_text().split("\n")[1] for text in axes.texts} == {"7.5 per million", "8 per million"}
 
 
+LONG = "precision_schedule=warm_bf16"
+
+
+@pytest.mark.parametrize(("width", "lines"), [(svg.NARROW, 3), (svg.CELL, 3), (svg.WIDE, 1)])
+def test_long_names_fold_where_the_picture_is_narrow(width: int, lines: int) -> None:
+    (text,) = drawn(at(LONG, 10, 6 * MB), width=width).texts
+    assert "".join(text.get_text().split()) == LONG
+    assert len(text.get_text().split("\n")) == lines
+
+
 def test_names_go_over_and_under_their_points_by_turns() -> None:
     axes = drawn(at("a", 10, 40 * MB), at("b", 25, 30 * MB), at("c", 40, 20 * MB))
     assert {text.get_text(): text.get_verticalalignment() for text in axes.texts} == {

@@ -73,6 +73,28 @@ def test_the_object_has_a_schema_and_the_commits() -> None:
     assert (values["ratio"], values["low"], values["high"], values["level"]) == (1.1, 1.08, 1.12, 0.95)
 
 
+def test_an_answer_says_what_was_allowed_beside_what_it_took() -> None:
+    values = Answer(BASE, HEAD, margin=0.025, seconds=61.26, budget_s=120.0, **judged(RESULT)).as_json()
+    assert (values["seconds"], values["budget_s"], values["rounds"]) == (61.3, 120.0, 12)
+    bare = Answer(BASE, HEAD, "undecided", "same code", UNDECIDED, 0.025)
+    assert (bare.as_json()["budget_s"], bare.time) == (None, "")
+    assert bare.line == "undecided: worktree against main (0123456789); results same code"
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ({"note": "no loss was logged"}, "no loss was logged"),
+        ({"held_back": "others had the cores", "note": "no loss"}, "others had the cores"),
+        ({}, ""),
+    ],
+)
+def test_why_it_is_as_it_is_stands_behind_the_answer(own: dict, reason: str) -> None:
+    answer = Answer(BASE, HEAD, margin=0.025, **judged(replace(RESULT, **own)))
+    assert answer.reason == reason
+    assert answer.line.endswith(f"results identical; {reason}" if reason else "results identical")
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(99.0, "99 s"), (99.6, "100 s"), (100.0, "2 min"), (5999.0, "100 min"), (6000.0, "1.7 h")],
