@@ -11,7 +11,18 @@ import pytest
 from recorded import FAST, NAIVE, Built, build
 
 from pipelines.store.progress import Progress, StoredTrial, read_progress
-from pipelines.store.records import Environment, Failure, Kind, Manifest, Outcome, Pack, TrialRecord, Version
+from pipelines.store.records import (
+    Environment,
+    Failure,
+    Kind,
+    Manifest,
+    Outcome,
+    Pack,
+    SweepFolder,
+    TrialRecord,
+    Version,
+    write_record,
+)
 
 
 def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:
@@ -356,3 +367,19 @@ def test_trials_lie_with_what_they_are_for() -> None:
     assert [one.round for one in found.timed[A]] == [0]
     assert [one.record.round for one in found.timings("p000", A)] == [0, 1]
     assert len(found.every) == 6
+
+
+def test_a_machine_that_timed_nothing_to_the_end_is_not_the_one_that_counts(tmp_path: Path) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    for device, kind, number, outcome in (
+        ("one", Kind.TIMING, 0, Outcome.OK),
+        ("two", Kind.TIMING, 1, Outcome.OOM),
+        ("two", Kind.EVIDENCE, None, Outcome.OK),
+    ):
+        place = planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, kind=kind, round=number)
+        facts = {"code": "c", "method": plan.sweep.measure.method, "keys": {"device": device}}
+        own = {**facts, "round": number, "outcome": outcome}
+        write_record(place, planned_sweeps.record(planned_sweeps.NAIVE, kind, **own))
+    found = read_progress(folder, plan)
+    assert (found.machine, found.elsewhere) == ({"device": "one"}, [])
+    assert len(found.every) == 3, "what was found out elsewhere stays"

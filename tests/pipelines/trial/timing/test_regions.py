@@ -203,6 +203,16 @@ def test_what_warm_up_did_stands_in_the_record_beside_the_region(timed: Timed) -
     assert found["reached"] == found["warmup_iterations"] + found["iterations"]
 
 
+def test_what_a_workload_counts_itself_is_told_for_one_iteration_and_of_jobs_as_it_stands(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Endless, "counters", lambda self: {"draws": 2.5 * self.steps, "shares": 0.5})
+    found = timed(Endless, FakeClock(tick_ns=1000))
+    own = found["counters"]
+    assert (own["draws"], own["shares"] * found["reached"]) == pytest.approx((2.5, 0.5))
+    assert timed(Brief, FakeClock(tick_ns=1000))["counters"]["draws"] == 5.0
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_0_alone_writes_the_series_that_its_record_is_made_of(
     timed: Timed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
