@@ -182,6 +182,15 @@ def test_phases_are_recorded_unless_the_recorder_is_off() -> None:
     assert repeated(Slice(0, 4), hook="off")[0].measured().phases == {}
 
 
+def test_a_tool_that_needs_phases_has_their_times_from_the_repetitions_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Noted, "needs_phases", True)
+    found = repeated(Slice(0, 4), hook="off")[0]
+    assert set(found.measured().phases) == {"work"}
+    assert all(one.series is not None for one in found.bare)
+
+
 def test_the_slice_that_a_job_moved_to_is_the_one_that_is_told() -> None:
     found, _ = repeated(Slice(9, 2, movable=True), Counting(length=5))
     assert str(found.slice) == "iterations 0:2"
