@@ -217,6 +217,24 @@ def test_beside_the_best_arm_stand_single_changes_and_the_next_sizes() -> None:
     assert state.changes((0, 0, 0)) == [(0, 1, 0)], "and no size is next to one that is no number"
 
 
+def test_arms_that_nothing_is_known_of_promise_something_unless_they_cannot_fit() -> None:
+    state = knowing(_100=Observation(0.0, 1e-6), _210=Observation(None, outcome="oom"))
+    assert {(1, 0, 1), (1, 1, 0), (4, 0, 0)} <= {*state.promising((1, 0, 0))}
+    state.observations = {**state.observations, (2, 0, 0): Observation(None, outcome="oom")}
+    promising = {*state.promising((1, 0, 0))}
+    assert (1, 1, 0) in promising and not {(2, 0, 0), (3, 0, 0), (4, 0, 0)} & promising
+
+
+def test_a_search_that_has_spent_its_trials_polishes_once() -> None:
+    state = knowing(_100=Observation(0.0, 1e-6))
+    state.measured = 1000
+    polishing = state.polish()
+    proposal = next(polishing)
+    assert (proposal.name, proposal.base, proposal.points[0]) == ("polish 1", (1, 0, 0), (1, 0, 0))
+    with pytest.raises(StopIteration):
+        polishing.send(dict.fromkeys(proposal.points, Observation(0.0, 1e-6)))
+
+
 def test_what_an_arm_is_expected_to_cost_is_told_against_the_best() -> None:
     seen = {"_100": 0.0, "_110": -0.3, "_101": 0.4, "_111": 0.1, "_210": -0.1, "_102": 0.2}
     state = knowing(**{name: Observation(value, 1e-6) for name, value in seen.items()})
