@@ -63,8 +63,8 @@ class ElementRecords:
 
     @property
     def begun(self) -> bool:
-        """Whether a start has not said yet how it ended."""
-        return self.starts > len(self.exits)
+        """Whether the latest start has not said yet how it ended; an earlier one may have been killed."""
+        return self.starts > 0 and self.last is None
 
     @property
     def oom(self) -> bool:

@@ -188,6 +188,8 @@ class SiteProfile:
             yield "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"
         if self.scratch is not None and not self.scratch.strip():
             yield "cluster.scratch is empty; name a folder, or leave it out"
+        if self.python and (why := _no_words(self.python)):
+            yield f"cluster.python={self.python!r} is no command ({why}); write the words that start Python"
         if self.signal_delay_s >= 60 * self.time_min:
             yield (
                 f"cluster.signal_delay_s={self.signal_delay_s} leaves nothing of"
@@ -269,6 +271,14 @@ class Shape:
 
 
 _IN_SHAPE = ("gpus", "cpus_per_task")
+
+
+def _no_words(text: str) -> str:
+    """Why a shell finds no command in a text; empty where it does."""
+    try:
+        return "" if shlex.split(text) else "it is blank"
+    except ValueError as error:
+        return str(error)
 
 
 def option_name(text: str) -> str:

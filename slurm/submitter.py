@@ -111,10 +111,8 @@ class Submitter:
 
     def collector(self, job: Job, after: Sequence[str]) -> Submission:
         """Submit a last job that starts when all of these arrays have ended, however they ended."""
-        # It counts and draws: it needs no GPU, and must not wait for one.
-        site = replace(self._site, gpus=0, cpus_per_task=1, sbatch=[])
-        dependency = "afterany:" + ":".join(after)
-        shape = Shape(0, 1)
+        site, dependency = replace(self._site, sbatch=[]), "afterany:" + ":".join(after)
+        shape = Shape(0, 1)  # it counts and draws: it needs no GPU, and must not wait for one
         return self._sbatch(
             [job], shape, self._parameters(shape, "{token}", site) | {"dependency": dependency}
         )

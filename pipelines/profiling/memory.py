@@ -35,8 +35,6 @@ class Memory(Tool):
     Snapshots are taken after the slice and on OOM. `allocator` is None where there is no CUDA.
     """
 
-    needs_phases = True
-
     def __init__(
         self, options: ProfileConfig, folder: Path, allocator: RecordingAllocator | None = None
     ) -> None:

@@ -163,7 +163,7 @@ class Repeated:
         """One repetition under `tool`."""
         self._scene.log.clear()
         lead = self._walk.seek(self._options.wait + self._options.warmup if tool.watches_before else 0)
-        hook = self._options.hook == "on" or tool.needs_phases
+        hook = self._options.hook == "on" or self._tool.needs_phases
         marks = Marks(self._clock, Recorder(self._clock) if hook else None, tool)
         with tool.block(lead, self._walk.slice.length) as tick:
             self._walk.lead_in(lead, marks, tick)

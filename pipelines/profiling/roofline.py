@@ -7,7 +7,7 @@ cost, and the phases' times are those of the repetitions without it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,10 @@ from pipelines.trial.timing.clock import HostClock, clock_for
 from workloads.peaks import peak
 
 OUTSIDE = "(outside phases)"
+
+RECORDED = (
+    "profile.hook=off does not hold for a roofline, which needs the times of phases: they were recorded"
+)
 
 _HALVES = (torch.bfloat16, torch.float16)
 
@@ -118,6 +122,7 @@ class Roofline(Tool):
         )
         notes = (
             "operators are counted as eager code runs them: what compilation fuses moves less",
+            *([RECORDED] if self.options.hook == "off" else ()),
             *self._calls.notes,
         )
         return Findings(costs, facts, (limits,), notes)
@@ -142,8 +147,16 @@ def own_times(measured: Measured) -> dict[str, float]:
     """Time of each phase without those inside it (``outer/inner`` in ``outer``), and what none covers."""
     own = {OUTSIDE: measured.iteration_ns, **measured.phases}
     for name, time_ns in measured.phases.items():
-        own[name.rpartition("/")[0] or OUTSIDE] -= time_ns
+        own[_around(name, measured.phases)] -= time_ns
     return own
+
+
+def _around(name: str, phases: Collection[str]) -> str:
+    """The phase that another is in; a name that itself holds a slash is not cut at it."""
+    while name := name.rpartition("/")[0]:
+        if name in phases:
+            return name
+    return OUTSIDE
 
 
 def product_type(args: Any) -> str:

@@ -41,7 +41,7 @@ class Tool:
     """A profiler. This one sees nothing: subclasses override what they need.
 
     `samples`: needs many iterations to see anything. `watches_before`: wants to see iterations before the
-    slice.
+    slice. `needs_phases`: has nothing to say without their times, so that the recorder is on in any case.
     """
 
     samples = False

@@ -28,7 +28,7 @@ def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
     """Fit log time = arm + round by least squares that outlying rounds pull little on.
 
     A round is slow or fast for all arms in it, so that arms of different packs compare through the arms which
-    their packs have in common. An arm that shares no round with others has no estimate.
+    their packs have in common. An arm that no chain of shared rounds joins to the reference has no estimate.
     """
     arms = list(dict.fromkeys([reference, *(cell.arm for cell in cells)]))
     rounds = list(dict.fromkeys((cell.pack, cell.number) for cell in cells))
@@ -39,11 +39,11 @@ def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
         design[row, [arms.index(cell.arm), len(arms) + rounds.index((cell.pack, cell.number))]] = 1
     fitted, scatter = _huber(design, np.log([cell.value for cell in cells]))
     count = {arm: sum(cell.arm == arm for cell in cells) for arm in arms}
-    alone = _alone(cells)
+    joined = _joined(cells, reference)
     return {
         arm: LogTime(float(fitted[i] - fitted[0]), scatter**2 / count[arm])
         for i, arm in enumerate(arms)
-        if arm not in alone
+        if arm in joined
     }
 
 
@@ -64,10 +64,12 @@ def _huber(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
     return fitted, max(LEAST_SD, float(np.sqrt(square / free)) if free > 0 else LEAST_SD)
 
 
-def _alone(cells: Sequence[Cell]) -> set[str]:
-    """Arms that stand by themselves in every round they have."""
+def _joined(cells: Sequence[Cell], reference: str) -> set[str]:
+    """The reference and every arm that rounds join to it, from arm to arm; empty where it stands alone."""
     together: dict[tuple[str, int], set[str]] = {}
     for cell in cells:
         together.setdefault((cell.pack, cell.number), set()).add(cell.arm)
-    company = {arm for arms in together.values() if len(arms) > 1 for arm in arms}
-    return {cell.arm for cell in cells} - company
+    joined = {reference}
+    while grown := {arm for arms in together.values() if arms & joined for arm in arms - joined}:
+        joined |= grown
+    return joined if len(joined) > 1 else set()

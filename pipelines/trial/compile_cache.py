@@ -43,7 +43,7 @@ def compile_cache(
     `draw` is what autotuned code is kept apart by in timing trials; None: it is compiled once for all.
     """
     if drawn := kind is Kind.TIMING and draw is not None:
-        shared = shared / f"draw-{draw}"
+        shared = shared.with_name(f"{shared.name}-draw-{draw}")  # beside it: others would link all draws
     own.mkdir(parents=True, exist_ok=True)
     if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)

@@ -189,7 +189,8 @@ def test_jobs_of_another_cluster_are_nobodys_to_judge_here_and_that_is_said_once
 
 
 def test_accounts_are_asked_from_a_minute_before_the_oldest_missing_submission(case: Case) -> None:
-    case.submitted("63", ["p002"])
+    case.submitted("63", ["p002"]).time += 500.0
+    case.now += 500.0
     case.answer()
     oldest = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(case.first.time - 60))
     assert case.slurm.since == oldest

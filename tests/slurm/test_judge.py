@@ -16,6 +16,7 @@ LONG = Silence(99.0, 3)
 NOTHING = ElementRecords({})
 STARTED = ElementRecords({}, starts=1)
 ASKED = ElementRecords({0: ExitRecord(75, ("SIGTERM",))}, starts=1)
+KILLED_FIRST = ElementRecords({1: ExitRecord(75, ("SIGTERM",))}, starts=2)
 
 
 def seen(state: str, reason: str = "None", start: str = "") -> Sighting:
@@ -146,6 +147,7 @@ def alive(seconds_ago: float) -> ElementRecords:
         (Missing.UNPROVEN, STARTED, LONG, Standing(None, "Slurm says nothing about it", running=True)),
         (Missing.UNPROVEN, NOTHING, LONG, Standing(None, "Slurm says nothing about it")),
         (Missing.UNPROVEN, ASKED, LONG, Standing(None, "Slurm says nothing about it")),
+        (Missing.UNPROVEN, KILLED_FIRST, LONG, Standing(None, "Slurm says nothing about it")),
         (
             Missing.ELSEWHERE,
             alive(99),

@@ -329,6 +329,7 @@ def test_the_latest_start_speaks_for_a_job_unless_an_earlier_one_finished_it(tmp
     assert files.read("abc")[3].last is None
     (own / "3.end-1.json").write_text('{"status": 0, "signals": []}')
     assert files.read("abc")[3].done
+    assert files.read("abc")[3].exits == {0: ExitRecord(75, ("SIGTERM",)), 1: ExitRecord(0, ())}
 
 
 def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path: Path) -> None:

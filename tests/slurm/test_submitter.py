@@ -159,6 +159,12 @@ def test_a_submission_that_passes_ends_the_waiting(stand_in: Path, tmp_path: Pat
         for submission in ex.journal.open_submissions():
             ex.journal.ended(submission, 0, Verdict(End.DONE, Action.NONE, ""))
     assert len(sizes(ex)) == 3, "the refusals of each do not add up"
+    asked = calls(stand_in, "sbatch")
+    program(stand_in, "sbatch", SUBMIT_LIMIT)
+    ex.submit(jobs(4)[3:])
+    with pytest.raises(ClusterError, match="refuses even a single job"):
+        pressed(ex, clock, 9)
+    assert calls(stand_in, "sbatch") - asked == 5, "as many as of the first"
 
 
 @pytest.mark.parametrize(("times", "least", "most"), [(1, 0.8, 1.2), (3, 3.2, 4.8), (20, 240.0, 360.0)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,6 +183,15 @@ def test_phases_are_recorded_unless_the_recorder_is_off() -> None:
     assert repeated(Slice(0, 4), hook="off")[0].measured().phases == {}
 
 
+def test_a_tool_that_needs_phases_has_their_times_from_the_repetitions_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Noted, "needs_phases", True)
+    found = repeated(Slice(0, 4), hook="off")[0]
+    assert set(found.measured().phases) == {"work"}
+    assert all(one.series is not None for one in found.bare)
+
+
 def test_the_slice_that_a_job_moved_to_is_the_one_that_is_told() -> None:
     found, _ = repeated(Slice(9, 2, movable=True), Counting(length=5))
     assert str(found.slice) == "iterations 0:2"
@@ -211,7 +221,7 @@ def series(host: dict[str, list[int]], device: dict[str, list[int]]) -> Any:
         (None, {}),
         (series({"a": [1, 2]}, {}), {"a": 3.0}),
         (series({"a": [1, 2], "b": [1, 1]}, {"a": [4, 5]}), {"a": 9.0, "b": 2.0}),
-        (series({"a": [1, 2]}, {"a": [4, -1]}), {"a": 3.0}),
+        (series({"a": [1, 4]}, {"a": [4, -1]}), {"a": 5.0}),
     ],
     ids=["no recorder", "host", "device", "not all of it seen there"],
 )
@@ -270,6 +280,25 @@ def test_debug_logging_writes_what_loggers_say_and_ends(tmp_path: Path) -> None:
     )
     assert (tmp_path / "debug.log").read_text() == "one\ntwo\n"
     assert logging.getLogger().level == before
+
+
+def test_a_workload_that_can_log_is_told_to_and_keeps_the_rest_of_its_configuration(tmp_path: Path) -> None:
+    @dataclass
+    class Config:
+        debug_log: bool = False
+        size: int = 1
+
+    @dataclass
+    class Trial:
+        config: dict
+
+    spec: Any = SimpleNamespace(trial=Trial({"size": 3}), options=ProfileConfig(debug_log="on"))
+    trial, debugging = with_debug_log(SimpleNamespace(Config=Config), spec)  # type: ignore[arg-type]
+    assert trial.config == {"size": 3, "debug_log": True}
+    assert spec.trial.config == {"size": 3}
+    with debugging(tmp_path) as log:
+        pass
+    assert log is not None and "workload.debug_log=true, and Python's loggers wrote 0 lines" in log.note()
 
 
 def test_measured_is_of_the_profiled_repetitions_where_there_are_no_others() -> None:

@@ -27,6 +27,17 @@ def test_a_phase_is_billed_without_those_inside_it_and_the_rest_is_outside() -> 
     assert roofline.own_times(MEASURED) == own
 
 
+def test_a_slash_in_the_name_of_a_phase_is_no_phase_around_it() -> None:
+    phases = {"load/rows": 20.0, "loss": 30.0, "loss/ce/sum": 10.0}
+    measured: Any = SimpleNamespace(iteration_ns=100.0, iterations=1, phases=phases)
+    assert roofline.own_times(measured) == {
+        "load/rows": 20.0,
+        "loss": 20.0,
+        "loss/ce/sum": 10.0,
+        OUTSIDE: 50.0,
+    }
+
+
 def test_phases_come_by_their_time_with_what_was_counted_in_them() -> None:
     calls = PhaseCalls()
     x = torch.ones(4, 8)
@@ -124,3 +135,6 @@ def test_a_roofline_says_what_the_device_does_in_the_type_that_most_work_was_don
     )
     assert found.costs[0].name == "forward" and found.costs[0].flops == 3 * 2 * 4**3
     assert found.notes[0].startswith("operators are counted as eager code runs them")
+    assert roofline.RECORDED not in found.notes
+    off = roofline.Roofline(ProfileConfig(tool="roofline", hook="off"), tmp_path)
+    assert roofline.RECORDED in off.finish(MEASURED).notes

@@ -65,6 +65,16 @@ def test_an_arm_that_shares_no_round_has_no_time() -> None:
     assert set(found) == {"ref", "a"}
 
 
+def test_arms_have_times_as_far_as_rounds_join_them_to_the_reference_from_arm_to_arm() -> None:
+    chain = [*cells("p001", a=[4.0, 4.0], b=[8.0, 8.0]), *cells("p002", ref=[1.0, 1.0], a=[2.0, 2.0])]
+    apart = cells("p003", c=[5.0, 5.0], d=[10.0, 10.0])  # where the reference failed in every round
+    found = log_times([*chain, *apart], "ref")
+    assert {arm: time.value for arm, time in found.items()} == pytest.approx(
+        {"ref": 0.0, "a": math.log(2), "b": math.log(4)}, abs=1e-9
+    )
+    assert log_times(cells("p000", ref=[1, 1]), "ref") == {}, "beside nothing"
+
+
 def test_without_the_reference_there_are_no_times() -> None:
     assert log_times(cells("p000", a=[1, 1], b=[2, 2]), "ref") == {}
     assert log_times([], "ref") == {}

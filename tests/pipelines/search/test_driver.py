@@ -6,6 +6,7 @@ import math
 from collections.abc import Generator
 from pathlib import Path
 
+import planned_sweeps
 import pytest
 from searched import FUSE, NARROW, SLAB, SPACE, Searching, searching, tune_command
 
@@ -175,3 +176,20 @@ def test_the_reference_is_not_the_best_of_what_was_learnt(tmp_path: Path) -> Non
     measured(slow, "alone", (1, 0, 0))
     slow.driver.print_best_so_far()
     assert "of 2 arms the best is fuse=on: +10.5 % (+-0.0%), not verified" in slow.printed
+
+
+def test_a_search_has_a_page_once_something_was_planned(search: Searching) -> None:
+    folder, page = search.sweep.folder, search.sweep.folder.report_file
+    search.driver.write_report()
+    arms = [
+        planned_sweeps.arm(id, name, levels=SPACE.complete(levels))
+        for id, name, levels in ((planned_sweeps.NAIVE, "naive", {}), (planned_sweeps.FAST, "fuse", BOTH))
+    ]
+    plan = planned_sweeps.manifest(*arms, sweep={"workload": "toys.tunable:Tunable"}, effects=())
+    folder.write_manifest(plan)
+    search.driver.write_report()  # its own plan has no packs: nothing was asked for
+    assert not page.exists()
+    search.sweep.manifest = plan  # type: ignore[assignment]
+    search.driver.write_report()
+    assert page.exists()
+    assert search.printed == ""

@@ -109,6 +109,26 @@ def test_of_equal_sizes_the_smallest_is_taken_but_never_one_far_from_the_best() 
     assert best is not None and best.size == 2
 
 
+@pytest.mark.parametrize(("error", "size"), [(0.0, 4), (0.006, 4), (0.008, 2), (0.1, 2)])
+def test_sizes_within_twice_the_error_of_their_difference_are_equal(error: float, size: int) -> None:
+    results = {size: SizeResult(size, value, error) for size, value in ((1, 0.0), (2, -0.10), (4, -0.12))}
+    best = fastest(results)
+    assert best is not None and best.size == size
+
+
+def test_where_memory_predicted_wrongly_what_is_left_is_halved() -> None:
+    """Up to 8 all is as cheap as memory says, and then nothing is: each further guess would be the last."""
+    found, measured = climbed(
+        lambda size: 1.0 if size == 1 else 2.0,
+        POWERS,
+        memory_of=lambda size: (100 + size if size <= 8 else 9000) * MIB,
+        there=2000 * MIB,
+        budget=2000 * MIB,
+    )
+    assert found.sure and found.largest is not None and found.largest.size == 8
+    assert measured[measured.index(1024) :] == [1024, 64, 16, 8]
+
+
 def test_memory_is_a_fixed_part_and_a_part_for_each_unit() -> None:
     model = memory_model({size: SizeResult(size, 0.0, peak_bytes=100 + 3 * size) for size in (1, 2, 8)})
     assert model is not None

@@ -12,7 +12,7 @@ import pytest
 from machines import Machine
 
 from pipelines.search.arm_times import log_times
-from pipelines.search.search import Observation, Observations, SearchResult, exhaustive, search
+from pipelines.search.search import Observation, Observations, SearchResult, _SearchState, exhaustive, search
 from pipelines.search.surrogate import Factor, Measured, Point, predict
 from pipelines.statistics.log_ratios import Cell
 
@@ -189,6 +189,61 @@ def test_a_reference_that_breaks_a_limit_ends_the_search_at_once() -> None:
     )
     assert done.result.best is None
     assert set(done.steps) == {"ladder"}
+
+
+LADDER = Factor("size", ("all", 1, 2, 4, 8), (None, 0.0, 1.0, 2.0, 3.0))
+
+
+def knowing(**observations: Observation) -> _SearchState:
+    """A search over a ladder and two toggles that has seen arms, named by the numbers of their values."""
+    factors = [LADDER, Factor("t0", (None, "on")), Factor("t1", (None, "on", "more"))]
+    state = _SearchState(factors, lambda point: True)
+    state.observations = {tuple(map(int, name[1:])): one for name, one in observations.items()}
+    return state
+
+
+def test_a_size_that_ran_out_of_memory_rules_out_it_and_larger_ones_of_the_same_levels() -> None:
+    state = knowing(_310=Observation(None, outcome="oom"), _411=Observation(None, outcome="failed"))
+    out = [point for point in itertools.product(range(5), (0, 1), range(3)) if state.cannot_fit(point)]
+    assert out == [(3, 1, 0), (4, 1, 0)]
+    assert not _SearchState(factors_of(2, 0)[1:], lambda point: True).cannot_fit((1, 1))
+
+
+def test_beside_the_best_arm_stand_single_changes_and_the_next_sizes() -> None:
+    state = knowing()
+    assert state.changes((2, 1, 0)) == [(2, 0, 0), (2, 1, 1), (2, 1, 2), (1, 1, 0), (3, 1, 0)]
+    assert state.changes((4, 0, 0))[-1] == (3, 0, 0)
+    state.dropped["t1"] = "different"
+    assert state.changes((0, 0, 0)) == [(0, 1, 0)], "and no size is next to one that is no number"
+
+
+def test_arms_that_nothing_is_known_of_promise_something_unless_they_cannot_fit() -> None:
+    state = knowing(_100=Observation(0.0, 1e-6), _210=Observation(None, outcome="oom"))
+    assert {(1, 0, 1), (1, 1, 0), (4, 0, 0)} <= {*state.promising((1, 0, 0))}
+    state.observations = {**state.observations, (2, 0, 0): Observation(None, outcome="oom")}
+    promising = {*state.promising((1, 0, 0))}
+    assert (1, 1, 0) in promising and not {(2, 0, 0), (3, 0, 0), (4, 0, 0)} & promising
+
+
+def test_a_search_that_has_spent_its_trials_polishes_once() -> None:
+    state = knowing(_100=Observation(0.0, 1e-6))
+    state.measured = 1000
+    polishing = state.polish()
+    proposal = next(polishing)
+    assert (proposal.name, proposal.base, proposal.points[0]) == ("polish 1", (1, 0, 0), (1, 0, 0))
+    with pytest.raises(StopIteration):
+        polishing.send(dict.fromkeys(proposal.points, Observation(0.0, 1e-6)))
+
+
+def test_what_an_arm_is_expected_to_cost_is_told_against_the_best() -> None:
+    seen = {"_100": 0.0, "_110": -0.3, "_101": 0.4, "_111": 0.1, "_210": -0.1, "_102": 0.2}
+    state = knowing(**{name: Observation(value, 1e-6) for name, value in seen.items()})
+    result = state.result()
+    assert result.best == (1, 1, 0)
+    assert result.expected["t0", 0][0] == pytest.approx(0.3, abs=0.02)
+    assert result.expected["t1", 1][0] == pytest.approx(0.4, abs=0.02)
+    assert result.expected["size", 2][0] == pytest.approx(0.2, abs=0.02)
+    assert all(error > 0 for _, error in result.expected.values())
 
 
 def test_arms_of_different_packs_compare_through_the_reference_and_spikes_do_not_count() -> None:

@@ -9,7 +9,7 @@ import planned_sweeps
 import pytest
 
 from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Manifest, SweepFolder, write_record
+from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, write_record
 
 
 def kept(folder: SweepFolder, plan: Manifest, arm: str, number: int, **own: Any) -> None:
@@ -73,3 +73,19 @@ def test_the_machine_counts_that_most_rounds_ran_on(
     assert [one.machine for one in found.elsewhere] == [{"device": elsewhere}]
     assert len(found.every) == 2 + len(two)
     assert len(found.timed[arms[0]]) + len(found.elsewhere[0].timed[arms[0]]) == 2 + len(two)
+
+
+def test_a_machine_that_timed_nothing_to_the_end_is_not_the_one_that_counts(tmp_path: Path) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    for device, kind, number, outcome in (
+        ("one", Kind.TIMING, 0, Outcome.OK),
+        ("two", Kind.TIMING, 1, Outcome.OOM),
+        ("two", Kind.EVIDENCE, None, Outcome.OK),
+    ):
+        place = planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, kind=kind, round=number)
+        facts = {"code": "c", "method": plan.sweep.measure.method, "keys": {"device": device}}
+        own = {**facts, "round": number, "outcome": outcome}
+        write_record(place, planned_sweeps.record(planned_sweeps.NAIVE, kind, **own))
+    found = read_progress(folder, plan)
+    assert (found.machine, found.elsewhere) == ({"device": "one"}, [])
+    assert len(found.every) == 3, "what was found out elsewhere stays"

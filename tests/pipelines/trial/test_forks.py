@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from pipelines.execution.spawn import Child, Forks, ServerLost, wait
 from pipelines.trial import fork_server
@@ -38,6 +39,10 @@ def quiet():
 
 def fall():
     raise ValueError("mine")
+
+def rest(file):
+    Path(file).write_text("here")
+    signal.pause()
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -157,6 +162,20 @@ def test_a_server_that_was_killed_is_named_with_its_status(serve: Callable[..., 
     with pytest.raises(ServerLost, match="the server that forks trials ended with status -9"):
         for _ in range(2):
             server.ask("quiet")
+
+
+def test_a_child_that_outlives_its_server_does_not_hide_the_end(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve()
+    child = server.ask("rest", str(tmp_path / "file"))
+    until((tmp_path / "file").exists)
+    server.process.kill()
+    server.process.wait()
+    try:
+        assert server._requests.recv(1, socket.MSG_DONTWAIT) == b"", "whoever asks would wait for ever"
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
 
 
 OWN_CODE = Path(fork_server.__file__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import random
 import resource
 import threading
 from collections.abc import Callable, Iterator
@@ -9,14 +11,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from toys.odd import Compiled
 
 from pipelines.store.records import Arm, Kind, TrialSpec
 from pipelines.store.schema import MeasureConfig
+from pipelines.trial import scene
+from pipelines.trial.identity import code_digest
+from pipelines.trial.machine import environment
 from pipelines.trial.machine.usage import Usage
 from pipelines.trial.scene import Scene
 from pipelines.trial.step_logging import BufferedLog
 from workloads.api import Device
+from workloads.errors import UnsupportedHere
 
 WALL_NS = 1_000_000_000
 CROWDED = Usage(run_delay_ns=WALL_NS // 2, minor_faults=3, major_faults=1, system_ns=5)
@@ -28,7 +37,7 @@ def recorded(tmp_path: Path) -> Recorded:
     """The fields of a timing trial's record whose region used the processor as told."""
 
     def run(
-        usage: Usage, threads: int = 1, device: Device | None = None, children: Any = None
+        usage: Usage, threads: int = 1, device: Device | None = None, children: Any = None, **own: Any
     ) -> dict[str, Any]:
         spec = TrialSpec(
             sweep="s",
@@ -39,13 +48,15 @@ def recorded(tmp_path: Path) -> Recorded:
             pack="p000",
             round=0,
             attempt=0,
-            measure=MeasureConfig(threads=threads),
+            measure=MeasureConfig(threads=threads, memory_gib=own.pop("memory_gib", None)),
             code="",
             cache_dir=str(tmp_path),
+            world=own.pop("world", 1),
         )
         workload: Any = SimpleNamespace(data_digest=lambda: "", child_usage=lambda: children)
-        region = {"region_ns": WALL_NS, "region_cpu_ns": WALL_NS // 2, "peak_bytes": 1, "usage": usage}
-        return Scene(workload, device or Device(), BufferedLog(), 0.0).measure(spec, lambda: region)
+        waits = own.pop("waits", ())
+        region = {"region_ns": WALL_NS, "region_cpu_ns": WALL_NS // 2, "peak_bytes": 1, "usage": usage, **own}
+        return Scene(workload, device or Device(), BufferedLog(), 0.0).measure(spec, lambda: region, waits)
 
     return run
 
@@ -88,3 +99,123 @@ def test_work_in_other_processes_is_neither_displaced_nor_alone(recorded: Record
 def test_several_threads_never_compute_alone(recorded: Recorded) -> None:
     assert not recorded(CROWDED, threads=2)["alone"]
     assert not recorded(CROWDED, device=Device("cuda", 1))["alone"]
+
+
+def test_ranks_and_arms_with_processes_of_their_own_never_compute_alone(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = recorded(CROWDED, world=2)
+    assert found["displaced"] and not found["alone"]
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: ["a loader's worker"])
+    found = recorded(CROWDED)
+    assert not found["displaced"] and not found["alone"]
+
+
+@pytest.mark.parametrize(("memory_gib", "outcome"), [(None, "ok"), (2.0, "ok"), (1.0, "oom")])
+def test_a_region_that_took_more_memory_than_it_may_is_one_without(
+    recorded: Recorded, memory_gib: float | None, outcome: str
+) -> None:
+    found = recorded(CROWDED, memory_gib=memory_gib, peak_bytes=2 * 2**30)
+    assert found["outcome"].value == outcome
+    assert ("failure" in found) == (outcome == "oom")
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
+    """Sets how many seconds of four cores others had used when a trial began, and ten seconds later."""
+
+    def stated(before_s: float, after_s: float) -> None:
+        left = [moment(before_s, 0.0), moment(after_s, 10.0)]
+        monkeypatch.setattr(environment, "host_usage", lambda children: left.pop(0))
+
+    return stated
+
+
+def moment(busy_s: float, at_s: float) -> environment.HostUsage:
+    return environment.HostUsage(
+        cpu_s=4 * at_s, steal_s=0.0, load=0.0, node_cores=4, gpus=(), busy_s=busy_s, at_s=at_s
+    )
+
+
+def test_what_others_do_while_an_arm_waits_for_its_turn_disturbs_nothing(
+    recorded: Recorded, moments: Callable[[float, float], None]
+) -> None:
+    moments(0.0, 36.0)
+    assert recorded(Usage())["disturbed"] == ("other processes used 3.6 of 4 cores",)
+    moments(0.0, 36.0)
+    assert recorded(Usage(), waits=[(moment(1.0, 1.0), moment(33.0, 9.0))])["disturbed"] == ()
+
+
+@pytest.mark.parametrize(("cores", "disturbed"), [(1, 0), (3, 1)])
+def test_work_in_other_processes_takes_as_many_cores_as_it_had(
+    recorded: Recorded, moments: Callable[[float, float], None], cores: int, disturbed: int
+) -> None:
+    moments(0.0, 20.0)
+    found = recorded(Usage(), children=resource.struct_rusage([0.0] * 16), region_cpu_ns=cores * WALL_NS)
+    assert len(found["disturbed"]) == disturbed, "of four cores others had two"
+
+
+def set_up(folder: Path, level: str, kind: Kind = Kind.TIMING, **own: Any) -> Any:
+    arm = Arm(id="a", label="a", levels={"units": "one", "code": level})
+    spec = TrialSpec(
+        sweep="s", workload="toys.odd:Compiled", config={}, arm=arm, kind=kind, pack="p000", round=0,
+        attempt=0, measure=MeasureConfig(threads=1), code=code_digest(Compiled),
+        cache_dir=str(folder / "cache"), **own,
+    )  # fmt: skip
+    return scene.set_up(spec, folder / "trial", 0)
+
+
+@pytest.fixture
+def put_back() -> Iterator[None]:
+    drawn, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng([]):
+        yield
+    random.setstate(drawn)
+    np.random.set_state(numpy)
+
+
+@pytest.mark.usefixtures("one_thread", "put_back")
+def test_compiled_code_that_was_chosen_by_timing_is_found_by_those_of_the_same_draw(tmp_path: Path) -> None:
+    def found(level: str, server: int | None) -> list[str]:
+        with set_up(tmp_path, level, server=server) as here:
+            return here.workload.found
+
+    with set_up(tmp_path, "plain", Kind.COUNTING):
+        pass
+    assert [found("plain", 7), found("tuned", 7), found("tuned", 7)] == [["plain"], [], ["tuned"]]
+    assert [found("tuned", 8), found("anew", 7), found("plain", 7)] == [[], [], ["plain"]]
+
+
+@pytest.mark.usefixtures("one_thread", "put_back")
+def test_a_workload_is_closed_whatever_becomes_of_its_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Compiled, "closed", 0)
+    with pytest.raises(ValueError, match="the loss"), set_up(tmp_path, "plain", Kind.COUNTING):
+        raise ValueError("the loss")
+    assert Compiled.closed == 1
+
+
+def test_ranks_may_use_the_devices_of_as_many_nodes_as_the_trial_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "device_facts", lambda: Device("cuda", 1))
+    with (
+        pytest.raises(UnsupportedHere, match=r"^code=spread: sees 2$"),
+        set_up(tmp_path, "spread", Kind.COUNTING, world=4, ranks_per_node=2),
+    ):
+        pass
+
+
+def test_each_trial_of_an_arm_draws_where_its_memory_lies(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "sweep": "s", "workload": "w", "config": {}, "arm": Arm(id="a", label="a", levels={}),
+        "kind": Kind.TIMING, "pack": "p000", "round": 0, "attempt": 0, "server": 1,
+        "measure": MeasureConfig(), "code": "", "cache_dir": "",
+    }  # fmt: skip
+    others = [
+        {"sweep": "t"}, {"pack": "p001"}, {"server": 2}, {"arm": Arm(id="b", label="a", levels={})},
+        {"round": 1}, {"attempt": 1},
+    ]  # fmt: skip
+    drawn = {scene._layout_seed(TrialSpec(**{**given, **own})) for own in ({}, {}, *others)}
+    assert len(drawn) == 1 + len(others)

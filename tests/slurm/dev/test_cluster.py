@@ -90,6 +90,16 @@ def test_nodes_offer_two_gpus_that_are_devices(cluster: DevCluster) -> None:
     assert gres_conf(cluster.settings).count("Name=gpu") == 2
 
 
+@pytest.mark.parametrize(("gpu_type", "words", "offered"), [(None, 2, "gpu:2"), ("h100", 3, "gpu:h100:2")])
+def test_gpus_of_a_type_are_called_so_by_the_node_and_by_its_devices(
+    tmp_path: Path, gpu_type: str | None, words: int, offered: str
+) -> None:
+    settings = Settings(tmp_path, gpu_type=gpu_type)
+    assert slurm_conf(settings).count(f" Gres={offered} ") == settings.nodes
+    devices = [line.split()[1:-1] for line in gres_conf(settings).splitlines()]
+    assert devices == [["Name=gpu", f"Type={gpu_type}"][: words - 1]] * settings.gpus
+
+
 @pytest.mark.skipif(
     os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can become an ordinary user"
 )

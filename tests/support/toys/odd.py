@@ -1,8 +1,10 @@
-"""Workloads that cannot be timed, each for another reason."""
+"""Workloads that cannot be timed, each for another reason, and one that tells of its surroundings."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
@@ -51,3 +53,32 @@ class NoJob(Endless):
 
     def reset(self) -> None:
         self.steps = 0
+
+
+class Compiled(Endless):
+    """Leaves a file where compiled code lies, tells which it found there, and notes that it was closed."""
+
+    toggles = (
+        *Endless.toggles,
+        Toggle(
+            "code",
+            (
+                Level("plain"),
+                Level("tuned", autotunes=True),
+                Level("anew", compiles_anew=True),
+                Level("spread", ranks=2, unsupported=lambda device: f"sees {device.count}"),
+            ),
+            "how it is compiled",
+            "toy",
+        ),
+    )
+    closed = 0
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        place = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+        self.found = sorted(file.name for file in place.iterdir())
+        (place / str(levels["code"])).touch()
+
+    def close(self) -> None:
+        type(self).closed += 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -237,6 +238,20 @@ def test_higher_order_operators_work_and_are_noted() -> None:
         out = torch.cond(data.sum() > 1e9, lambda x: x - 1, lambda x: x + 1, (data,))
     assert torch.equal(out, data + 1)
     assert any("cond" in note for note in counting.notes)
+
+
+def test_a_replayed_graph_runs_while_it_is_counted_and_none_of_its_counts_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replayed: list[object] = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replayed.append)
+    graph: Any = object()
+    with Counting() as counting:
+        torch.cuda.CUDAGraph.replay(graph)
+        torch.ones(2).add_(1)
+    assert replayed == [graph]
+    assert set(counting.result().values()) == {None}
+    assert counting.notes == ("operators of replayed CUDA graphs are not counted",)
 
 
 def test_a_leaving_exception_leaves_no_mode_behind() -> None:

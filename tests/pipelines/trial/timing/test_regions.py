@@ -203,6 +203,36 @@ def test_what_warm_up_did_stands_in_the_record_beside_the_region(timed: Timed) -
     assert found["reached"] == found["warmup_iterations"] + found["iterations"]
 
 
+def test_what_a_workload_counts_itself_is_told_for_one_iteration_and_of_jobs_as_it_stands(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Endless, "counters", lambda self: {"draws": 2.5 * self.steps, "shares": 0.5})
+    found = timed(Endless, FakeClock(tick_ns=1000))
+    own = found["counters"]
+    assert (own["draws"], own["shares"] * found["reached"]) == pytest.approx((2.5, 0.5))
+    assert timed(Brief, FakeClock(tick_ns=1000))["counters"]["draws"] == 5.0
+
+
+def test_a_warm_up_ends_with_a_whole_cadence_as_its_region_does(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cadence, warm, region in ((1, 5, 8), (3, 6, 9), (7, 7, 14)):
+        monkeypatch.setattr(Endless, "cadence", cadence)
+        found = timed(Endless, FakeClock(tick_ns=1000))
+        assert (found["warmup_iterations"], found["iterations"]) == (warm, region)
+
+
+@pytest.mark.parametrize(("discard_s", "steps"), [(None, 2), (1.0, 2), (1.5e-6, 1)])
+def test_a_discarded_job_lasts_no_longer_than_asked(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch, discard_s: float | None, steps: int
+) -> None:
+    monkeypatch.setitem(globals(), "MEASURE", dataclasses.replace(MEASURE, discard_s=discard_s))
+    done: list[int] = []
+    monkeypatch.setattr(Brief, "reset", lambda self: done.append(self.steps) or setattr(self, "steps", 0))
+    assert timed(Brief, FakeClock(tick_ns=1000))["units"] == 2.0
+    assert done[0] == steps
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_0_alone_writes_the_series_that_its_record_is_made_of(
     timed: Timed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
