@@ -201,6 +201,7 @@ class PackRun:
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
             for asked in left:
                 self._trial(self.manifest.arm(asked.arm), Kind.COURSE, None, asked.seed, numbers_at=asked.at)
+                self.advanced = True
             done.update(left)
             self.attempt = claim(self.folder, self.pack)  # a copy of a trial must not find its original
 

@@ -67,11 +67,9 @@ def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
     rounds = any(
         progress.finished_attempt(pack.id, number, pack.arms) == attempt for number in range(len(pack.orders))
     )
-    once = any(
-        found.record.pack == pack.id and found.record.attempt == attempt
-        for found in (*progress.other.values(), *progress.seeds.values())
-    )
-    return rounds or once
+    once = (*progress.other.values(), *progress.seeds.values(), *progress.trainings.values())
+    records = [*(found.record for found in once), *(one for own in progress.courses.values() for one in own)]
+    return rounds or any(one.pack == pack.id and one.attempt == attempt for one in records)
 
 
 def record_oom(folder: SweepFolder, pack: Pack) -> bool:

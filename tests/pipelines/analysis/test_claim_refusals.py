@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.analysis.claim_refusals import figure_value
+from pipelines.analysis.claim_refusals import figure_value, is_rule
 from pipelines.store.records import Kind, Outcome, TrialRecord
+from workloads.api import Claim
 
 
 def timing(region_ns: int, iterations: int = 10, units: float = 100.0) -> TrialRecord:
@@ -38,6 +39,8 @@ COUNTS = {"passes": 200.0, "slabs": 2.0, "none": 0.0, "device_busy_ns": 4e6}
         ("passes/unknown", None),
         ("passes+slabs/slabs", 201.0),
         ("passes*slabs/slabs", 200.0),
+        ("passes/slabs*slabs", 50.0),
+        ("passes/slabs/slabs", 50.0),
         ("passes*unknown", None),
         ("seconds_per_iteration", 0.2),
         ("device_busy_share", 0.2),
@@ -53,3 +56,17 @@ def test_a_figure_is_counted_derived_or_a_ratio(name: str, value: float | None) 
 def test_nothing_is_derived_from_nothing(name: str) -> None:
     assert figure_value(name, COUNTS.get, []) is None
     assert figure_value("device_busy_share", {}.get, TIMINGS) is None
+
+
+def test_a_trial_that_did_nothing_gives_no_time_and_a_device_that_did_nothing_a_share() -> None:
+    nothing = timing(10**9, iterations=0, units=0.0)
+    for name in ("seconds_per_iteration", "device_busy_share"):
+        assert figure_value(name, COUNTS.get, [nothing]) is None
+        assert figure_value(name, COUNTS.get, [nothing, *TIMINGS]) == pytest.approx(0.2)
+    assert figure_value("device_busy_share", {"device_busy_ns": 0.0}.get, TIMINGS) == 0
+
+
+@pytest.mark.parametrize("own", [{"figure": "passes"}, {"low": 2.0}, {"high": 2.0}])
+def test_a_claim_with_a_figure_or_a_bound_is_no_rule(own: dict) -> None:
+    assert is_rule(Claim("measure first", "guide", "1", (), kind="predicate"))
+    assert not is_rule(Claim("measure first", "guide", "1", (), kind="predicate", **own))

@@ -154,3 +154,22 @@ def test_the_reference_needs_no_reference_and_an_arm_without_records_has_nothing
     for record in measured.folder.path.glob(f"trials/{measured.arm}/*/record.json"):
         record.unlink()
     assert measured.exclusions().of_arm(measured.arm) is None
+
+
+def test_an_arm_is_inert_by_its_level_alone_and_not_by_what_is_measured_against_it(measured: Sweep) -> None:
+    for arm in (measured.arm, measured.base):
+        measured.count(arm, products=3.0)
+    turned = ((measured.base, measured.arm),)
+    for own, outcome in (({}, "inert"), ({"design": "leave_one_out"}, None), ({"pairs": turned}, None)):
+        effects = (measured.effect.model_copy(update=own),)
+        measured.manifest = measured.manifest.model_copy(update={"effects": effects})
+        found = measured.exclusions().of_arm(measured.arm)
+        assert (found.outcome if found else None) == outcome
+
+
+def test_a_witness_that_only_one_side_counted_rules_nothing_out(measured: Sweep) -> None:
+    measured.count(measured.base, products=3.0)
+    measured.count(measured.arm, others=3.0)
+    assert measured.exclusions().of_effect(measured.effect) is None
+    measured.count(measured.base, others=3.0)
+    assert measured.exclusions().of_effect(measured.effect) is None, "nobody counted it"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from measured import change, compared, cost, simulated
+from measured import change, compared, cost, simulated, spec_of, write
 
 from pipelines.analysis.judge import SHOWN_ROUNDS, EffectResult
 from pipelines.config.types import DesignConfig
 from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.records import Effect, Manifest, SweepFolder, write_evidence
+from pipelines.store.records import Effect, Kind, Manifest, SweepFolder, write_evidence
 from workloads.api import Evidence, Parity
 
 
@@ -132,3 +133,44 @@ def test_the_memory_of_a_contrast_weighs_its_arms_and_an_interaction_has_none(co
     for record in folder.path.glob(f"trials/{manifest.arms[0].id}/*-r*/record.json"):
         change(record, outcome="oom", failure={"type": "X", "message": ""})
     assert [one.memory_bytes for one in compared(folder, planned).effects] == [None, None]
+
+
+def test_compiling_is_repaid_by_what_a_faster_arm_saves_and_by_no_other(command) -> None:
+    levels = {"work": ["single"], "sign": ["wrong"]}
+    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels=levels)), cost, drift=0.0)
+    arms = {effect.toggle: effect.pairs[0][0] for effect in manifest.effects}
+    for arm in arms.values():
+        write(folder, spec_of(manifest, arm, "p000", None, Kind.COUNTING), counters={"compile_s": 20.0})
+        for record in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
+            change(record, compile_s=2.0)
+    faster, slower = sorted(compared(folder, manifest).effects, key=lambda one: one.ratio)
+    assert (faster.effect.toggle, faster.compile_s, faster.warm_compile_s) == ("work", 20.0, 2.0)
+    # Iterations take 0.1 s in place of 0.2, and what was found on disk in set-ups would take 18 s more.
+    assert faster.break_even == pytest.approx(18 / 0.1, rel=0.02)
+    assert (slower.verdict, slower.compile_s, slower.break_even) == (Verdict.SLOWER, 20.0, None)
+
+
+@pytest.mark.parametrize(
+    ("unsettled", "alarm", "note"),
+    [
+        (5, None, ""),
+        (6, None, "iterations did not settle in 6 of 10 rounds (warm-up)"),
+        (6, "the clock rises", "iterations did not settle in 6 of 10 rounds (the clock rises)"),
+    ],
+)
+def test_iterations_that_did_not_settle_are_told_where_most_trials_had_them(
+    measured, unsettled: int, alarm: str | None, note: str
+) -> None:
+    records = sorted(measured[0].path.glob(f"trials/{arm_of(measured)}/*-r*/record.json"))
+    for record in records[:unsettled]:
+        change(record, settled=False, alarm=alarm)
+    assert effect_of(measured).note == note
+
+
+def test_what_placebos_show_although_they_are_copies_is_told(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    folder, manifest = simulated(command(design, measure={"rounds": 6, "placebo": 2}), cost)
+    (note,) = [note for note in compared(folder, manifest).notes if note.startswith("placebos")]
+    assert re.fullmatch(
+        r"placebos, which equal the reference, show up to 0\.\d\d%: no smaller effect is called", note
+    )

@@ -80,3 +80,39 @@ def test_a_record_that_contradicts_its_iterations_is_named_and_gives_no_phases(t
     assert read.contradictions == {str(tmp_path / "a0"): why}
     assert phases_of(read.phases, "a") == (None, ())
     assert phases_of(read.phases, "b")[0] == 50
+
+
+def test_trials_that_do_not_count_or_failed_are_not_read(tmp_path):
+    table = trials(tmp_path, a0=None, b0=None, c0={"wall_ns": [5]})
+    own = ({"used": False}, {"outcome": "failed"}, {})
+    read = read_series(pl.DataFrame([row | one for row, one in zip(table.to_dicts(), own, strict=True)]))
+    assert (read.unreadable, read.contradictions, set(read.phases["arm"])) == ([], {}, {"c"})
+
+
+def test_an_iteration_has_the_devices_time_and_a_phase_that_never_ran_is_none(tmp_path):
+    arrays = {
+        "wall_ns": [50, 50, 50],
+        "device_ns": [70, 30, 80],
+        "host_forward": [0, 12, 4],
+        "host_eval": [0] * 3,
+    }
+    read = read_series(trials(tmp_path, a0=arrays))
+    assert phases_of(read.phases, "a")[0] == 70
+    assert [share.phase for share in phases_of(read.phases, "a")[1]] == ["forward"]
+    rows = {row["phase"]: row for row in read.phases.iter_rows(named=True)}
+    assert [rows[name]["on"] for name in ("iteration", "forward")] == ["device", "host"]
+    assert rows["forward"]["median_iteration_ns"] == 8, "of the iterations that it ran in"
+    assert rows["eval"]["median_iteration_ns"] == 0
+    assert rows["iteration"]["ns_per_unit"] == 18
+
+
+@pytest.mark.parametrize(("short_by", "contradicts"), [(5e-7, False), (2e-6, True)])
+def test_a_region_may_be_shorter_than_its_iterations_by_rounding(tmp_path, short_by, contradicts):
+    table = trials(tmp_path, a0={"wall_ns": [10**9, 10**9]}).with_columns(region_s=2.0 * (1 - short_by))
+    assert bool(read_series(table).contradictions) is contradicts
+
+
+def test_a_record_without_work_is_told_even_where_its_series_is_missing(tmp_path):
+    read = read_series(trials(tmp_path, a0=None).with_columns(units=float("nan")))
+    assert read.contradictions == {str(tmp_path / "a0"): "it ended well with nan units of work"}
+    assert len(read.unreadable) == 1

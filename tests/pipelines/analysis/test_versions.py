@@ -79,7 +79,8 @@ def test_of_a_configuration_only_what_differs_is_named():
     [
         ("workload", "v", "workload"),
         ("config", '{"size": 2}', "size=1 then, 2 now"),
-        ("data", "e", "data"),
+        ("data", "e", r"data differs \(d then, e now\)"),
+        ("data", "", r"data differs \(d then, none now\)"),
         ("method", "n", "method"),
     ],
 )
@@ -135,6 +136,24 @@ def test_regressions_are_read_from_the_clock_that_a_crowded_sweep_believes():
 def test_one_clock_is_never_compared_with_the_other():
     without_cpu = taken({"naive": 1.0}, 1)
     assert compare_baselines(without_cpu, crowded({"naive": 1.0}, {"naive": 5.0}, 2)).clock is Clock.WALL
+    both = taken({"naive": 1.0}, 1, cpu_rounds=taken({"naive": 2.0}, 1).rounds)
+    assert compare_baselines(both, both).clock is Clock.WALL, "none was judged by CPU time"
+
+
+def test_a_reference_of_either_sweep_has_no_ratio_to_itself_and_without_shared_rounds_none_has_one():
+    then, now = (
+        taken({"naive": 1.0, "fast": 0.5, "new": 0.4}, 1),
+        taken({"naive": 1.0, "fast": 0.5, "new": 0.4}, 2),
+    )
+    found = compare_baselines(then, now.model_copy(update={"reference": "fast"}))
+    assert {one.label: one.relative is None for one in found.changes} == {
+        "naive": True,
+        "fast": True,
+        "new": False,
+    }
+    apart = now.model_copy(update={"rounds": {**now.rounds, "fast": {"p001-0": 500.0, "p001-1": 501.0}}})
+    relative = {one.label: one.relative for one in compare_baselines(then, apart).changes}
+    assert relative["fast"] is None and relative["new"] is not None
 
 
 @pytest.fixture
@@ -168,6 +187,10 @@ def test_a_baseline_has_the_times_of_a_sweep_by_arm_and_round_with_what_they_wer
     )
     assert (found.reference, found.method) == ("baseline", manifest.sweep.measure.method)
     assert (found.clock, found.cpu_rounds) == (Clock.WALL, {})
+    turned = dict(reversed(manifest.sweep.config.items()))  # as another version of the workload declares it
+    assert list(turned) != list(manifest.sweep.config)
+    sweep = manifest.sweep.model_copy(update={"config": turned})
+    assert kept(folder, manifest.model_copy(update={"sweep": sweep})) == found
 
 
 @pytest.mark.parametrize(("alone", "cpu_ns", "has"), [(True, 7, True), (False, 7, False), (True, 0, False)])

@@ -22,7 +22,7 @@ class Repository:
         self.is_dirty, self.began, self.default_branch = dirty, began, main
 
     def merge_base(self, one: str, other: str) -> str | None:
-        return self.began
+        return self.began if (one, other) == ("main", "HEAD") else None
 
     def commit(self, name: str) -> str:
         return "h" * 40
@@ -86,3 +86,20 @@ def test_a_program_gets_an_object(judged: Any, capsys: pytest.CaptureFixture[str
 def test_what_cannot_be_compared_is_one_sentence(judged: Any, words: tuple, own: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         judged(*words, **own)
+
+
+def test_options_are_handed_on_without_the_names_and_environments_need_no_repository(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[tuple[Any, ...]]()
+
+    def of(command: str, words: Any, commits: bool) -> None:
+        asked.append((command, *words, commits))
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(module, "TwoVersions", SimpleNamespace(of=of))
+    for environment in (False, True):
+        with pytest.raises(ConfigError, match="enough"):
+            module.judge(("a", "b", "workload=x", "measure.rounds=3"), False, environment)
+    options = ("judge", "workload=x", "measure.rounds=3")
+    assert asked == [(*options, True), (*options, False)]

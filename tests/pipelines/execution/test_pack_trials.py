@@ -279,6 +279,7 @@ def test_courses_are_followed_once_each_and_further_ones_are_another_attempt(
         (4, NAIVE.id, "course", None, 1, (4, 5)),
         (5, FAST.id, "course", None, 2, ()),
     ]
+    assert run.advanced, "a job that ends at its time limit goes on from there"
 
 
 def test_arms_that_end_jobs_are_neither_trained_nor_timed_unless_they_are_tried_again(

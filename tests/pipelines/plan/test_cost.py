@@ -50,3 +50,9 @@ def test_the_cost_is_that_of_unfinished_packs(
     site = SiteProfile(time_min=60)
     found = estimate_cost(Planned(), todo, shapes, site, trials(*seconds))  # type: ignore[arg-type]
     assert str(found) == says
+
+
+def test_hours_are_of_gpus_where_any_pack_has_some() -> None:
+    shapes = {"p000": Shape(4, 1), "p001": Shape(0, 1)}
+    found = estimate_cost(Planned(), BOTH, shapes, SiteProfile(time_min=60), trials())  # type: ignore[arg-type]
+    assert str(found) == "at most 5.0 GPU-hours"

@@ -97,6 +97,8 @@ def test_a_chain_adds_step_by_step_and_closes_with_the_whole(space: Space, naive
 def test_a_ladder_climbs_numbers_in_order_whatever_order_they_came_in(space: Space, naive: dict) -> None:
     design = designs.ladder(space, naive, {"slab": [64, 16, "all", 32, 8]})
     assert [effect.level for effect in design.effects] == ["16", "32", "64", "all"]
+    (rung,) = designs.ladder(space, space.closure({"copy": "async"}), {"pin": ["on"]}).effects
+    assert (rung.design, rung.toggle, rung.also) == ("ladder", "pin", ("copy",)), "what goes back together"
 
 
 def test_a_ladder_climbs_one_toggle(space: Space, naive: dict) -> None:

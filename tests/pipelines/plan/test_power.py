@@ -81,6 +81,15 @@ def test_plans_that_can_decide_nothing_are_refused(command, measure: dict, words
         power.refuse_undecidable(manifest)
 
 
+def test_six_rounds_may_end_by_precision_and_three_or_two_servers_decide(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    for measure in ({"rounds": 6, "precision": 0.01}, {"rounds": 3}, {"rounds": 6, "servers": 2}):
+        power.refuse_undecidable(planned(command, design, **measure))
+    assert power.power(planned(command, design, rounds=6, servers=2)).replications == 2
+    assert power.power(planned(command, design, rounds=6, servers=1)).replications == 6, "for want of better"
+    assert power.power(planned(command, design, rounds=6, placebo=2)).comparisons == 1, "copies are no choice"
+
+
 def test_many_comparisons_need_more_rounds_than_one(command) -> None:
     manifest = planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=3)
     power.refuse_undecidable(manifest)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.plan.witnesses import refuse_unknown
-from workloads.api import Level, Toggle, Workload
+from workloads.api import Level, Numbers, Toggle, Workload
+from workloads.digits.workload import Digits
 from workloads.errors import ConfigError
 
 
@@ -35,3 +36,49 @@ def test_a_witness_that_no_class_names_is_refused(inherited: type[Workload]) -> 
     toggle = Toggle("neat", (Level("off"), Level("on", witness="flopz")), "does nothing", "toy")
     with pytest.raises(ConfigError, match=r"neat=on: its witness flopz is no counter; did you mean flops\?"):
         refuse_unknown(inherited, [toggle])
+
+
+OWN = """
+from toys.spinner import Spinner
+from workloads.api import Level, Toggle
+
+
+class Mine(Spinner):
+    toggles = (*Spinner.toggles, Toggle("shy", (Level("off"), Level("on", witness="phantom")), "no act"))
+    anything = ".*"
+
+    def counters(self, kernels=0):
+        slab = self.toggles
+        return {f"slab_{slab}.calls": 1, "plain": 2} | dict(kept=3) | super().counters()
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Workload]:
+    """A user's class with counters of several spellings."""
+    (tmp_path / "mine_counting.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "mine_counting", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    return importlib.import_module("mine_counting").Mine
+
+
+def witnessed(witness: str | None) -> Toggle:
+    return Toggle("neat", (Level("off"), Level("on", witness=witness)), "does nothing")
+
+
+def test_a_counter_may_be_named_however_a_source_names_it(mine: type[Workload]) -> None:
+    names = ("plain", "kept", "kernels", "slab_7.calls", "slab_.calls", "products", "ops", None)
+    refuse_unknown(mine, [witnessed(name) for name in names])
+
+
+def test_a_name_that_stands_for_something_else_is_no_counter(mine: type[Workload]) -> None:
+    for witness in ("phantom", "slab_7xcalls", "slab_7.calls_more", "anything else"):
+        with pytest.raises(ConfigError, match=rf"^toggles\.neat=on: its witness {witness} is no counter; .*"):
+            refuse_unknown(mine, [witnessed("plain"), witnessed(witness)])
+
+
+def test_numbers_have_the_witness_of_the_level_that_they_are_like(mine: type[Workload]) -> None:
+    sizes = Toggle("size", (Level(1),), "does nothing", numbers=Numbers(1, like=Level(0, witness="plian")))
+    with pytest.raises(ConfigError, match=r"size=0: its witness plian is no counter; did you mean plain\?"):
+        refuse_unknown(mine, [sizes])
+    refuse_unknown(Digits, [sizes])  # workloads that are installed have tests of their own

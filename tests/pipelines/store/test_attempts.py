@@ -71,6 +71,11 @@ def test_an_interrupt_is_no_mistake_that_a_handler_takes() -> None:
         ([(FAST, {"kind": Kind.EVIDENCE, "attempt": 0})], False),
         ([(FAST, {"kind": Kind.EVIDENCE, "replicate": 1})], True),
         ([(FAST, {"kind": Kind.EVIDENCE, "pack": "p001"})], False),
+        ([(FAST, {"kind": Kind.QUALITY})], True),
+        ([(FAST, {"kind": Kind.QUALITY, "attempt": 0})], False),
+        ([(FAST, {"kind": Kind.QUALITY, "pack": "p001"})], False),
+        ([(FAST, {"kind": Kind.COURSE})], True),
+        ([(FAST, {"kind": Kind.COURSE, "attempt": 0})], False),
     ],
     ids=[
         "nothing",
@@ -83,6 +88,11 @@ def test_an_interrupt_is_no_mistake_that_a_handler_takes() -> None:
         "earlier evidence",
         "of another seed",
         "another pack's",
+        "a training to the target",
+        "an earlier training",
+        "another pack's training",
+        "a course",
+        "an earlier course",
     ],
 )
 def test_an_attempt_gets_on_by_a_round_or_a_trial_that_is_needed_once(
