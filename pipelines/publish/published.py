@@ -101,7 +101,8 @@ def published_line(done: Published, folder: SweepFolder) -> str:
         return f"W&B: nothing to publish of {folder.path} yet"
     rows, found = sum(run.rows_produced for run in done.runs), sum(run.rows_found for run in done.runs)
     place = "on the server" if done.mode == "online" else f"in {folder.wandb_dir}"
-    line = f"W&B: {len(done.runs)} runs, {done.new} of them new or changed, {found} of {rows} rows {place}"
+    runs = f"{len(done.runs)} run{'' if len(done.runs) == 1 else 's'}"
+    line = f"W&B: {runs}, {done.new} of them new or changed, {found} of {rows} rows {place}"
     upload = (
         f"; upload them with `{shell_line('publish', folder.path)}`"
         if done.mode == "offline" and not done.warning

@@ -66,7 +66,7 @@ def test_what_is_missing_is_one_sentence(
             Published((WHOLE, SHORT), "some", "online"),
             "2 runs, 2 of them new or changed, 8 of 10 rows on the server; some",
         ),
-        (Published((WHOLE,), None, "online"), "1 runs, 1 of them new or changed, 5 of 5 rows on the server"),
+        (Published((WHOLE,), None, "online"), "1 run, 1 of them new or changed, 5 of 5 rows on the server"),
     ],
 )
 def test_what_was_published_where_is_one_sentence(done: Published, line: str) -> None:

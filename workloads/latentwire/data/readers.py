@@ -128,7 +128,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         ) from error
     try:
         return polars.read_parquet(path).to_dicts()
-    except (OSError, polars.exceptions.PolarsError) as error:
+    except (OSError, polars.exceptions.PolarsError, polars.exceptions.PanicException) as error:
         raise ConfigError(
             f"workload.data={path} cannot be read as Parquet ({error}); mend the file"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 
 import pytest
@@ -165,6 +166,27 @@ def test_flat_records_are_read_from_parquet(tmp_path) -> None:
     file = tmp_path / "flat.parquet"
     pl.DataFrame([{"context": "c", "question": "q", "answers": {"text": ["x"]}}]).write_parquet(file)
     assert readers.read(file)[0].answer == "x"
+
+
+def test_parquet_on_which_polars_panics_is_refused_in_a_sentence(tmp_path) -> None:
+    """A panic is no `Exception`: these bytes cause one in the locked version of polars."""
+    import polars as pl
+
+    file = tmp_path / "damaged.parquet"
+    answers = [{"text": [f"{i}"], "answer_start": [6]} for i in range(20)]
+    pl.DataFrame(
+        [
+            {"id": str(i), "question": f"what {i}?", "context": f"it is {i}", "answers": answer}
+            for i, answer in enumerate(answers)
+        ]
+    ).write_parquet(file)
+    content, chance = bytearray(file.read_bytes()), random.Random(12)
+    chance.random()
+    for _ in range(chance.randint(1, 8)):
+        content[chance.randrange(len(content))] = chance.randrange(256)
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"^workload\.data=.*damaged.parquet cannot be read as Parquet"):
+        readers.read(file)
 
 
 HOTPOT = {
