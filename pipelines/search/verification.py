@@ -218,8 +218,9 @@ class Verification:
         for line in lines:
             self.console.print(f"- {line}", highlight=False)
         if tuned.ratio is None or tuned.verdict in NO_GAIN:
-            refused = "the comparison does not bear the search out: no preset is written"
-            self.console.print(refused, style="yellow", highlight=False)
+            held_back = tuned.verdict == Verdict.HELD_BACK
+            why = "times are held back" if held_back else "the comparison does not bear the search out"
+            self.console.print(f"{why}: no preset is written", style="yellow", highlight=False)
             return SOME_FAILED
         self._keep(best, [f"{tuned.text} against the reference", *lines], name)
         return status

@@ -199,24 +199,24 @@ def test_without_its_only_level_the_winner_is_the_reference_which_it_is_compared
 
 
 @pytest.mark.parametrize(
-    ("verdict", "status", "kept"),
+    ("verdict", "status", "refused"),
     [
-        (Verdict.FASTER, DONE, True),
-        (Verdict.UNDECIDED, DONE, True),
-        (Verdict.SLOWER, SOME_FAILED, False),
-        (Verdict.DIFFERENT, SOME_FAILED, False),
-        (Verdict.FEWER_UNITS, SOME_FAILED, False),
-        (Verdict.NO_DIFFERENCE, SOME_FAILED, False),
-        (Verdict.HELD_BACK, SOME_FAILED, False),
+        (Verdict.FASTER, DONE, None),
+        (Verdict.UNDECIDED, DONE, None),
+        (Verdict.SLOWER, SOME_FAILED, "the comparison does not bear the search out"),
+        (Verdict.DIFFERENT, SOME_FAILED, "the comparison does not bear the search out"),
+        (Verdict.FEWER_UNITS, SOME_FAILED, "the comparison does not bear the search out"),
+        (Verdict.NO_DIFFERENCE, SOME_FAILED, "the comparison does not bear the search out"),
+        (Verdict.HELD_BACK, SOME_FAILED, "times are held back"),
     ],
 )
-def test_a_preset_is_written_unless_fresh_rounds_contradict_the_search(
-    tmp_path: Path, verdict: Verdict, status: int, kept: bool
+def test_a_preset_is_written_unless_fresh_rounds_contradict_the_search_or_say_no_time(
+    tmp_path: Path, verdict: Verdict, status: int, refused: str | None
 ) -> None:
     done = verified(tmp_path, result((1, 0, 0)), [effect("tuned", "vs naive", 0.97, verdict.value)])
-    assert (done.status, len(presets(tmp_path))) == (status, int(kept))
-    refused = "the comparison does not bear the search out: no preset is written"
-    assert (refused in done.printed) is not kept
+    assert (done.status, len(presets(tmp_path))) == (status, int(refused is None))
+    said = [line for line in done.printed if line.endswith("no preset is written")]
+    assert said == ([f"{refused}: no preset is written"] if refused else [])
 
 
 def test_a_winner_without_a_time_is_not_kept_and_its_outcome_is_said(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def perfsweep(folder: Path, *words: str) -> str:
+def perfsweep(folder: Path, *words: str, statuses: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "perfsweep", *words],
         cwd=folder,
@@ -45,7 +45,7 @@ def perfsweep(folder: Path, *words: str) -> str:
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode in statuses, done.stdout + done.stderr
     return done.stdout
 
 
@@ -78,10 +78,13 @@ def test_a_script_is_checked(folder: Path) -> None:
 
 
 def test_the_fastest_arm_of_a_script_is_searched(folder: Path) -> None:
+    """A look decides nothing: whatever the search found, its times are held back."""
     told = perfsweep(
-        folder, "tune", "workload=script:train.yaml", "tune.toggles=[optimizer]", "tune.rounds=2", *SMALL
-    )
-    assert "optimizer" in told
+        folder, "tune", "workload=script:train.yaml", "tune.toggles=[optimizer]", "tune.rounds=2", *SMALL,
+        statuses=(0, 1),
+    )  # fmt: skip
+    assert "searched 3 of 3 arms" in told
+    assert "no preset is written" in told
 
 
 def test_the_frontier_of_a_toggle_of_ones_own_is_climbed(folder: Path) -> None:
