@@ -70,15 +70,15 @@ def built(tmp_path: Path) -> Built:
 @pytest.mark.parametrize(
     ("rows", "offline", "own", "status", "lines"),
     [
-        (5, False, {}, 0, ["1 runs, 1 of them new or changed, 5 of 5 rows on the server"]),
+        (5, False, {}, 0, ["1 run, 1 of them new or changed, 5 of 5 rows on the server"]),
         (
             5,
             True,
             {"notice": "no [key]"},
             0,
-            ["no [key]", "1 runs, 1 of them new or changed, 5 of 5 rows in"],
+            ["no [key]", "1 run, 1 of them new or changed, 5 of 5 rows in"],
         ),
-        (4, False, {"warning": "1 row is missing"}, 1, ["1 runs, 1 of them new or changed, 4 of 5 rows on"]),
+        (4, False, {"warning": "1 row is missing"}, 1, ["1 run, 1 of them new or changed, 4 of 5 rows on"]),
     ],
 )
 def test_what_was_published_is_told_and_what_is_missing_is_status_1(
