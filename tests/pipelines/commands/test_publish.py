@@ -71,13 +71,7 @@ def built(tmp_path: Path) -> Built:
     ("rows", "offline", "own", "status", "lines"),
     [
         (5, False, {}, 0, ["1 run, 1 of them new or changed, 5 of 5 rows on the server"]),
-        (
-            5,
-            True,
-            {"notice": "no [key]"},
-            0,
-            ["no [key]", "1 run, 1 of them new or changed, 5 of 5 rows in"],
-        ),
+        (5, True, {"notice": "no [key]"}, 0, ["no [key]", "1 run, 1 of them new or changed, 5 of 5 rows in"]),
         (4, False, {"warning": "1 row is missing"}, 1, ["1 run, 1 of them new or changed, 4 of 5 rows on"]),
     ],
 )
