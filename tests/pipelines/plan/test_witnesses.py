@@ -67,8 +67,11 @@ def witnessed(witness: str | None) -> Toggle:
 
 
 def test_a_counter_may_be_named_however_a_source_names_it(mine: type[Workload]) -> None:
-    names = ("plain", "kept", "kernels", "slab_7.calls", "slab_.calls", "products", "ops", None)
-    refuse_unknown(mine, [witnessed(name) for name in names])
+    names = ("plain", "kept", "kernels", "slab_7.calls", "slab_.calls", "products", "ops")
+    refuse_unknown(mine, [witnessed(name) for name in (*names, None)])
+    for name in names:
+        with pytest.raises(ConfigError, match=f"its witness {name}x is no counter"):
+            refuse_unknown(mine, [witnessed(name), witnessed(f"{name}x")])
 
 
 def test_a_name_that_stands_for_something_else_is_no_counter(mine: type[Workload]) -> None:

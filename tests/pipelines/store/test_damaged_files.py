@@ -25,7 +25,7 @@ EXAMPLES = int(os.environ.get("PERFSWEEP_FUZZ_EXAMPLES", "60"))
 SEED = int(os.environ.get("PERFSWEEP_FUZZ_SEED", "1"))
 
 
-def judge(kind: kinds.FileKind, harm: Damage) -> None:
+def assert_a_sentence_or_no_damage(kind: kinds.FileKind, harm: Damage) -> None:
     """Damage the file, read it, and hold the reading against the whole one's."""
     kind.file.write_bytes(harm(kind.whole))
     try:
@@ -59,7 +59,7 @@ def test_damage_is_a_sentence_or_no_damage(name: str, whole: Callable[[str], kin
     )
     @given(DAMAGES)
     def one(harm: Damage) -> None:
-        judge(kind, harm)
+        assert_a_sentence_or_no_damage(kind, harm)
 
     one()
 
@@ -90,7 +90,7 @@ def test_without_checksums_a_changed_digit_is_another_number(
         monkeypatch.setattr(module, "unsealed", _taken_as_it_is)
     with pytest.raises((AssertionError, ValueError)):
         for at in range(200):
-            judge(kind, Damage("another digit", at / 200, 0.0, b"\x07"))
+            assert_a_sentence_or_no_damage(kind, Damage("another digit", at / 200, 0.0, b"\x07"))
 
 
 def _taken_as_it_is(values: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def too_far(found: dict[str, Any], alone: dict[str, Any], bounds: dict[str, floa
     ]
 
 
-def same_training(every: list[dict[str, Any]], case: str, folder: Path) -> None:
+def assert_same_training(every: list[dict[str, Any]], case: str, folder: Path) -> None:
     """Ranks train as one process does on the same rows: where each has a batch, on all of them at once."""
     alone, bounds = replicated.results(case, folder), HALF if case == "scaled" else EXACT
     if case.startswith("a batch each"):
@@ -82,7 +82,7 @@ def same_training(every: list[dict[str, Any]], case: str, folder: Path) -> None:
 @pytest.mark.workloads
 @pytest.mark.parametrize("case", [case for case in replicated.CASES if case != "no exchange"])
 def test_two_ranks_train_as_one_process(of_two: Any, case: str, tmp_path: Path) -> None:
-    same_training(of_two, case, tmp_path)
+    assert_same_training(of_two, case, tmp_path)
 
 
 OF_FOUR = ("rows", "a batch each", "no exchange")
@@ -91,7 +91,7 @@ OF_FOUR = ("rows", "a batch each", "no exchange")
 @pytest.mark.workloads
 @pytest.mark.parametrize("case", OF_FOUR[:2])
 def test_four_ranks_train_as_one_process(of_four: Any, case: str, tmp_path: Path) -> None:
-    same_training(of_four, case, tmp_path)
+    assert_same_training(of_four, case, tmp_path)
 
 
 @pytest.mark.workloads

@@ -14,7 +14,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def same(found: torch.Tensor, right: torch.Tensor, *leaves: torch.Tensor) -> None:
+def assert_same(found: torch.Tensor, right: torch.Tensor, *leaves: torch.Tensor) -> None:
     assert torch.allclose(found, right)
     outer = drawn(*found.shape, seed=9)
     for one, other in zip(
@@ -27,13 +27,13 @@ def same(found: torch.Tensor, right: torch.Tensor, *leaves: torch.Tensor) -> Non
 def test_a_norm_and_its_derivative(frozen: bool) -> None:
     x, weight = drawn(2, 3, 5).requires_grad_(), drawn(5, seed=1).requires_grad_(not frozen)
     leaves = (x,) if frozen else (x, weight)
-    same(joined_layers.rms_norm(x, weight, 0.1), lm.rms_norm(x, weight, 0.1), *leaves)
+    assert_same(joined_layers.rms_norm(x, weight, 0.1), lm.rms_norm(x, weight, 0.1), *leaves)
 
 
 def test_a_gate_and_its_derivative() -> None:
     joined = drawn(2, 3, 8).requires_grad_()
     gate, up = joined.chunk(2, dim=-1)
-    same(joined_layers.gated(joined), F.silu(gate) * up, joined)
+    assert_same(joined_layers.gated(joined), F.silu(gate) * up, joined)
 
 
 @pytest.mark.parametrize("turned", [0, 2, 3])
@@ -46,7 +46,7 @@ def test_the_first_heads_are_turned_and_turned_back(turned: int, by_row: bool) -
     heads = x.transpose(1, 2)
     wide = (cos.unsqueeze(1), sin.unsqueeze(1)) if by_row else (cos, sin)
     right = torch.cat((rotate(heads[:, :turned], *wide), heads[:, turned:]), dim=1).transpose(1, 2)
-    same(joined_layers.rotated(x, turned, cos, sin), right, x)
+    assert_same(joined_layers.rotated(x, turned, cos, sin), right, x)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
