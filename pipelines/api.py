@@ -31,6 +31,7 @@ from pipelines.execution import (
     notebook_progress,
     progress_display,
     submitted,
+    untimed,
 )
 from pipelines.execution.notebook_progress import Display
 from pipelines.parity.timed import TimedNumbers
@@ -151,6 +152,11 @@ class Planned:
             return set()
         timed = TimedNumbers(manifest, read_progress(self.sweep.folder, manifest))
         return {pack.id for pack in manifest.packs if timed.missing(pack)}
+
+    def untested(self) -> set[str]:
+        """Name the packs with arms that lack counts or evidence, lost ones of finished rounds included."""
+        retry = frozenset(map(Outcome, self.command.retry))
+        return untimed.lacking(self.sweep.manifest, self._progress_here(), retry)
 
     def untrained(self) -> set[str]:
         """Name the packs with arms that are still to be trained to the target."""
@@ -282,7 +288,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         launch.prepare(folder, manifest, planned.config_text)
         unfinished = planned.unfinished()
         watch.begins(planned, unfinished)
-        lacking = planned.unchecked() | planned.untrained() | planned.unkept()
+        lacking = planned.untested() | planned.unchecked() | planned.untrained() | planned.unkept()
         packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
         broken = _launched(planned, packs, unfinished, watch) if packs else {}
         submitted.tidy(folder)

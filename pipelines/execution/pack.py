@@ -25,6 +25,7 @@ from pipelines.execution.nodes import OtherNodes
 from pipelines.execution.resident import CannotStay, Generation, Turn
 from pipelines.execution.servers import Servers
 from pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
+from pipelines.execution.untimed import ONCE
 from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store import code_snapshot
@@ -34,7 +35,6 @@ from pipelines.store.kept import arms_without, kept_folder
 from pipelines.store.progress import Progress, StoredTrial
 from pipelines.store.progress_read import read_progress
 from pipelines.store.records import (
-    REPEAT,
     Arm,
     Event,
     Kind,
@@ -113,7 +113,7 @@ class PackRun:
         for arm_id in sorted(
             self.pack.arms, key=lambda arm: arm != self._reference
         ):  # others replay its iterations
-            for kind in (Kind.COUNTING, Kind.EVIDENCE):  # what the first compiles, the second need not
+            for kind in ONCE:
                 self.support(self.manifest.arm(arm_id), kind)
         self._seeds()
         self._results()
@@ -159,32 +159,18 @@ class PackRun:
 
     def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:
         """The trials without times: once for each arm, and for each seed where a level draws at random."""
-        done = (
-            self.progress.seeds.get((arm.id, replicate))
-            if replicate
-            else self.progress.other.get((arm.id, kind))
-        )
-        if done and done.record.outcome not in self.retry:
-            return
-        if self.progress.retired(self.pack.id, [arm.id]) and not self.retry:
-            return  # it has ended a whole job already
-        self._trial(arm, kind, None, replicate)
-        self.advanced = True
+        if self.progress.lacks(self.pack.id, arm.id, kind, replicate, self.retry):
+            self._trial(arm, kind, None, replicate)
+            self.advanced = True
 
     def _seeds(self) -> None:
         """Paired seeds of arms that draw at random, until equivalence is decided or they suffice."""
         agreement = Agreement(self.manifest, self.progress, read_evidence)
-        for effect in self.manifest.effects:
-            reference = agreement.reference(effect)
-            for arm in effect.weights if effect.weights.keys() <= set(self.pack.arms) else ():
-                done = 1
-                while done < (wanted := agreement.seeds_wanted(arm, reference)):
-                    for seed in range(done, wanted):
-                        for one in (reference, arm):
-                            self.support(self.manifest.arm(one), Kind.EVIDENCE, seed)
-                    done = wanted
-        for reference in agreement.repeats_wanted(self.pack):
-            self.support(self.manifest.arm(reference), Kind.EVIDENCE, REPEAT)
+        done: set[tuple[str, int]] = set()
+        while left := [one for one in agreement.replicates_wanted(self.pack) if one not in done]:
+            for arm, offset in left:
+                self.support(self.manifest.arm(arm), Kind.EVIDENCE, offset)
+            done.update(left)
 
     def _results(self) -> None:
         """What a person takes home of every arm that can run, where that is asked for."""

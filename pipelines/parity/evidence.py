@@ -151,6 +151,25 @@ class Agreement:
         loosest, bounds = self._class(arm, base)
         return comparison.judge(theirs, ours, self._declared.checks, loosest, bounds)
 
+    def replicates_wanted(self, pack: Pack) -> list[tuple[str, int]]:
+        """List (arm, offset of the seed) of evidence beside the first that a pack should have, or has.
+
+        Paired seeds of arms that draw at random, then references that are run again.
+        """
+        pairs = dict.fromkeys(
+            (arm, self.reference(effect))
+            for effect in self._compared
+            if effect.weights.keys() <= set(pack.arms)
+            for arm in effect.weights
+        )
+        seeds = (
+            (one, seed)
+            for arm, reference in pairs
+            for seed in range(1, self.seeds_wanted(arm, reference))
+            for one in (reference, arm)
+        )
+        return list(dict.fromkeys([*seeds, *((one, REPEAT) for one in self.repeats_wanted(pack))]))
+
     def seeds_wanted(self, arm_id: str, reference_id: str) -> int:
         """How many paired seeds an arm and its reference should have: one, unless a level draws at random.
 

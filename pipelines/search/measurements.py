@@ -26,7 +26,7 @@ from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.config.declared import declare
 from pipelines.config.types import SweepCommand
 from pipelines.config.validation import load_workload
-from pipelines.execution import executor_choice, launch, progress_display, submitted
+from pipelines.execution import executor_choice, launch, progress_display, submitted, untimed
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
 from pipelines.plan.arms import Space
@@ -115,8 +115,8 @@ class SearchSweep:
             Finished rounds stay.
         """
         self.manifest = extended(self.manifest, candidates, self.space, self._command.cluster.arms_per_pack)
-        todo = self._todo()
-        packs = [pack for pack in self.manifest.packs if todo[pack.id]]
+        todo, lacking = self._todo()
+        packs = [pack for pack in self.manifest.packs if todo[pack.id] or pack.id in lacking]
         if not packs:
             return
         submitted.refuse_second_place(self.folder, self.where.executor)
@@ -172,11 +172,13 @@ class SearchSweep:
         """Timing trials that the search has planned."""
         return sum(len(order) for pack in self.manifest.packs for order in pack.orders)
 
-    def _todo(self) -> dict[str, int]:
+    def _todo(self) -> tuple[dict[str, int], set[str]]:
+        """Count unfinished rounds by pack, and name the packs that lack counts or evidence."""
         here = None if self.where.remote else environment.comparison_keys(self.device)
         progress = read_progress(self.folder, self.manifest, here)
         retry = frozenset(map(Outcome, self._command.retry))
-        return {pack.id: len(progress.unfinished_rounds(pack, retry)) for pack in self.manifest.packs}
+        rounds = {pack.id: len(progress.unfinished_rounds(pack, retry)) for pack in self.manifest.packs}
+        return rounds, untimed.lacking(self.manifest, progress, retry)
 
     def _rest(self, packs: Sequence[Pack]) -> Manifest:
         """The plan as far as it is still to be measured, for progress."""

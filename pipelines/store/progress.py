@@ -130,6 +130,15 @@ class Progress:
                 self._retired[pack, arm] = self._retirement(pack, arm)
         return {arm: last for arm in arms if (last := self._retired[pack, arm])}
 
+    def lacks(
+        self, pack: str, arm: str, kind: Kind, replicate: int = 0, retry: frozenset[Outcome] = frozenset()
+    ) -> bool:
+        """Whether a pack is to make a trial without times: not yet, or once more for its outcome."""
+        done = self.seeds.get((arm, replicate)) if replicate else self.other.get((arm, kind))
+        if done and done.record.outcome not in retry:
+            return False
+        return bool(retry) or not self.retired(pack, [arm])  # it has ended a whole job already
+
     def _retirement(self, pack: str, arm: str) -> TrialRecord | None:
         """Find the trial after which an arm is not started again; it only ever gets more of them."""
         not_ok = self._not_ok.get((pack, arm), {}).values()

@@ -56,6 +56,17 @@ def test_the_same_call_measures_nothing_again(machine: SimulatedLaunch) -> None:
     assert machine.launched == launched
 
 
+@pytest.mark.parametrize("kind", ["evidence", "counting"])
+def test_a_trial_without_times_that_was_damaged_since_is_made_again(
+    machine: SimulatedLaunch, kind: str
+) -> None:
+    first = api.sweep(**OPTIONS)
+    damaged = next(first.folder.path.glob(f"trials/*/p000-{kind}-a0/record.json"))
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    api.sweep(**OPTIONS)
+    assert machine.launched == ["spinner-ablation/p000"] * 2
+
+
 @pytest.mark.slow
 def test_a_watch_hears_of_the_plan_before_anything_is_measured(machine: SimulatedLaunch) -> None:
     class Heard(api.Watch):

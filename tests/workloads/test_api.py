@@ -353,3 +353,22 @@ def test_a_trial_that_is_told_nothing_is_alone_on_its_node(tmp_path: Path) -> No
     assert (alone.rank, alone.world, alone.local_rank, alone.local_world, alone.node) == (0, 1, 0, 1, 0)
     assert (alone.seed, alone.master, alone.memory_budget, alone.deadline) == (0, "127.0.0.1", None, None)
     assert alone.log({"loss": 1.0}) is None
+
+
+FORKED = (AMP, Toggle("threads", (Level(0), Level(1, env={"OMP_NUM_THREADS": "1"}), Level(2, ranks=2)), ""))
+
+
+@pytest.mark.parametrize(
+    ("changed", "levels", "needed"),
+    [
+        ({}, {"amp": "bf16", "threads": 0}, False),
+        ({}, {"amp": "bf16", "threads": 1}, True),
+        ({}, {"amp": "off", "threads": 2}, True),
+        ({"ranks": 2}, {"amp": "off", "threads": 0}, True),
+        ({"start": "exec"}, {"amp": "off", "threads": 0}, True),
+    ],
+)
+def test_a_trial_is_forked_unless_its_imports_depend_on_it(
+    changed: dict[str, Any], levels: dict[str, Any], needed: bool
+) -> None:
+    assert declare(toggles=FORKED, **changed).needs_exec(levels) is needed

@@ -264,3 +264,15 @@ def test_ranks_share_one_batch_or_have_one_each(shared_by: object) -> None:
     )
     assert on.refused(None, {"ddp": "off", "ddp_weak": "on"}) is None
     assert on.refused(None, {"ddp_weak": "on"}) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        (Device("cpu", compiler=True), None),
+        (Device("cpu", compiler=False), "the kernel needs a C++ compiler and none is on PATH"),
+        (Device("cuda", compiler=True), "the kernel is written for the CPU, and this is cuda"),
+    ],
+)
+def test_a_kernel_for_the_host_needs_a_compiler_there(device: Device, reason: str | None) -> None:
+    assert shared.needs_host_compiler(device) == reason

@@ -158,3 +158,10 @@ def test_the_table_of_trials_has_what_a_later_question_needs(sweep) -> None:
     assert evidence["ns_per_unit"].to_list() == [None, None] and not evidence["used"].any()
     times = table.filter(pl.col("used") & (pl.col("label") == "baseline"))["ns_per_unit"].to_list()
     assert results(folder, manifest)["baseline"].ns_per_unit == median(times)
+
+
+def test_a_trial_that_did_no_iteration_has_no_counts_of_one(sweep) -> None:
+    for place, record in enumerate(records(*sweep, "work=single")):
+        change(record, iterations=0 if place < 2 else 10, minor_faults=100, major_faults=10, system_ns=5000)
+    single = results(*sweep)["work=single"]
+    assert (single.minor_faults, single.major_faults, single.system_ns) == (10.0, 1.0, 500.0)

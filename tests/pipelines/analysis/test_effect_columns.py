@@ -225,3 +225,7 @@ def test_efficiency_says_of_how_many_ranks_and_which_work(change: dict, text: st
 @pytest.mark.parametrize(("seconds", "text"), [(0.009, None), (0.01, "0.0 s"), (0.06, "0.1 s")])
 def test_compiling_under_a_hundredth_of_a_second_is_none(seconds: float, text: str | None) -> None:
     assert cells(replace(FULL, compile_s=seconds)).get("compile_s") == text
+
+
+def test_every_column_of_a_file_says_what_it_holds() -> None:
+    assert not [one.key for one in EFFECTS if Where.FILE in one.where and not one.doc]

@@ -107,6 +107,20 @@ def test_where_no_size_runs_each_has_its_reason() -> None:
     assert frontier.lines("slab", found) == ["no size of slab runs: 1: no memory; 2: no kernel"]
 
 
+@pytest.mark.parametrize(("limit", "told"), [(3 * 2**29, "memory: 1.50 GiB"), (None, "memory: not known")])
+def test_sizes_memory_and_levels_beside_them_are_told_beforehand(limit: int | None, told: str) -> None:
+    out = StringIO()
+    sweep: Any = SimpleNamespace(
+        manifest=SimpleNamespace(sweep=SimpleNamespace(name="mine")),
+        folder=SimpleNamespace(path="runs/mine"),
+        reference=SimpleNamespace(label="amp=bf16"),
+    )
+    frontier._show(Console(file=out, width=100), sweep, ladder_factor("slab", [1, 2, 4, 8], 1), limit)
+    text = out.getvalue()
+    assert f"{told}; beside it amp=bf16" in text and "mine: slab in 1, 2, 4, 8" in text
+    assert "records: runs/mine" in text
+
+
 @pytest.mark.parametrize(("ratio", "status"), [(1.0, 0), (None, 1)])
 def test_the_table_has_measured_and_predicted_sizes(ratio: float | None, status: int) -> None:
     out = StringIO()

@@ -45,15 +45,16 @@ def test_the_last_lines_of_its_log_are_told_behind_the_note(folder: SweepFolder)
     assert said[2:] == [f"line {n}" for n in range(12, 20)]
 
 
-def test_of_several_scripts_the_last_is_told_after_the_log(folder: SweepFolder) -> None:
-    first, second = script(folder, "7", "p000"), script(folder, "8", "p000")
-    first.parent.mkdir(exist_ok=True)
-    first.write_text("first")
-    second.write_text("second")
+@pytest.mark.parametrize("jobs", [["7"], ["7", "8"], ["7", "8", "9"]])
+def test_of_scripts_the_last_is_told_after_the_log(folder: SweepFolder, jobs: list[str]) -> None:
+    scripts = [script(folder, job, "p000") for job in jobs]
+    scripts[0].parent.mkdir(exist_ok=True)
+    for job, file in zip(jobs, scripts, strict=True):
+        file.write_text(f"printed by {job}")
     assert why(folder, "p000", {}).splitlines() == [
         "the pack never began to write its log",
-        f"the end of {second}:",
-        "second",
+        f"the end of {scripts[-1]}:",
+        f"printed by {jobs[-1]}",
     ]
 
 

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from planned_sweeps import record
 from recorded import FAST, NAIVE, Built, build
 
 from pipelines.execution import pack
 from pipelines.execution.pack import PackRun
 from pipelines.execution.resident import CannotStay
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Arm, Effect, Failure, Keep, Kind, Outcome, TrialRecord
+from pipelines.store.progress import Progress, StoredTrial
+from pipelines.store.records import Arm, Failure, Keep, Kind, Outcome, TrialRecord
 from workloads.api import Device
 
 
@@ -115,11 +116,10 @@ def test_ranks_of_several_nodes_are_told_where_they_meet_and_fork_starts_one_pro
 def test_a_trial_that_is_needed_once_is_run_unless_it_is_there_or_its_arm_ends_jobs(
     replicate: int, outcome: Outcome | None, retry: tuple, retired: bool, runs: bool, built: Built
 ) -> None:
-    run, asked = bare(built, retry=frozenset(retry)), list[Any]()
+    run, asked = bare(built, retry=frozenset(retry), progress=Progress()), list[Any]()
     if outcome is not None:
-        done = SimpleNamespace(record=SimpleNamespace(outcome=outcome))
-        run.progress.seeds = {(FAST.id, 3): done} if replicate else {}
-        run.progress.other = {} if replicate else {(FAST.id, Kind.EVIDENCE): done}
+        done = record(FAST.id, Kind.EVIDENCE, replicate=replicate, outcome=outcome)
+        run.progress.add(StoredTrial(Path(), done))
     run.progress.retired = lambda pack, arms: arms if retired else []
     run._trial = lambda *words: asked.append(words)
     run.support(FAST, Kind.EVIDENCE, replicate)
@@ -225,25 +225,16 @@ def test_what_follows_a_sweep_hears_how_each_trial_ended(built: Built, tmp_path:
     assert (second.reason, second.final, second.seconds) == ("", False, 1.0)
 
 
-def effect(*pairs: tuple[str, str]) -> Effect:
-    return Effect(id="e", design="arms", toggle="amp", level="bf16", pairs=pairs)
-
-
 class Wanted:
-    """What agreement wants to know: more seeds of one arm as they come, a repetition, and courses."""
+    """What agreement wants to know: more seeds of one arm as they come, and courses."""
 
     def __init__(self, *words: Any) -> None:
-        self.seeds = {FAST.id: [2, 4, 4], NAIVE.id: [1]}
+        first, second = (NAIVE.id, 1), (FAST.id, 1)
+        self.replicates = [[first, second], [first, second, (FAST.id, 2)], [first, second, (FAST.id, 2)]]
         self.courses = [["one", "two"], ["two", "three"], ["two", "three"]]
 
-    def reference(self, effect: Effect) -> str:
-        return NAIVE.id
-
-    def seeds_wanted(self, arm: str, reference: str) -> int:
-        return self.seeds[arm].pop(0) if reference == NAIVE.id else 0
-
-    def repeats_wanted(self, pack: Any) -> list[str]:
-        return [NAIVE.id]
+    def replicates_wanted(self, pack: Any) -> list[tuple[str, int]]:
+        return self.replicates.pop(0)
 
     def courses_wanted(self, pack: Any, retry: Any) -> list[Any]:
         own = {"one": (FAST.id, 0, (3,)), "two": (NAIVE.id, 1, (4, 5)), "three": (FAST.id, 2, ())}
@@ -251,17 +242,14 @@ class Wanted:
         return [Course(*own[name]) for name in self.courses.pop(0)]
 
 
-def test_seeds_come_in_pairs_until_they_suffice_and_a_reference_may_be_repeated(
+def test_further_seeds_are_drawn_once_each_until_they_suffice(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, asked = bare(built), list[Any]()
     monkeypatch.setattr(pack, "Agreement", Wanted)
     run.support = lambda arm, kind, seed: asked.append((arm.id, seed)) if kind is Kind.EVIDENCE else None
-    elsewhere = effect(("c" * 16, NAIVE.id))
-    run.manifest = run.manifest.model_copy(update={"effects": (elsewhere, effect((FAST.id, NAIVE.id)))})
     run._seeds()
-    pairs = [(arm, seed) for seed in (1, 2, 3) for arm in (NAIVE.id, FAST.id)]
-    assert asked == [*pairs, (NAIVE.id, pack.REPEAT)]
+    assert asked == [(NAIVE.id, 1), (FAST.id, 1), (FAST.id, 2)]
 
 
 def test_courses_are_followed_once_each_and_further_ones_are_another_attempt(

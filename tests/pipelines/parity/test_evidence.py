@@ -232,6 +232,18 @@ def test_a_level_that_draws_at_random_has_the_planned_seeds_and_three_more_where
     assert near.agreement.between("drawn", "base").verdict is ParityVerdict.EQUIVALENT
 
 
+def test_seeds_are_wanted_in_pairs_and_a_reference_once_more_where_both_arms_are_of_the_pack() -> None:
+    sweep = Sweep(against("drawn"), against("rounded"), seeds=3)
+    pairs = [(arm, seed) for seed in (1, 2) for arm in ("base", "drawn")]
+    assert sweep.agreement.replicates_wanted(pack("base", "drawn")) == pairs
+    assert sweep.agreement.replicates_wanted(pack("base", "fused")) == []
+    sweep = Sweep(against("fused"), against("drawn"), seeds=3)
+    for name, loss in (("base", 1.0), ("fused", 2.0)):
+        sweep.add(name, loss)
+    wanted = sweep.agreement.replicates_wanted(pack(*ARMS))
+    assert wanted == [*pairs, ("base", REPEAT)]
+
+
 def test_evidence_is_read_once_and_one_that_may_still_come_is_looked_for_again() -> None:
     sweep = Sweep()
     agreement = sweep.agreement

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.analysis.version_history import ArmHistory, History, Series, Version
-from pipelines.report.history_picture import history_chart, refuse_other_kinds, write_picture
+from pipelines.report.history_picture import FRAME, PANEL, history_chart, refuse_other_kinds, write_picture
 from pipelines.report.svg import BLUE, RED
 from pipelines.statistics.change_points import ChangePoint, ChangePoints
 from pipelines.statistics.clocks import Clock
@@ -45,6 +45,18 @@ def test_each_arm_has_a_panel_with_its_change_in_percent_against_its_first_versi
     assert first.get_title(loc="left") == "fast"
     assert second.get_title(loc="left") == "naive, beside the reference"
     assert first.get_ylabel() == "change of time, %"
+
+
+@pytest.mark.parametrize("width", [500, 700])
+def test_a_picture_is_as_wide_as_asked_and_grows_by_a_panel_with_each_arm(width: int) -> None:
+    one, two = (
+        history_chart(History("pair", "naive", 0.05, False, 3, (arm(1.0, 1.5),) * count), width)
+        for count in (1, 2)
+    )
+    assert tuple(one.bbox.size) == (width, FRAME + PANEL) and tuple(two.bbox.size) == (
+        width,
+        FRAME + 2 * PANEL,
+    )
 
 
 def names(*ratios: float, **fields) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from pipelines.search.arm_times import LEAST_SD, log_times
@@ -43,6 +44,12 @@ def test_rounds_that_agree_by_luck_are_not_believed_to_the_last_digit() -> None:
     found = log_times(cells("p000", ref=[1, 1, 1, 1], a=[2, 2, None, None]), "ref")
     assert found["ref"].variance == pytest.approx(LEAST_SD**2 / 4)
     assert found["a"].variance == pytest.approx(LEAST_SD**2 / 2)
+
+
+def test_one_round_leaves_nothing_to_judge_scatter_by() -> None:
+    with np.errstate(all="raise"):
+        found = log_times(cells("p000", ref=[1.0], a=[2.0]), "ref")
+    assert found["a"].variance == pytest.approx(LEAST_SD**2)
 
 
 def test_the_variance_follows_the_scatter_of_rounds() -> None:

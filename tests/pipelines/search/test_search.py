@@ -225,6 +225,16 @@ def test_arms_that_nothing_is_known_of_promise_something_unless_they_cannot_fit(
     assert (1, 1, 0) in promising and not {(2, 0, 0), (3, 0, 0), (4, 0, 0)} & promising
 
 
+@pytest.mark.parametrize(("toggles", "arms"), [(1, 0), (2, 4), (3, 4), (8, 16), (9, 0)])
+def test_two_to_eight_toggles_are_screened_together(toggles: int, arms: int) -> None:
+    state = _SearchState(factors_of(toggles, 0), lambda point: True)
+    state.best_levels = dict.fromkeys(range(1, toggles + 1), 1)
+    asked = next(state.screen()).points if arms else ()
+    assert len({*asked}) == arms
+    if not arms:
+        assert not [*state.screen()]
+
+
 def test_a_search_that_has_spent_its_trials_polishes_once() -> None:
     state = knowing(_100=Observation(0.0, 1e-6))
     state.measured = 1000

@@ -49,6 +49,7 @@ def test_a_setting_shows_in_its_counter_alone_and_is_put_back(
     with ExitStack() as undo:
         scene = scene_of(undo)
         before = settings.counts(scene)
+        assert not any(count for name, count in before.items() if name != "threads")
         begin(scene, level)
         assert settings.counts(scene) == {**before, counted: found} != before
     assert settings.counts(scene) == before

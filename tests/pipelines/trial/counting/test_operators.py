@@ -81,5 +81,6 @@ def test_a_product_without_a_formula_is_noted_and_counted(monkeypatch: pytest.Mo
     with calls.mode():
         A @ B
         A @ B
+        HALF @ HALF.mT
     assert calls.notes == ("torch has no FLOP formula for mm",)
-    assert (calls.ops, calls.flops) == (2, 0)
+    assert (calls.ops, calls.flops, calls.low_precision_ops) == (3, 0, 1)

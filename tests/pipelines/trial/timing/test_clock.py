@@ -58,6 +58,15 @@ def test_the_peak_of_host_memory_follows_what_was_used_since_the_reset() -> None
     assert current < peak - 32 * MIB
 
 
+def test_the_peak_of_warm_up_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "clear_refs"
+    monkeypatch.setattr(clock_module, "_CLEAR_REFS", asked)
+    clock = HostClock()
+    assert clock.peak_since_start and not asked.exists()
+    clock.forget_warm_up()
+    assert asked.read_text() == "5" and not clock.peak_since_start
+
+
 @pytest.mark.parametrize(("system", "unit"), [("linux", 1024), ("darwin", 1)])
 def test_without_proc_the_peak_is_that_of_the_whole_process_and_says_so(
     system: str, unit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -118,6 +127,7 @@ def test_a_clock_of_other_processes_counts_their_time_and_memory_alone() -> None
     used.pop(0)
     grown = Usage.between(before, clock.usage())
     assert (clock.cpu_ns() - cpu_ns, clock.peak_bytes()) == (1_250_000_000, 500 * 1024)
+    assert clock.memory_stats()["resident_bytes.current"] == 0
     assert (grown.system_ns, grown.run_delay_ns) == (750_000_000, None)
 
 

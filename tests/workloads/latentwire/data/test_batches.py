@@ -214,6 +214,12 @@ def test_rows_are_sorted_among_eight_windows_at_a_time() -> None:
     assert GLOBAL_BLOCK == 8
 
 
+@pytest.mark.parametrize("seeds_and_epochs", [((0, 0), (0, 1)), ((1, 0), (2, 0)), ((1, 1), (1, 2))])
+def test_windows_of_one_block_come_in_another_order_each_time(seeds_and_epochs) -> None:
+    first, second = (epoch_windows(range(16), seed, epoch, 2, "global") for seed, epoch in seeds_and_epochs)
+    assert sorted(first) == sorted(second) and first != second
+
+
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     orders = {tuple(epoch_order(20, seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}
     assert len(orders) == 4

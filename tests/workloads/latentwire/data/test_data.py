@@ -51,6 +51,13 @@ def test_a_fifth_of_the_questions_of_version_two_has_no_answer() -> None:
     everything = readers.parse(text, "x", unanswerable="eos")
     assert len(everything) == 1000
     assert sum(example.answer == "" for example in everything) == 1000 - len(answered)
+    questions = [
+        question
+        for article in json.loads(text)["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    assert all(question["is_impossible"] is not bool(question["answers"]) for question in questions)
 
 
 def test_a_quarter_of_the_answers_is_shorter_than_four_tokens_with_their_end() -> None:

@@ -34,7 +34,7 @@ def exact(start) -> Any:
 def test_a_loss_is_its_terms_by_their_weights(exact) -> None:
     workload = exact()
     loss, terms, z, piece = computed(workload)
-    assert terms[4] == 0 and not terms.requires_grad and loss.requires_grad
+    assert terms.shape == (5,) and terms[4] == 0 and not terms.requires_grad and loss.requires_grad
     assert loss.item() == pytest.approx(sum(w * t for w, t in zip(MIXTURE, terms[:4].tolist(), strict=True)))
     share, shares = workload._objective.loss(1, z, piece, phase)
     assert share.item() == pytest.approx(loss.item() / 2) and torch.allclose(shares, terms / 2)

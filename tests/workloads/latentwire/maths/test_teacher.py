@@ -55,6 +55,27 @@ def test_every_level_gives_the_whole_pass_where_it_is_read(level, options, joine
     assert torch.allclose(found, logits(), atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("level", "options"),
+    [
+        ("recompute", {}),
+        ("slice", {}),
+        ("slice_header", {}),
+        ("slice_header", {"pruned": True}),
+        ("slice", {"packed": True}),
+    ],
+)
+def test_states_of_the_layers_are_kept_where_they_are_asked_for(level, options) -> None:
+    lm = build("varlen" if options.get("packed") else "sdpa")
+    kept, none = (
+        Teacher(lm, level, torch.tensor(HEADER), states=states, **options)(prompts()).states
+        for states in (True, False)
+    )
+    whole = Teacher(build(), "recompute", torch.tensor(HEADER), states=True)(prompts()).states
+    assert len(kept) == len(whole) > 0 and none == []
+    assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(kept, whole, strict=True))
+
+
 @pytest.mark.parametrize("level", ["recompute", "slice", "slice_header"])
 def test_a_row_does_not_depend_on_its_mates(level) -> None:
     """Upstream padded prompts right, answers behind the pads: the teacher's view depended on the batch."""

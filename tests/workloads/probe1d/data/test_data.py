@@ -160,6 +160,7 @@ def test_no_image_is_split_between_training_and_held_out_rows(small_dictionary, 
     image = dictionary.codes(small_dictionary, tmp_path)["image"]
     held = dictionary.held_out_images(image.max() + 1)[image]
     assert data.x_val.rows == held.sum()
+    assert data.labels.classes == data.labels_val.classes == 10
     assert not set(image[held]) & set(image[~held])
     assert 0.08 < held.mean() < 0.12
 

@@ -94,6 +94,14 @@ def skewed(rows, width, counts, negative, seed=0):
     return torch.from_numpy(x)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_two_events_or_fewer_are_their_own_nodes_beside_bins_without_any(count):
+    x = torch.tensor([[1.0, 2.0, 4.0, 8.0]])[:, :count]
+    nodes, weights, *_ = compress.gauss_nodes(x, torch.tensor([count]), 16)
+    assert sorted(nodes[weights > 0].tolist()) == x[0].tolist()
+    assert weights.sum() == count
+
+
 @pytest.mark.parametrize("negative", [False, True])
 def test_nodes_keep_the_first_four_moments_of_every_latent(negative):
     counts = torch.tensor([400, 333, 97])

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from workloads.errors import ConfigError
+from workloads.spd.config import SpdConfig
+from workloads.spd.data.rows import given_rows
 from workloads.spd.data.tokens import (
     BYTES_SHA256,
     HELD_OUT_SHARE,
@@ -24,6 +26,7 @@ from workloads.spd.data.tokens import (
     vector_rows,
     write_tokens,
 )
+from workloads.spd.presets import TargetSpec
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 4003)
 
@@ -180,3 +183,11 @@ def test_features_are_seeded_and_sparse() -> None:
     assert one.vectors and one.values.shape == (1000, 3)
     assert one.digest == feature_rows(3, 1000, 0.2, 1).digest != other.digest
     assert (one.values > 0).mean() == pytest.approx(0.2, abs=0.03)
+
+
+@pytest.mark.parametrize("shape", [(4003,), (-1, 1)])
+def test_given_ids_are_one_row_behind_the_other(shape: tuple[int, ...]) -> None:
+    config = SpdConfig(preset="lm_test", batch_size=1, seq_len=4)
+    found = given_rows(TOKENS.reshape(shape), config, TargetSpec(vocab=50))
+    expected = token_rows(checked_tokens(TOKENS, 50, "data"), 4, 512, 1)
+    assert all(np.array_equal(one.values, other.values) for one, other in zip(found, expected, strict=True))

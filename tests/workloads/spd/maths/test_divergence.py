@@ -18,6 +18,7 @@ from workloads.spd.maths.divergence import (
     kl_sum,
     note_vocabulary,
 )
+from workloads.spd.training.compiled import Given, constants_of
 
 HEAD = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -113,3 +114,22 @@ def test_squares_are_summed_and_divided_by_elements() -> None:
     assert divergence.sum(prediction).item() == 4 + 9
     assert divergence.mean(prediction).item() == 13 / 4
     assert not divergence.reads_hidden
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda target: CachedKl(target, Counter()),
+        lambda target: RecomputedKl(target, Counter()),
+        lambda target: SquaredError(target),
+    ],
+    ids=["cached", "recomputed", "squared"],
+)
+def test_compiled_code_that_is_given_the_constants_measures_the_same(
+    form: Callable[[Tensor], Divergence],
+) -> None:
+    target, prediction = hidden(1), hidden(2)
+    eager = form(target)
+    given = Given(*constants_of(eager), eager.normaliser)
+    assert given.sum(prediction).item() == pytest.approx(eager.sum(prediction).item(), rel=1e-12)
+    assert given.normaliser == eager.normaliser

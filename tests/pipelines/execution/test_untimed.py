@@ -1,0 +1,76 @@
+"""Packs that lack trials without times, whatever rounds they have: what was lost since is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, record
+
+from pipelines.execution import untimed
+from pipelines.execution.untimed import lacking
+from pipelines.store.progress import Progress, StoredTrial
+from pipelines.store.records import Failure, Kind, Outcome
+from pipelines.store.trial_schema import JOB_OOM
+
+C = "c" * 16
+ONCE = [(one, kind, 0) for one in (NAIVE, FAST, C) for kind in (Kind.COUNTING, Kind.EVIDENCE)]
+SEEDS = [(one, Kind.EVIDENCE, 1) for one in (NAIVE, FAST)]
+MADE = [*ONCE, *SEEDS]
+PLAN = manifest(
+    *map(arm, (NAIVE, FAST, C)),
+    effects=(effect((FAST, NAIVE)),),
+    packs=(pack(NAIVE, FAST), pack(NAIVE, C, id="p001")),
+)
+
+
+@pytest.fixture(autouse=True)
+def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pack should have two seeds."""
+
+    class Agreement:
+        def __init__(self, *words: object) -> None: ...
+
+        def replicates_wanted(self, pack) -> list[tuple[str, int]]:
+            return [(one, offset) for one, _, offset in SEEDS] if pack.id == "p000" else []
+
+    monkeypatch.setattr(untimed, "Agreement", Agreement)
+
+
+def made(*trials: tuple[str, Kind, int], **own: object) -> Progress:
+    progress = Progress()
+    for one, kind, offset in trials:
+        progress.add(StoredTrial(Path(), record(one, kind, replicate=offset, **own)))
+    return progress
+
+
+def test_nothing_is_lacking_where_each_arm_has_all_and_seeds_are_drawn() -> None:
+    assert lacking(PLAN, made(*MADE)) == set()
+
+
+@pytest.mark.parametrize(
+    ("lost", "packs"),
+    [
+        *(
+            (one, {"p000", "p001"} if one[0] == NAIVE else {"p001"} if one[0] == C else {"p000"})
+            for one in ONCE
+        ),
+        *((one, {"p000"}) for one in SEEDS),
+    ],
+)
+def test_packs_lack_what_was_lost_of_their_arms(lost: tuple[str, Kind, int], packs: set[str]) -> None:
+    assert lacking(PLAN, made(*(one for one in MADE if one != lost))) == packs
+
+
+def test_what_failed_is_there_unless_it_is_to_be_tried_again() -> None:
+    failed = made(*MADE, outcome=Outcome.FAILED)
+    assert lacking(PLAN, failed) == lacking(PLAN, failed, frozenset({Outcome.OOM})) == set()
+    assert lacking(PLAN, failed, frozenset({Outcome.FAILED})) == {"p000", "p001"}
+
+
+def test_an_arm_that_is_not_started_again_lacks_nothing() -> None:
+    alone = made(*(one for one in MADE if one[0] != C))
+    assert lacking(PLAN, alone) == {"p001"}
+    final = Failure(type=JOB_OOM, message="the job ended")
+    alone.add(StoredTrial(Path(), record(C, Kind.EVIDENCE, outcome=Outcome.FAILED, failure=final)))
+    assert lacking(PLAN, alone) == set()
