@@ -28,10 +28,10 @@ from pipelines.execution import (
     arm_resources,
     executor_choice,
     launch,
+    missing_trials,
     notebook_progress,
     progress_display,
     submitted,
-    untimed,
 )
 from pipelines.execution.notebook_progress import Display
 from pipelines.parity.timed import TimedNumbers
@@ -156,7 +156,7 @@ class Planned:
     def untested(self) -> set[str]:
         """Name the packs with arms that lack counts or evidence, lost ones of finished rounds included."""
         retry = frozenset(map(Outcome, self.command.retry))
-        return untimed.lacking(self.sweep.manifest, self._progress_here(), retry)
+        return missing_trials.lacking(self.sweep.manifest, self._progress_here(), retry)
 
     def untrained(self) -> set[str]:
         """Name the packs with arms that are still to be trained to the target."""

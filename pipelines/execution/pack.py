@@ -21,11 +21,11 @@ from pipelines.execution import interruption
 from pipelines.execution.disk import refuse_disk
 from pipelines.execution.idle import idle_power
 from pipelines.execution.interruption import Interrupted, stop_if_interrupted
+from pipelines.execution.missing_trials import ONCE
 from pipelines.execution.nodes import OtherNodes
 from pipelines.execution.resident import CannotStay, Generation, Turn
 from pipelines.execution.servers import Servers
 from pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
-from pipelines.execution.untimed import ONCE
 from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store import code_snapshot

@@ -26,7 +26,7 @@ from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.config.declared import declare
 from pipelines.config.types import SweepCommand
 from pipelines.config.validation import load_workload
-from pipelines.execution import executor_choice, launch, progress_display, submitted, untimed
+from pipelines.execution import executor_choice, launch, missing_trials, progress_display, submitted
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
 from pipelines.plan.arms import Space
@@ -178,7 +178,7 @@ class SearchSweep:
         progress = read_progress(self.folder, self.manifest, here)
         retry = frozenset(map(Outcome, self._command.retry))
         rounds = {pack.id: len(progress.unfinished_rounds(pack, retry)) for pack in self.manifest.packs}
-        return rounds, untimed.lacking(self.manifest, progress, retry)
+        return rounds, missing_trials.lacking(self.manifest, progress, retry)
 
     def _rest(self, packs: Sequence[Pack]) -> Manifest:
         """The plan as far as it is still to be measured, for progress."""

@@ -205,3 +205,18 @@ def test_the_bounds_of_a_claim_are_what_its_text_says(workload: str) -> None:
             if bound is not None and claim.figure not in NOT_STATED:
                 means = stated(claim, beside)
                 assert any(math.isclose(bound, one, rel_tol=1e-9, abs_tol=1e-11) for one in means), claim
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        (Device(), "CUDA"),
+        (Device("cuda", count=1), "4 H100"),
+        (Device("cuda", count=2), None),
+        (Device("cuda", count=4), None),
+    ],
+    ids=["host", "one", "two", "four"],
+)
+def test_a_figure_of_several_gpus_needs_several(device: Device, says: str | None) -> None:
+    reason = latentwire._needs_their_gpus(device)
+    assert reason is None if says is None else says in (reason or "")

@@ -159,6 +159,22 @@ def test_a_version_that_is_there_already_is_not_written_again(root: Path, tmp_pa
     assert list(tmp_path.iterdir()) == [place] and not list(place.iterdir())
 
 
+def test_where_two_commands_export_a_version_the_first_one_stays_and_nothing_is_left(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, hidden = tmp_path / "copies", tree.hidden
+
+    def slow(version: tree.Tree) -> list[Path]:
+        if not place.exists():
+            place.mkdir()
+            (place / "first").touch()
+        return hidden(version)
+
+    monkeypatch.setattr(tree, "hidden", slow)
+    tree.export(tree.read(Repository(root), "first"), place)
+    assert list(tmp_path.iterdir()) == [place] and list(place.iterdir()) == [place / "first"]
+
+
 def test_a_link_in_the_place_of_a_file_is_other_code_to_git(tmp_path: Path) -> None:
     root = begin(tmp_path / "repo")
     commit(root, {"a.py": "b.py"}, "file")

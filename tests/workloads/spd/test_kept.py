@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from workloads.spd import decompose
 from workloads.spd.build import Given
 from workloads.spd.library import FAST
 from workloads.spd.maths.weight_files import read_safetensors
+from workloads.spd.presets import PRESETS
 from workloads.spd.toggles import TOGGLES
 from workloads.spd.training import checkpoints
 from workloads.spd.training.metrics import DivergedError
@@ -138,6 +140,15 @@ def test_the_function_trains_leaves_the_network_alone_and_keeps(network, tokens,
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     with decompose(network, tokens, {"body.*": 6}, steps=0, values=tensors) as again:
         assert all(torch.equal(again.tensors[name], value) for name, value in tensors.items())
+
+
+def test_a_recipe_is_begun_from_by_its_name(network, tokens, monkeypatch) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["lm_test"], batch=3, lr=0.5))
+    with decompose(network, tokens, {"body.*": 6}, steps=0, preset="tiny") as found:
+        assert (found._workload.builder.config.recipe.batch, found._workload.builder.config.recipe.lr) == (
+            3,
+            0.5,
+        )
 
 
 def test_the_functions_path_is_the_workloads_naive_one_in_result(start, run, network, tokens) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -133,16 +135,22 @@ def test_a_planted_mistake_is_noticed(monkeypatch, mistake, field):
     assert field in differences(native, torch_rows)
 
 
-def test_rows_that_are_done_before_stay_known_to_the_schedule():
+def test_rows_that_are_done_before_stay_known_to_the_schedule_and_each_phase_is_timed_once():
     generator = torch.Generator().manual_seed(0)
     lists, rows = lists_of(generator), rows_of(generator, reuse=True)
-    before = rows.done.clone()
+    before, phases = rows.done.clone(), []
+
+    def phase(name: str):
+        phases.append(name)
+        return nullcontext()
+
     step = NativeStep(
         lambda rows, tally: (lists, torch.zeros(B, dtype=torch.bool)),
         Scored(scores_of(generator, lists, False), reuse=True),
         FLOAT32_DOUBT,
-        NullClock.phase,
+        phase,
     )
     after, _ = step(rows)
+    assert phases == ["expand", "policy", "select"]
     assert torch.equal(rows.done, before) and bool((after.done & ~before).any())
     assert step.selected == int((~before).sum())

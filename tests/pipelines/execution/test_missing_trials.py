@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, record
 
-from pipelines.execution import untimed
-from pipelines.execution.untimed import lacking
+from pipelines.execution import missing_trials
+from pipelines.execution.missing_trials import lacking
 from pipelines.store.progress import Progress, StoredTrial
 from pipelines.store.records import Failure, Kind, Outcome
 from pipelines.store.trial_schema import JOB_OOM
@@ -34,7 +34,7 @@ def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
         def replicates_wanted(self, pack) -> list[tuple[str, int]]:
             return [(one, offset) for one, _, offset in SEEDS] if pack.id == "p000" else []
 
-    monkeypatch.setattr(untimed, "Agreement", Agreement)
+    monkeypatch.setattr(missing_trials, "Agreement", Agreement)
 
 
 def made(*trials: tuple[str, Kind, int], **own: object) -> Progress:
