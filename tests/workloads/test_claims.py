@@ -56,6 +56,8 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
     fields = {field.name for field in dataclasses.fields(cls.Config)}
     found += [f"{name} is no field of the workload" for name in claim.setting if name not in fields]
     bounded = claim.low is not None or claim.high is not None
+    if claim.figure is not None and claim.kind != "predicate":
+        found.append(f"{claim.figure} is no bound of a {claim.kind}")
     if claim.kind == "predicate":
         parts = re.split("[+/*]", claim.figure or "nothing")
         known = {*claim_refusals.DERIVED_FIGURES, claim_refusals.RESULTS_KEPT}
@@ -115,6 +117,7 @@ FASTER = Claim("x", "s", "1", ({"amp": "bf16"},), low=2.0)
         (dataclasses.replace(FASTER, kind="qualitative", word="awesome"), "unknown word"),
         (dataclasses.replace(FASTER, kind="predicate", figure="invented"), "nothing counts invented"),
         (dataclasses.replace(FASTER, kind="predicate", figure="ops/invented"), "nothing counts invented"),
+        (dataclasses.replace(FASTER, figure="ops"), "ops is no bound of a speedup"),
         (dataclasses.replace(FASTER, unsupported=lambda device: "never"), "refused everywhere"),
     ],
 )
