@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pipelines.store.progress import Progress, StoredTrial, agrees, machine_of
 from pipelines.store.records import Arm, Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
@@ -14,26 +15,39 @@ from workloads.errors import RecordError
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
     """Read all records of the arms of a manifest; a file that cannot be read is named in `damaged`.
 
+    One whose trial a later attempt has made again is missed by nobody, and not named.
     With `here`, facts of this machine, records of other facts count as missing: what was measured on another
     GPU or with another torch is measured anew. Without, the machine counts that most timing trials ran on.
     """
     progress = _empty(manifest, {})
     trials: list[StoredTrial] = []
     for arm in manifest.arms:
-        for path, _, _, _ in folder.trial_dirs(arm.id):
-            try:
-                record = read_record(path)
-            except RecordError as error:
-                progress.damaged.append(str(error))
-                continue
-            if record is None:
-                continue
+        records, damaged = _of_arm(folder, arm.id)
+        progress.damaged += damaged
+        for path, record in records:
             if why := _foreign(record, manifest, arm, here or {}):
                 progress.left_out[why] += 1
             else:
                 trials.append(StoredTrial(path, _without(record, manifest.sweep.factors)))
     _add_by_machine(progress, trials, manifest)
     return progress
+
+
+def _of_arm(folder: SweepFolder, arm: str) -> tuple[list[tuple[Path, TrialRecord]], list[str]]:
+    """Records of an arm by folder, and what is said of damaged ones that no later attempt replaces."""
+    records: list[tuple[Path, TrialRecord]] = []
+    damaged: list[tuple[tuple[str, str], int, str]] = []
+    latest: dict[tuple[str, str], int] = {}
+    for path, pack, stage, attempt in folder.trial_dirs(arm):
+        try:
+            record = read_record(path)
+        except RecordError as error:
+            damaged.append(((pack, stage), attempt, str(error)))
+            continue
+        if record is not None:
+            records.append((path, record))
+            latest[pack, stage] = max(attempt, latest.get((pack, stage), attempt))
+    return records, [said for trial, attempt, said in damaged if attempt > latest.get(trial, -1)]
 
 
 def _empty(manifest: Manifest, machine: Mapping[str, str]) -> Progress:

@@ -29,6 +29,21 @@ def test_damaged_records_are_named_and_trials_that_run_are_passed_over(tmp_path:
     assert len(found.damaged) == 1 and "-r001-a0/record.json" in found.damaged[0]
 
 
+@pytest.mark.parametrize(("attempt", "named"), [(0, True), (1, True), (3, False)])
+def test_a_damaged_record_that_a_later_attempt_replaces_is_missed_by_nobody(
+    tmp_path: Path, attempt: int, named: bool
+) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    broken = planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=1, attempt=2)
+    (broken / "record.json").write_text("{")
+    again = planned_sweeps.begun(
+        folder, plan, planned_sweeps.NAIVE, round=1, attempt=attempt, outcome=Outcome.OK
+    )
+    other = planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=2, attempt=3, outcome=Outcome.OK)
+    assert again.name.endswith(f"-a{attempt}") and other.exists()
+    assert bool(read_progress(folder, plan).damaged) is named
+
+
 @pytest.mark.parametrize(
     ("own", "why"),
     [
