@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from pipelines.execution.spawn import NOT_WRITTEN, Termination
 from pipelines.store.records import TrialRecord
 
 LEAST_BYTES = 2**16
@@ -17,13 +18,14 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 """What says something of the machine where the folder is the sweep's own, and of the arm where it is not."""
 
 
-def refuse_disk(folder: Path, record: TrialRecord | None) -> None:
+def refuse_disk(folder: Path, record: TrialRecord | None, ended: Termination | None = None) -> None:
     """Raise where a trial ended since it could not write, and take back the record that blames its arm.
 
     Parameters
     ----------
     folder : the trial's
     record : what the trial wrote; None where it wrote nothing
+    ended : how its process ended, where that was not with status 0
 
     Raises
     ------
@@ -34,6 +36,8 @@ def refuse_disk(folder: Path, record: TrialRecord | None) -> None:
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+        if ended is not None and ended.failure.type == NOT_WRITTEN:  # on a disk that has room again
+            raise OSError(errno.EIO, "a trial could not write there what came of it", str(folder))
         return
     found = re.match(r"\[Errno (\d+)\][^']*(?:'(.*)')?", record.failure.message) if record.failure else None
     if found is None:

@@ -323,7 +323,7 @@ class PackRun:
             self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
         )
         record = _record_of(folder)
-        refuse_disk(folder, record)
+        refuse_disk(folder, record, termination)
         if record is None:
             read_spec(folder / "spec.json")  # where that was damaged its arm is not to blame
             scratch.remove(folder)

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from pipelines.execution.interruption import Interrupted
 from pipelines.store.records import Failure, Outcome, read_rank_failures
+from pipelines.store.trial_schema import UNWRITTEN
 from pipelines.trial import fork_server
 from pipelines.trial.fork_server import LATER, STATUS
 from pipelines.trial.parent import Reply, forked
@@ -349,6 +350,9 @@ def failure_of(folder: Path, ended: Termination | None) -> Termination:
 NO_RECORD = "NoRecord"
 """Type of failure of a process that ended by itself and wrote nothing."""
 
+NOT_WRITTEN = "NotWritten"
+"""Type of failure of a process whose disk did not take its record."""
+
 
 def termination_of(code: int | None, out_of_memory: bool) -> Termination:
     """How a process ended, from its exit status, and from whether the kernel has killed any for memory."""
@@ -357,6 +361,9 @@ def termination_of(code: int | None, out_of_memory: bool) -> Termination:
             Outcome.OOM,
             Failure(type="Killed", message="the kernel killed the process because memory ran out"),
         )
+    if code == UNWRITTEN:
+        message = "the process could not write what came of it"
+        return Termination(Outcome.FAILED, Failure(type=NOT_WRITTEN, message=message))
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         return Termination(Outcome.FAILED, Failure(type=name, message=f"the process was ended by {name}"))

@@ -156,6 +156,9 @@ class TrialSpec:
 JOB_OOM = "JobOutOfMemory"
 """Type of failure of the trial that ran when memory ended its whole pack."""
 
+UNWRITTEN = 74
+"""Exit status of a trial that could not write what came of it; sysexits.h calls it EX_IOERR."""
+
 _FINAL = (JOB_OOM, "ConfigError")
 
 

@@ -144,6 +144,13 @@ def _leave_server(requests: socket.socket, descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
+def flush_streams() -> None:
+    """Write what is left of both streams; what a full disk does not take is lost."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+
+
 def _run(request: bytes, pipes: list[int]) -> None:
     """Call the function that a request names, and end without what the server would do at its exit."""
     status = 1
@@ -156,10 +163,10 @@ def _run(request: bytes, pipes: list[int]) -> None:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 - the last frame of a process: what it raised goes into its log
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         os._exit(status)
 
 

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.store.trial_schema import Failure, Outcome
+from pipelines.store.trial_schema import UNWRITTEN, Failure, Outcome
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def detach(log_file: Path) -> None:
     try:
         log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
-        sys.exit(f"{log_file}: {error.strerror}")
+        print(f"{log_file}: {error.strerror}", file=sys.stderr)
+        sys.exit(UNWRITTEN)
     for stream in (1, 2):
         os.dup2(log, stream)
 
@@ -62,4 +63,5 @@ def forked(spec_file: str, pipe: int | None = None) -> None:
     from pipelines.trial import process
 
     detach(Path(spec_file).with_name("log.txt"))
-    process.main([spec_file, *([] if pipe is None else ["0", str(pipe)])])
+    if status := process.main([spec_file, *([] if pipe is None else ["0", str(pipe)])]):
+        sys.exit(status)

@@ -10,14 +10,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from pipelines.store.trial_files import read_spec, sizes_of_arrays, write_rank_failure, write_record
-from pipelines.store.trial_schema import Failure, Kind, Outcome, TrialRecord, TrialSpec
+from pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
 from pipelines.trial import scratch
 from pipelines.trial.failures import classify
+from pipelines.trial.fork_server import flush_streams
 from pipelines.trial.memory_snapshot import keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
 from pipelines.trial.scene import Scene, set_up
@@ -134,7 +136,8 @@ def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Run the trial of a spec.json, or stay for turns; the exit status says only if a record was written.
 
-    One rank that fails ends with status 1, so that the others do not wait for it.
+    It is `UNWRITTEN` where that failed. One rank that fails ends with status 1, so that the others do not wait
+    for it.
     """
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
@@ -142,16 +145,22 @@ def main(arguments: list[str]) -> int:
         spec = read_spec(file)
     except RecordError as error:
         sys.exit(str(error))
-    if len(arguments) > 2:
-        serve(spec, file.parent, rank, Connection(int(arguments[2])))
-        return 0
-    record = run(spec, file.parent, rank)
+    try:
+        if len(arguments) > 2:
+            serve(spec, file.parent, rank, Connection(int(arguments[2])))
+            return 0
+        record = run(spec, file.parent, rank)
+    except (
+        OSError
+    ) as error:  # not of the workload, whatever that raises is an outcome: its folder, or its log
+        with suppress(OSError):
+            print(f"what came of the trial cannot be written: {error}", file=sys.stderr, flush=True)
+        return UNWRITTEN
     return int(spec.world > 1 and record.failure is not None)
 
 
 if __name__ == "__main__":
     die_with_parent()
     _status = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_streams()
     os._exit(_status)  # as a forked trial ends: threads that somebody's code has left do not hold it up

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.execution.disk import LEAST_BYTES, refuse_disk
+from pipelines.execution.spawn import termination_of
 from pipelines.store.records import Failure, Kind, Outcome, TrialRecord
+from pipelines.store.trial_schema import UNWRITTEN
 
 
 @pytest.fixture
@@ -53,6 +55,14 @@ def test_a_full_disk_and_a_closed_folder_of_the_sweep_blame_no_arm(
         refuse_disk(trial, found)
     assert (refused.value.errno, refused.value.filename) == (number, named or str(trial))
     assert not (trial / "record.json").exists()
+
+
+def test_a_trial_that_could_not_write_blames_no_arm_though_its_disk_has_room_again(trial: Path) -> None:
+    (trial / "record.json").unlink()
+    refuse_disk(trial, None, termination_of(1, False))
+    with pytest.raises(OSError, match="a trial could not write there what came of it") as refused:
+        refuse_disk(trial, None, termination_of(UNWRITTEN, False))
+    assert refused.value.filename == str(trial)
 
 
 @pytest.mark.parametrize("message", [None, "a shape of 3", "mine [Errno 28] it says"])

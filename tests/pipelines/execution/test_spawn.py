@@ -19,6 +19,7 @@ import pytest
 from pipelines.execution import spawn
 from pipelines.execution.spawn import (
     NO_RECORD,
+    NOT_WRITTEN,
     Exec,
     Forks,
     Termination,
@@ -44,6 +45,7 @@ NO_EXCEPTION = "without an exception: something called os._exit or sys.exit, or 
         (-11, True, Outcome.FAILED, "SIGSEGV", "the process was ended by SIGSEGV"),
         (3, True, Outcome.FAILED, NO_RECORD, f"the process ended with status 3 {NO_EXCEPTION}"),
         (9, True, Outcome.FAILED, NO_RECORD, f"the process ended with status 9 {NO_EXCEPTION}"),
+        (74, False, Outcome.FAILED, NOT_WRITTEN, "the process could not write what came of it"),
         (0, False, Outcome.FAILED, NO_RECORD, f"the process ended with status 0 {NO_EXCEPTION}"),
         (None, False, Outcome.FAILED, NO_RECORD, f"the process ended with status None {NO_EXCEPTION}"),
     ],

@@ -17,6 +17,7 @@ import pytest
 
 from pipelines.execution.spawn import ForkServer, ServerLost, wait
 from pipelines.store.records import Outcome
+from pipelines.store.trial_schema import UNWRITTEN
 from pipelines.trial import parent
 from workloads.snapshot import VARIABLE, Snapshot
 
@@ -208,8 +209,26 @@ def test_a_child_that_cannot_write_its_log_says_so_in_one_line(
     """The trial's folder was closed after its specification was written; here it is gone."""
     server = ForkServer([])  # its streams are the captured ones
     child = server.call(parent.forked, str(tmp_path / "gone" / "spec.json"))
-    assert wait([child], 120) is not None and child.code() == 1
+    assert wait([child], 120) is not None and child.code() == UNWRITTEN
     assert capfd.readouterr().err == f"{tmp_path}/gone/log.txt: No such file or directory\n"
+
+
+def fail(status: str) -> None:
+    """First function of a child whose streams take nothing more."""
+    sys.stdout = sys.stderr = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 - until it ends
+    sys.stdout.write("half a line")
+    if status:
+        sys.exit(int(status))
+    raise ValueError("nobody reads this")
+
+
+@pytest.mark.parametrize(("status", "code"), [("", 1), ("0", 0), ("74", 74)])
+def test_a_child_whose_log_takes_nothing_more_ends_with_its_own_status(
+    server: ForkServer, status: str, code: int
+) -> None:
+    child = server.call(fail, status)
+    wait([child], 60)
+    assert child.code() == code
 
 
 @pytest.mark.parametrize(

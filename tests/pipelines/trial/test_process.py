@@ -28,6 +28,7 @@ from pipelines.store.records import (
     read_record,
     write_spec,
 )
+from pipelines.store.trial_schema import UNWRITTEN
 from pipelines.trial import failures, process, scene
 from pipelines.trial.parent import Reply
 from pipelines.trial.step_logging import BufferedLog
@@ -312,6 +313,20 @@ def test_a_rank_that_fails_ends_with_a_status_so_that_no_other_waits_for_it(
     assert asked == [(tmp_path, 3), (tmp_path, 0)]
     with pytest.raises(SystemExit, match=r"spec\.json"):
         process.main([str(tmp_path / "nowhere" / "spec.json")])
+
+
+@pytest.mark.parametrize("place", ["run", "serve"])
+def test_a_record_that_cannot_be_written_is_a_status_of_its_own(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device", "record.json")
+
+    file = write_spec(tmp_path, spec_of(tmp_path))
+    monkeypatch.setattr(process, place, full)
+    monkeypatch.setattr(process, "Connection", lambda pipe: None)
+    assert process.main([str(file), *(["0", "5"] if place == "serve" else [])]) == UNWRITTEN
+    assert capsys.readouterr().err.startswith("what came of the trial cannot be written: [Errno 28] ")
 
 
 @pytest.mark.parametrize(
