@@ -136,8 +136,8 @@ def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Run the trial of a spec.json, or stay for turns; the exit status says only if a record was written.
 
-    It is `UNWRITTEN` where that failed. One rank that fails ends with status 1, so that the others do not wait
-    for it.
+    It is `UNWRITTEN` where that failed. One rank that fails ends with status 1, so that the others do not
+    wait for it.
     """
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
