@@ -62,7 +62,7 @@ def _job(
 ) -> Job:
     name = shared_job.name_of(packs)
     module = "pipelines.execution.pack" if len(packs) == 1 else "pipelines.execution.shared_job"
-    command = (sys.executable, "-m", module, str(folder.path.absolute()), name, *retry)
+    command = (sys.executable, "-m", "pipelines.own_code", module, str(folder.path.absolute()), name, *retry)
     log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
     ranks = [_ranks(manifest, manifest.pack(pack), _seen(device, asked.get(pack, {}))) for pack in packs]
     if len(packs) == 1:

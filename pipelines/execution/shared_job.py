@@ -107,7 +107,8 @@ class SharedJob:
             yield {"CUDA_VISIBLE_DEVICES": ",".join(own)} if visible else {}
 
     def _start(self, pack: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pipelines.execution.pack", str(self._folder.path), pack]
+        own = ["pipelines.own_code", "pipelines.execution.pack"]
+        command = [sys.executable, "-m", *own, str(self._folder.path), pack]
         log = self._folder.pack_dir(pack) / "log.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:

@@ -22,8 +22,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
+from pipelines import own_code
 from workloads import copied_imports
 
 STATUS = struct.Struct("i")
@@ -50,19 +50,10 @@ def preload(modules: Sequence[str]) -> None:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - whatever a user's module raises, its trial raises and records
-            if _own_code_is_gone(module, error):
+            if own_code.is_gone(module, error):
                 sys.exit(f"the server that forks trials cannot read its own code: {error}")
     gc.collect()
     gc.freeze()
-
-
-def _own_code_is_gone(module: str, error: Exception) -> bool:
-    """A folder that was closed or removed: no trial could be forked, and none is to blame."""
-    if isinstance(error, PermissionError):
-        return Path(str(error.filename)).is_relative_to(Path(__file__).parents[2])
-    if isinstance(error, ModuleNotFoundError) and module.startswith("pipelines."):
-        return str(error.name).partition(".")[0] == "pipelines"
-    return False
 
 
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:

@@ -55,7 +55,7 @@ def test_each_pack_has_a_job_with_its_command_and_log(many: tuple[Manifest, Path
     assert [job.name for job in made] == [pack.id for pack in manifest.packs]
     first = made[0]
     assert first.command == (
-        *(sys.executable, "-m", "pipelines.execution.pack", str(path.absolute())),
+        *(sys.executable, "-m", "pipelines.own_code", "pipelines.execution.pack", str(path.absolute())),
         *("p000", "oom"),
     )
     assert first.log == SweepFolder(path).pack_dir("p000") / "log.txt"
@@ -65,7 +65,7 @@ def test_each_pack_has_a_job_with_its_command_and_log(many: tuple[Manifest, Path
 def test_packs_that_share_a_job_are_given_what_the_largest_needs_each(many: tuple[Manifest, Path]) -> None:
     first, last = jobs(many, packs_per_job=2)
     assert (first.name, last.name) == ("p000+p001", "p002")
-    assert first.command[2] == "pipelines.execution.shared_job"
+    assert first.command[2:4] == ("pipelines.own_code", "pipelines.execution.shared_job")
     assert first.resources == {"gpus": 0, "cpus_per_task": 6}
     assert last.resources == {}
 

@@ -56,7 +56,7 @@ PACK = """#!/bin/sh
 echo "$@" on "[$CUDA_VISIBLE_DEVICES]"
 seq 5
 trap 'echo told; exit 5' TERM
-case $4 in
+case $5 in
     p000) exit 0;;
     p001) exit 3;;
     p002) kill -9 $$;;
@@ -88,7 +88,7 @@ def test_each_pack_runs_with_its_share_of_gpus_and_its_own_log(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert ran("p000", "p003", retry=("oom",)) == 0
-    words = f"-m pipelines.execution.pack {tmp_path / 'sweep'}"
+    words = f"-m pipelines.own_code pipelines.execution.pack {tmp_path / 'sweep'}"
     assert log(tmp_path, "p000")[0] == f"{words} p000 oom on [4,5]"
     assert log(tmp_path, "p003")[0] == f"{words} p003 oom on [6,7]"
     ran("p000", "p003")

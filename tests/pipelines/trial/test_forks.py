@@ -176,29 +176,3 @@ def test_a_child_that_outlives_its_server_does_not_hide_the_end(
         assert server._requests.recv(1, socket.MSG_DONTWAIT) == b"", "whoever asks would wait for ever"
     finally:
         os.kill(child.pid, signal.SIGKILL)
-
-
-OWN_CODE = Path(fork_server.__file__)
-OURS, THEIRS = "pipelines.trial.process", "users_module"
-
-
-@pytest.mark.parametrize(
-    ("module", "error", "gone"),
-    [
-        (OURS, ModuleNotFoundError("x", name="pipelines.trial.process"), True),
-        (OURS, ModuleNotFoundError("x", name="pipelines"), True),
-        (OURS, ModuleNotFoundError("x", name="torch"), False),
-        (OURS, ModuleNotFoundError("x", name="pipelines_of_users"), False),
-        (OURS, ModuleNotFoundError("x"), False),
-        (OURS, ImportError("x", name="pipelines"), False),
-        (THEIRS, ModuleNotFoundError("x", name="pipelines.trial.proces"), False),
-        (OURS, PermissionError(13, "x", str(OWN_CODE)), True),
-        (THEIRS, PermissionError(13, "x", str(OWN_CODE.parents[2] / "users_module.py")), True),
-        (THEIRS, PermissionError(13, "x", "/srv/data/x"), False),
-        (OURS, PermissionError(), False),
-    ],
-)
-def test_code_of_ours_that_is_gone_is_told_from_a_users_mistake(
-    module: str, error: Exception, gone: bool
-) -> None:
-    assert fork_server._own_code_is_gone(module, error) == gone

@@ -1,0 +1,76 @@
+"""A process of ours whose code was closed or removed while it started says so in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines import own_code
+
+OWN_CODE = Path(own_code.__file__).parent / "trial/process.py"
+OURS, THEIRS = "pipelines.trial.process", "users_module"
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "gone"),
+    [
+        (OURS, ModuleNotFoundError("x", name="pipelines.trial.process"), True),
+        (OURS, ModuleNotFoundError("x", name="pipelines"), True),
+        (OURS, ModuleNotFoundError("x", name="torch"), False),
+        (OURS, ModuleNotFoundError("x", name="pipelines_of_users"), False),
+        (OURS, ModuleNotFoundError("x"), False),
+        (OURS, ImportError("cannot import name", name="pipelines.execution"), True),
+        (THEIRS, ModuleNotFoundError("x", name="pipelines.trial.proces"), False),
+        (OURS, PermissionError(13, "x", str(OWN_CODE)), True),
+        (THEIRS, PermissionError(13, "x", str(OWN_CODE.parents[2] / "users_module.py")), True),
+        (THEIRS, PermissionError(13, "x", "/srv/data/x"), False),
+        (OURS, PermissionError(), False),
+    ],
+)
+def test_code_of_ours_that_is_gone_is_told_from_a_users_mistake(
+    module: str, error: Exception, gone: bool
+) -> None:
+    assert own_code.is_gone(module, error) == gone
+
+
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipelines.own_code", *words]
+    return subprocess.run(
+        command, cwd=folder, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the code as a sweep has it, of two modules."""
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines/__init__.py").touch()
+    (tmp_path / "pipelines/own_code.py").write_text(Path(own_code.__file__).read_text())
+    (tmp_path / "pipelines/work.py").write_text(
+        "from pipelines import part\n\ndef main(words):\n    print(*words, part.SIGN)\n    return 5\n"
+    )
+    (tmp_path / "pipelines/part.py").write_text("SIGN = '!'\n")
+    return tmp_path
+
+
+def test_a_module_is_run_with_its_arguments_and_ends_with_its_status(copy: Path) -> None:
+    done = run("pipelines.work", "a", "b", folder=copy)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "a b !\n", "")
+
+
+def test_code_that_was_removed_meanwhile_is_one_line(copy: Path) -> None:
+    (copy / "pipelines/part.py").unlink()
+    done = run("pipelines.work", "a", folder=copy)
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"{copy}: the code cannot be read (cannot import name 'part' from 'pipelines'")
+    assert line.endswith("; mend this and start the sweep again")
+    assert (done.returncode, done.stderr) == (own_code.GONE, "")
+
+
+def test_a_mistake_in_what_is_imported_is_shown_whole(copy: Path) -> None:
+    (copy / "pipelines/part.py").write_text("import a_library_that_is_not_here\n")
+    done = run("pipelines.work", folder=copy)
+    assert done.returncode == 1 and "a_library_that_is_not_here" in done.stderr.splitlines()[-1]
