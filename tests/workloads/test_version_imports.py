@@ -62,8 +62,9 @@ def test_modules_are_the_versions_even_those_that_the_checkout_has_lost(checkout
 
 @pytest.mark.parametrize("name", ["ver_new", "ver_pkg.fresh"])
 def test_what_the_version_has_not_got_is_not_found(checkout: Path, name: str) -> None:
-    with pytest.raises(ModuleNotFoundError, match="in this version"):
+    with pytest.raises(ModuleNotFoundError, match="in this version") as missing:
         importlib.import_module(name)
+    assert missing.value.name == name
     assert folder_of("ver_new") is None
 
 

@@ -135,3 +135,19 @@ def test_a_verdict_is_that_of_the_operators(share):
     assert torch.allclose(found, gmax, rtol=1e-9, atol=1e-12)
     assert torch.equal(also, passed)
     assert 0 < passed.sum() < passed.numel()
+
+
+@pytest.mark.parametrize("fused", ["on", "off"])
+def test_every_step_of_the_fused_kernel_is_taken_by_it(solve, monkeypatch, fused: str) -> None:
+    from workloads.probe1d.kernels.native_step import NativeStep
+
+    taken, right = [], NativeStep.__call__
+
+    def counted(self, *words):
+        taken.append(1)
+        return right(self, *words)
+
+    monkeypatch.setattr(NativeStep, "__call__", counted)
+    levels = {"solver": "newton", "csc_layout": "on", "fused_kernel": fused}
+    solve(levels, data="test", metrics=False)
+    assert bool(taken) is (fused == "on")
