@@ -9,7 +9,7 @@ from pipelines.store.records import Manifest, SweepFolder
 from pipelines.terminal import shell_line
 from slurm import executors
 from slurm.jobs import Executor
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, RecordError
 
 COLLECT = "collect"
 """Name of the job that writes the comparison when all packs have ended."""
@@ -52,7 +52,13 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
         Jobs of the sweep may be alive, and `manifest` is not theirs.
     """
     jobs = sorted(name for names in alive(folder).values() for name in names)
-    if not jobs or not folder.manifest_file.exists() or folder.read_manifest().measures_the_same(manifest):
+    if not jobs or not folder.manifest_file.exists():
+        return
+    try:
+        theirs = folder.read_manifest()
+    except RecordError:
+        return  # jobs that start cannot read it either: planning anew is what mends that
+    if theirs.measures_the_same(manifest):
         return
     raise ConfigError(
         f"{folder.path}: {_some(jobs)} of an earlier plan may still run on Slurm; wait with"

@@ -197,7 +197,7 @@ class SweepFolder:
         """
         lines = self._manifest_lines()
         if len(lines["sweep"]) != 1:
-            raise RecordError(f"{self.manifest_file} does not describe one sweep; plan the sweep again")
+            raise RecordError(f"{self.manifest_file} does not describe one sweep")
         if (version := lines["sweep"][0].schema_version) != SCHEMA:
             other = f"{self.manifest_file} has schema version {version}"
             raise RecordError(f"{other}, and this perfsweep reads version {SCHEMA}")
@@ -216,11 +216,11 @@ class SweepFolder:
         for number, values in read_json_lines(self.manifest_file):
             kind, where = values.pop("row", None), f"{self.manifest_file} line {number}"
             if kind not in lines:
-                raise RecordError(f"{where} is no line of a manifest; plan the sweep again")
+                raise RecordError(f"{where} is no line of a manifest")
             written = values.pop("lines", written)
             lines[kind].append(_validated(_MANIFEST_LINES[kind], values, where))
         if written not in (None, number):  # plans of before say no number
-            raise RecordError(f"{self.manifest_file} has {number} of {written} lines; plan the sweep again")
+            raise RecordError(f"{self.manifest_file} has {number} of {written} lines")
         return lines
 
     def append_event(self, pack: str, event: Event) -> None:
@@ -319,8 +319,13 @@ def opened(path: str) -> tuple[SweepFolder, Manifest]:
     ------
     ConfigError
         There is none.
+    RecordError
+        Its plan is damaged.
     """
     folder = SweepFolder(path)
     if not folder.manifest_file.exists():
         raise ConfigError(f"{path} is no folder of a sweep: it has no manifest.jsonl; sweeps lie under runs/")
-    return folder, folder.read_manifest()
+    try:
+        return folder, folder.read_manifest()
+    except RecordError as error:
+        raise RecordError(f"{error}; start the sweep again, which writes its plan anew") from error

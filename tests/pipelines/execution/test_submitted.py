@@ -75,6 +75,14 @@ def test_another_plan_is_refused_while_jobs_of_the_first_may_run(
         assert word in str(no.value)
 
 
+def test_a_damaged_plan_is_written_anew_though_jobs_may_run(folder: SweepFolder, manifest: Manifest) -> None:
+    folder.write_manifest(manifest)
+    submit(folder, "p000")
+    whole = folder.manifest_file.read_bytes()
+    folder.manifest_file.write_bytes(whole[:-40])
+    submitted.refuse_other_plan(folder, manifest)
+
+
 def test_another_plan_is_taken_once_all_jobs_have_ended(folder: SweepFolder, manifest: Manifest) -> None:
     other = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"code": "other"})})
     folder.write_manifest(manifest)

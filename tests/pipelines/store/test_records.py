@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
 from pipelines.store import files, records, typed_json
-from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord, TrialSpec
+from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord, TrialSpec, opened
 from pipelines.store.schema import Refused
 from pipelines.store.trial_files import RankFailure
 from workloads.api import Device, Evidence
@@ -44,9 +44,11 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> Non
     assert folder.read_manifest() == manifest
     lines = folder.manifest_file.read_bytes().splitlines(keepends=True)
     folder.manifest_file.write_bytes(b"".join(lines[:-2]))
-    missing = f"manifest.jsonl has {len(lines) - 2} of {len(lines)} lines; plan the sweep again"
+    missing = f"manifest.jsonl has {len(lines) - 2} of {len(lines)} lines"
     with pytest.raises(RecordError, match=missing):
         folder.read_manifest()
+    with pytest.raises(RecordError, match=f"{missing}; start the sweep again, which writes its plan anew"):
+        opened(str(tmp_path))
 
 
 def test_files_lie_where_the_documented_layout_has_them(tmp_path: Path) -> None:
