@@ -270,6 +270,15 @@ def test_who_follows_takes_over_what_was_to_be_tried_again(tmp_path: Path, stand
     assert [waiting.name for waiting in other._waiting] == ["p000"]
 
 
+def test_what_ended_while_nobody_followed_may_be_asked_for_again(followed: Followed, tmp_path: Path) -> None:
+    followed.queue("", "RUNNING", "RUNNING")
+    followed.record(0, status=0)
+    other, _ = on_stand_ins(tmp_path)
+    other.submit([job("p000"), job("p001")])
+    _, anew = other.journal.submissions.values()
+    assert anew.names == ("p000",)
+
+
 def test_a_sweeps_folder_says_what_was_submitted_what_is_alive_and_where_output_lies(
     tmp_path: Path, stand_in: Path
 ) -> None:

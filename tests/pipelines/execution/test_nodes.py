@@ -362,3 +362,22 @@ def test_where_one_node_starts_none_the_ranks_of_the_others_end() -> None:
     with pytest.raises(ClusterError, match="n3"):
         others.start(Path("spec.json"), 3, {})
     assert killed == [True]
+
+
+def test_a_server_that_does_not_obey_is_ended_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def wait_no_longer(handles: list[int], timeout: float) -> None:
+        assert timeout <= nodes.END_S, "it would wait for ever"
+        waits.append(timeout)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nodes, "END_S", 0.05)
+    node = Node("n2", ["sh", "-c", 'echo \'{"node": "n2"}\'; while read order; do :; done'])
+    ranks = node.start(Path("spec.json"), range(2, 4), {})
+    monkeypatch.setattr(nodes.connection, "wait", wait_no_longer)
+    ranks.kill()
+    assert waits and node.answers.ended
+    node.close()

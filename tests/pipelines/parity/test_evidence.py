@@ -15,7 +15,7 @@ from pipelines.config.types import DesignConfig
 from pipelines.execution import launch
 from pipelines.execution.pack import PackRun
 from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.evidence import MORE_SEEDS, NO_CHOICE, Agreement, comparable, replayed
+from pipelines.parity.evidence import NO_CHOICE, Agreement, comparable, replayed
 from pipelines.parity.timed import Asked
 from pipelines.plan import plan
 from pipelines.statistics.verdicts import Verdict
@@ -223,7 +223,7 @@ def test_a_level_that_draws_at_random_has_the_planned_seeds_and_three_more_where
     for seed in range(4):
         sweep.add("base", 1.0, seed)
         sweep.add("drawn", 1.0 + 0.02 * (-1) ** seed, seed)
-        assert agreement.seeds_wanted("drawn", "base") == (4 if seed < 3 else 4 + MORE_SEEDS)
+        assert agreement.seeds_wanted("drawn", "base") == (4 if seed < 3 else 4 + 3)
     near = Sweep(seeds=4)
     for seed in range(4):
         near.add("base", 1.0, seed)

@@ -53,6 +53,11 @@ def test_every_curve_is_one_of_an_arm_over_its_iterations(manifest: Manifest) ->
     assert {panel.x for panel in curves} == {"iter/index", "warmup/index"}
 
 
+def test_a_bar_of_an_arm_is_that_of_its_variant(manifest: Manifest) -> None:
+    bars = dict(view_of(manifest).sections)["arms"]
+    assert [panel.groupby for panel in bars] == ["config.variant"] * 2
+
+
 @pytest.mark.parametrize(("shape", "title"), [("steps", "warm-up, ms"), ("job", "discarded job, ms")])
 def test_a_discarded_job_is_not_called_warm_up(manifest: Manifest, shape: str, title: str) -> None:
     declared = Declared(unit="pair", shape=shape, checks=(), levels={}, loosened={}, claims=False)

@@ -7,9 +7,10 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from pipelines.statistics.estimates import student_estimate
-from pipelines.statistics.paired_steps import paired_steps
+from pipelines.statistics.paired_steps import _log_likelihood, paired_steps
 from pipelines.statistics.time_to_target import steps_to_target, time_to_target
 
 SEED_SD, OWN_SD = 0.2, 0.1
@@ -123,3 +124,16 @@ def test_time_to_target_adds_ratios_and_variances() -> None:
     assert found.error == pytest.approx(math.hypot(steps.error, 0.04))
     assert min(steps.degrees, 8.0) <= found.degrees <= steps.degrees + 8.0
     assert found.interval.half_width > 1.96 * found.error
+
+
+def test_pairs_that_both_missed_count_as_likely_as_that_is() -> None:
+    logs = np.array([[1.0, 1.2, 1.5, 1.5], [0.9, 1.4, 1.1, 1.5]])
+    missed = np.array([[False, False, True, True], [False, False, False, True]])
+    means, deviations = (0.1, 2.4), (0.3, 0.5)
+    without = _log_likelihood(logs[:, :3], missed[:, :3], means, deviations)
+    apart, both = (one**2 for one in deviations)
+    variance, shared = (both + apart) / 4, (both - apart) / 4
+    centre = [(means[1] + means[0]) / 2, (means[1] - means[0]) / 2]
+    normal = multivariate_normal([-one for one in centre], [[variance, shared], [shared, variance]])
+    beyond = math.log(normal.cdf([-1.5, -1.5]))  # both above 1.5
+    assert _log_likelihood(logs, missed, means, deviations) == pytest.approx(without + beyond, abs=1e-4)

@@ -190,10 +190,14 @@ def test_compiled_code_that_was_chosen_by_timing_is_found_by_those_of_the_same_d
 def test_a_workload_is_closed_whatever_becomes_of_its_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    closed: list[str] = []
+    log = BufferedLog()
+    monkeypatch.setattr(log, "close", lambda: closed.append("log"), raising=False)
+    monkeypatch.setattr(scene, "log_of", lambda *words: log)
     monkeypatch.setattr(Compiled, "closed", 0)
     with pytest.raises(ValueError, match="the loss"), set_up(tmp_path, "plain", Kind.COUNTING):
         raise ValueError("the loss")
-    assert Compiled.closed == 1
+    assert Compiled.closed == 1 and closed == ["log"]
 
 
 def test_ranks_may_use_the_devices_of_as_many_nodes_as_the_trial_has(

@@ -11,7 +11,7 @@ import torch
 from workloads.latentwire.maths.attention import eager, sdpa
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, rms_norm, store_as
 from workloads.latentwire.maths.passes import Rows
-from workloads.latentwire.presets import LMConfig
+from workloads.latentwire.presets import LMS, LMConfig
 
 LM = LMConfig(vocab_size=11, d_model=8, n_layers=3, n_heads=2, n_kv_heads=1, head_dim=4, d_ff=12)
 B, S = 2, 5
@@ -126,3 +126,11 @@ def test_a_norm_divides_by_the_root_mean_square() -> None:
     x = torch.tensor([[3.0, 4.0]])
     found = rms_norm(x, torch.tensor([1.0, 2.0]), eps=12.5)
     assert found.tolist()[0] == pytest.approx([3 / 5, 8 / 5])
+
+
+def test_a_model_may_be_drawn_by_torchs_own_generator() -> None:
+    torch.manual_seed(5)
+    first = CausalLM(LMS["nano-l"])
+    torch.manual_seed(5)
+    again = CausalLM(LMS["nano-l"])
+    assert torch.equal(first.table, again.table) and first.table.std() > 0

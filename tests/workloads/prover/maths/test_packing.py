@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from workloads.prover.data.knowledge import ATOMS
+from workloads.prover.maths import packing
 from workloads.prover.maths.packing import (
+    Packer,
     _in_history,
     canonical,
     left_aligned_by_scan,
@@ -55,3 +59,13 @@ def test_only_entries_that_are_stored_count_as_visited() -> None:
     stored = torch.tensor([1, 3])
     assert _in_history(torch.tensor([5, 7]), history, stored).tolist() == [True, True]
     assert _in_history(torch.tensor([6, 8]), history, stored).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("scan", "rank", "align"),
+    [(True, rank_by_scan, left_aligned_by_scan), (False, rank_by_sort, left_aligned_by_sort)],
+)
+def test_prefix_sums_take_the_place_of_both_sorts(scan: bool, rank, align, monkeypatch) -> None:
+    monkeypatch.setattr(packing, "Pruner", lambda kb: None)
+    made = Packer(SimpleNamespace(vocabulary=SimpleNamespace(constants=())), scan, ragged=False)  # type: ignore[arg-type]
+    assert (made.rank, made.align) == (rank, align)
