@@ -150,6 +150,7 @@ def test_a_notebook_has_one_line_of_counts_that_changes_and_a_line_for_each_noti
     shown: list[tuple[str, object, object]] = []
 
     def display(content: dict[str, str], raw: bool, display_id: object = None, update: object = None) -> None:
+        assert raw, "it is a mapping of kinds to texts"
         shown.append((content["text/plain"], display_id, update))
 
     watch = api.NotebookWatch(display)  # type: ignore[arg-type]

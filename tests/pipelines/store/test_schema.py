@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, sweep
+from pydantic import ValidationError
 
 from pipelines.store.records import Arm, Pack, Version
 from pipelines.store.schema import Declared, DeclaredLevel, Sweep
@@ -152,3 +153,8 @@ def test_a_deep_copy_of_a_plan_shares_no_arm_and_a_plain_one_does() -> None:
     plan = manifest()
     assert plan.model_copy(deep=True).arms[0].levels is not plan.arms[0].levels
     assert plan.model_copy().arms[0] is plan.arms[0]
+
+
+def test_a_value_with_a_field_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValidationError, match="levles"):
+        Arm(id=NAIVE, label="a", levels={}, levles={})  # type: ignore[call-arg]

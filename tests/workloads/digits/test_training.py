@@ -45,6 +45,11 @@ def test_five_epochs_of_the_default_training_classify_nine_of_ten_held_out_digit
     assert workload.numbers()["accuracy"] > 0.9 > 0.3 > chance
 
 
+def test_weights_decay_as_the_configuration_says(start) -> None:
+    (group,) = start(config={**SMALL, "weight_decay": 0.25, "lr": 0.125})._optimizer.param_groups
+    assert (group["weight_decay"], group["lr"]) == (0.25, 0.125)
+
+
 def test_one_iteration_trains_on_one_batch_in_one_piece(start, run) -> None:
     workload = start(config=SMALL)
     run(workload, 3)
