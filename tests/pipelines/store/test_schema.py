@@ -156,5 +156,5 @@ def test_a_deep_copy_of_a_plan_shares_no_arm_and_a_plain_one_does() -> None:
 
 
 def test_a_value_with_a_field_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ValidationError, match="levles"):
-        Arm(id=NAIVE, label="a", levels={}, levles={})  # type: ignore[call-arg]
+    with pytest.raises(ValidationError, match="toggel"):
+        effect((FAST, NAIVE), toggel="amp")
