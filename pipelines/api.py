@@ -290,6 +290,8 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         watch.begins(planned, unfinished)
         lacking = planned.untested() | planned.unchecked() | planned.untrained() | planned.unkept()
         packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
+        if not packs:
+            launch.settle(folder, manifest, planned.command.cluster, watch.notice)
         broken = _launched(planned, packs, unfinished, watch) if packs else {}
         submitted.tidy(folder)
     return broken

@@ -215,6 +215,11 @@ class SlurmExecutor(Executor):
             self._cycle(self._clock(), act=False)
         return self.states()
 
+    def settle(self) -> None:
+        """Note the verdicts on jobs that ended while nobody followed; nothing is submitted."""
+        if self._open():
+            self._cycle(self._clock())
+
     def states(self) -> dict[str, JobState]:
         """State of every job by the last look."""
         alive, waiting = self._alive(), {job.name for job in self._waiting}

@@ -154,6 +154,10 @@ class Executor(ABC):
         """State of every job by one look that changes nothing."""
         return {}
 
+    def settle(self) -> None:
+        """Note which jobs have ended, and start nothing: for whoever has nothing left to run."""
+        return
+
     def notes(self) -> dict[str, str]:
         """What a person should know about a job beyond its state, by name."""
         return {}

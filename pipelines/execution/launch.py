@@ -16,7 +16,7 @@ from pipelines.execution.events import Tail, until_over
 from pipelines.execution.pack import PackRun
 from pipelines.execution.pack_jobs import collect_job, environment, jobs_of
 from pipelines.execution.pack_logs import why
-from pipelines.execution.submitted import COLLECT
+from pipelines.execution.submitted import COLLECT, alive
 from pipelines.store import attempts, code_snapshot
 from pipelines.store.files import append_line
 from pipelines.store.locks import cannot_write
@@ -124,6 +124,14 @@ def resume(
     current = {job for job in submitted if all(latest[pack] == job for pack in shared_job.packs_of(job))}
     executor.follow(current - {COLLECT})
     return executor
+
+
+def settle(
+    folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
+) -> None:
+    """Note which jobs of a sweep that lacks nothing have ended: what they have left is removed after that."""
+    if any(alive(folder).values()):
+        resume(folder, manifest, cluster, say).settle()
 
 
 def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:

@@ -279,6 +279,20 @@ def test_what_ended_while_nobody_followed_may_be_asked_for_again(followed: Follo
     assert anew.names == ("p000",)
 
 
+def test_who_has_nothing_left_to_run_notes_what_has_ended_and_submits_nothing(
+    followed: Followed, tmp_path: Path
+) -> None:
+    followed.queue("", "RUNNING", "PREEMPTED")
+    followed.record(0, status=0)
+    other, _ = on_stand_ins(tmp_path)
+    other.settle()
+    assert other.journal.open_names() == {"p001"}
+    assert (
+        other.journal.verdicts["p000"].end is End.DONE and other.journal.verdicts["p002"].end is End.PREEMPTED
+    )
+    assert calls(followed.programs, "sbatch") == 1
+
+
 def test_a_sweeps_folder_says_what_was_submitted_what_is_alive_and_where_output_lies(
     tmp_path: Path, stand_in: Path
 ) -> None:

@@ -60,6 +60,9 @@ class Place(Executor):
         self.told.append("cancel")
         return 1
 
+    def settle(self) -> None:
+        self.told.append("settle")
+
     def notes(self) -> dict[str, str]:
         return {"p001": "memory ran out"}
 
@@ -205,6 +208,16 @@ def test_who_follows_takes_over_the_latest_job_of_each_pack(
     place.known = dict.fromkeys(jobs, True)
     launch.resume(built.folder, built.manifest, ClusterConfig(executor="there"))
     assert place.told == [("follow", followed)]
+
+
+@pytest.mark.parametrize(("lives", "told"), [(True, [("follow", {"p000"}), "settle"]), (False, [])])
+def test_jobs_of_a_sweep_that_lacks_nothing_are_settled_while_any_may_run(
+    place: type[Place], built: Built, monkeypatch: pytest.MonkeyPatch, lives: bool, told: list[Any]
+) -> None:
+    place.known = {"p000": lives}
+    monkeypatch.setattr(launch, "alive", lambda folder: {"there": ["p000"] if lives else []})
+    launch.settle(built.folder, built.manifest, ClusterConfig(executor="there"))
+    assert place.told == told
 
 
 def moved(manifest: Manifest, **changes: Any) -> Manifest:
