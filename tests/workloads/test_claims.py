@@ -190,6 +190,8 @@ def range_of(text: str) -> tuple[float, float] | None:
         return float(found[1]), float(found[2])
     if found := re.search(r"(\d+)-(\d+)%", text):
         return 1 / (1 - float(found[1]) / 100), 1 / (1 - float(found[2]) / 100)
+    if found := re.search(r"[Pp]otentially (\d+)x", text):
+        return 1.0, float(found[1])
     return (1.0, 3.0) if "up to three times" in text else None
 
 

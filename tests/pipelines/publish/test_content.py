@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from recorded import (
     timed_rows,
 )
 
-from pipelines.publish.content import RunContent, Segment, check_arrays, run_content
+from pipelines.publish.content import RunContent, Segment, _segments, check_arrays, run_content
 from pipelines.publish.history import Timing
 from pipelines.publish.published import Published
 from pipelines.store.files import write_arrays
@@ -187,6 +188,16 @@ def test_metrics_that_were_not_logged_once_per_iteration_have_their_own_axis(swe
     ]
     assert run.step_metrics["log/*"] == "log/index"
     assert not any("iter/loss" in row for row in run.history if row.get("iter/round") == 0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "iterations"), [(Outcome.FAILED, 5), (Outcome.OOM, 5), (Outcome.OK, 0)], ids=str
+)
+def test_of_a_trial_that_failed_or_did_no_iteration_no_rows_are_published(
+    outcome: Outcome, iterations: int
+) -> None:
+    timing: Any = SimpleNamespace(record=SimpleNamespace(outcome=outcome), iterations=iterations)
+    assert _segments(PACK, [timing]) == ()
 
 
 def test_only_rounds_that_every_arm_finished_are_published(sweep: Built) -> None:
