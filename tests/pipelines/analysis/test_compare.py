@@ -44,6 +44,17 @@ def test_pairing_finds_effects_far_below_the_drift_of_the_machine(command) -> No
     assert slab.ratio == pytest.approx(0.97, abs=0.005)
 
 
+def test_trials_that_contradict_themselves_say_nothing_of_memory_either(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    (before,) = compared(folder, manifest).effects
+    (single,) = (arm.id for arm in manifest.arms if arm.label == "work=single")
+    for record in sorted(folder.path.glob(f"trials/{single}/p000-r00*/record.json"))[:6]:
+        change(record, units=math.nan, peak_bytes=10**12)
+    (after,) = compared(folder, manifest).effects
+    assert (after.rounds, after.memory_bytes) == (4, before.memory_bytes)
+
+
 def test_a_factorial_tells_main_effects_and_their_interaction(command) -> None:
     sweep = command(
         DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]}),
