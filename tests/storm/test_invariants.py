@@ -338,3 +338,22 @@ def test_a_complaint_of_one_sentence_is_none(status: int, errors: str) -> None:
 def test_only_a_command_that_runs_must_say_that_it_was_interrupted(head: str, frame: str, found: int) -> None:
     text = f"{head}Traceback (most recent call last):\n  {frame}\nKeyboardInterrupt\n"
     assert len(list(traces.words(text, "here"))) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "on_slurm", "left"),
+    [
+        ("wandb-1-2-3", "socket", True, False),
+        ("wandb-1-2-3", "socket", False, True),
+        ("wandb-1-2-3", "run.wandb", True, True),
+        ("wandb-1-2", "socket", True, True),
+        ("torchinductor_root", "code.py", False, False),
+        ("tmp8x", "a", True, True),
+    ],
+)
+def test_only_a_socket_of_wandb_may_be_left_and_only_where_slurm_kills_whole_steps(
+    tmp_path: Path, name: str, inside: str, on_slurm: bool, left: bool
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / inside).touch()
+    assert bool([*traces.unempty(tmp_path, on_slurm)]) is left

@@ -222,7 +222,7 @@ class Storm:
         yield from invariants.violations(world.folder)
         yield from published.violations(world.folder, world.published())
         yield from traces.leftovers(world.folder)
-        yield from traces.unempty(world.root / "tmp")
+        yield from traces.unempty(world.root / "tmp", world.cluster is not None)
         login = world.root / "home" / ".netrc"
         yield from traces.secrets(world.secrets, world.root, allowed=(login,))
         for name, content in world.sent():
