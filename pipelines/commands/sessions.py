@@ -11,6 +11,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
+from yaml import YAMLError
 
 from pipelines.config.types import ClusterConfig
 from pipelines.execution import detach, launch, pack_logs, progress_display, shared_job, submitted
@@ -202,9 +203,11 @@ def _cluster(folder: SweepFolder) -> ClusterConfig:
     try:
         values = OmegaConf.load(folder.config_file).configuration.cluster
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ClusterConfig), values))  # type: ignore[return-value]
-    except (OSError, AttributeError, OmegaConfBaseException) as error:
+    except (OSError, AttributeError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+        reason = (str(error).splitlines() or ["it is empty"])[0]
         raise ConfigError(
-            f"{folder.config_file} does not say which cluster the sweep runs on ({error})"
+            f"{folder.config_file} does not say which cluster the sweep runs on ({reason}); start the sweep"
+            " again, which writes it anew"
         ) from error
 
 

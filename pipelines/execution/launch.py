@@ -18,7 +18,7 @@ from pipelines.execution.pack_jobs import collect_job, environment, jobs_of
 from pipelines.execution.pack_logs import why
 from pipelines.execution.submitted import COLLECT, alive
 from pipelines.store import attempts, code_snapshot
-from pipelines.store.files import append_line
+from pipelines.store.files import append_line, write_atomically
 from pipelines.store.locks import cannot_write
 from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
 from pipelines.versions import keep
@@ -61,7 +61,7 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         # and so be hidden from the trials of every version.
         (folder.path / ".gitignore").write_text("*\n")
         folder.write_manifest(manifest)
-        folder.config_file.write_text(config_text)
+        write_atomically(folder.config_file, config_text.encode())
         code_snapshot.take(folder.code_dir)
         code_snapshot.take_sources(folder.code_dir, manifest.sweep.code, map(Path, manifest.sweep.sources))
         if any(version.environment for version in manifest.sweep.versions):

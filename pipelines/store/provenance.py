@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from slurm.site import REDACTED
 
@@ -74,16 +76,26 @@ class Provenance:
 
 
 def read_provenance(config_file: Path, environments: Sequence[Mapping[str, Any]]) -> Provenance:
-    """Read it from sweep.yaml and the environments of the trials, as far as they were recorded."""
-    facts = OmegaConf.to_container(OmegaConf.load(config_file)) if config_file.exists() else {}
-    found = facts.get("provenance", {}) if isinstance(facts, dict) else {}
+    """Read it from sweep.yaml and the environments of the trials, as far as they were recorded.
+
+    Of a file that is damaged nothing is known: no time depends on it, and the sweep's command writes it anew.
+    """
+    try:
+        facts = OmegaConf.to_container(OmegaConf.load(config_file)) if config_file.exists() else {}
+    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError):
+        facts = {}
+    found = _mapping(_mapping(facts).get("provenance"))
     commit = (found.get("git_commit") or "unknown") + (
         " with uncommitted changes" if found.get("git_diff") else ""
     )
-    packages = [f"{name} {number}" for name, number in found.get("versions", {}).items()]
+    packages = [f"{name} {number}" for name, number in _mapping(found.get("versions")).items()]
     versions = ", ".join([f"Python {found.get('python', 'unknown')}", *packages])
     machine = _machine(environments[0]) if environments else "unknown"
-    return Provenance(found.get("command", "unknown"), commit, versions, machine, _differing(environments))
+    return Provenance(found.get("command") or "unknown", commit, versions, machine, _differing(environments))
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

@@ -271,7 +271,7 @@ def test_what_another_command_follows_is_waited_for_and_then_concluded(
         assert waited() == (INTERRUPTED, [])
 
 
-@pytest.mark.parametrize("text", [None, "{}", "configuration: {cluster: {no_option: 1}}"])
+@pytest.mark.parametrize("text", [None, "{}", "a: [1", "configuration: {cluster: {no_option: 1}}"])
 def test_a_folder_that_does_not_say_which_cluster_is_one_sentence(
     text: str | None, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,3 +70,17 @@ def test_what_a_table_was_measured_with_is_said_in_words(tmp_path: Path) -> None
 def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "_PACKAGES", ("pytest", "no-such-package-anywhere"))
     assert provenance.provenance()["versions"] == {"pytest": pytest.__version__}
+
+
+def test_of_a_damaged_file_is_known_what_can_be_read(tmp_path: Path) -> None:
+    facts = {"command": "perfsweep sweep", "versions": {"torch": "2.13.0"}, "git_commit": "c0de"}
+    whole = OmegaConf.to_yaml(
+        OmegaConf.create({"configuration": {"a": [1, {"b": "c"}]}, "provenance": facts})
+    )
+    file = tmp_path / "sweep.yaml"
+    for end in range(0, len(whole), 3):
+        file.write_text(whole[:end])
+        found = provenance.read_provenance(file, [])
+        assert found.command and found.commit and found.versions.startswith("Python ")
+    file.write_bytes(b"\xff\xfe\x00a: b")
+    assert provenance.read_provenance(file, []).command == "unknown"
