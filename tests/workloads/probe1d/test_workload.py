@@ -11,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from phase_times import PhaseTimes
 
+from workloads.api import NullClock
 from workloads.errors import ConfigError
 from workloads.probe1d.config import Probe1DConfig
 from workloads.probe1d.data.sources import sampled_classes
@@ -221,3 +222,11 @@ def test_work_is_counted_by_event_pair_and_pass(solve):
     assert (best["warm_pairs"], best["stored_events"], best["newton_passes"]) == (pairs, events, 3)
     assert best["pad_factor"] == best["padded_slots"] / events > 1
     assert best["pairs_certified_by_bound"] + best["polished_pairs"] <= pairs
+
+
+def test_what_watched_a_job_ends_where_another_begins(set_up, monkeypatch) -> None:
+    workload, ended = set_up({}, data="test"), []
+    monkeypatch.setattr(workload.task.hook, "job_ends", lambda: ended.append("watched"))
+    workload.step(NullClock())
+    workload.reset()
+    assert ended == ["watched"]
