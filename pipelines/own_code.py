@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
+"""All of perfsweep; a user's script may import the door, so jobs need it too."""
+
 GONE = 66
 """Exit status where the code cannot be read; sysexits.h calls it EX_NOINPUT."""
 

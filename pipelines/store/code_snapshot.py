@@ -14,11 +14,9 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from pipelines.own_code import PACKAGES
 from slurm.element import digest_of
 from workloads.snapshot import VARIABLE, Snapshot
-
-PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
-"""All of perfsweep; a user's script may import the door, so jobs need it too."""
 
 _HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
 """Names under which Python writes what it compiles before it renames it."""

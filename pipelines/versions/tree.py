@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.store.code_snapshot import PACKAGES
+from pipelines.own_code import PACKAGES
 from pipelines.versions.repository import WORKTREE, Repository
 from workloads.imports import OURS
 from workloads.registry import CODE

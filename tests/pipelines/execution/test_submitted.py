@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.types import DesignConfig
-from pipelines.execution import submitted
+from pipelines.execution import launch, submitted
 from pipelines.execution.submitted import COLLECT
 from pipelines.plan import plan
 from pipelines.store.records import Manifest, SweepFolder
@@ -17,7 +17,7 @@ from slurm.journal import Journal, Verdict
 from slurm.retry import Action
 from slurm.states import End
 from workloads.api import Device
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, RecordError
 
 
 @pytest.fixture
@@ -80,7 +80,14 @@ def test_a_damaged_plan_is_written_anew_though_jobs_may_run(folder: SweepFolder,
     submit(folder, "p000")
     whole = folder.manifest_file.read_bytes()
     folder.manifest_file.write_bytes(whole[:-40])
+    with pytest.raises(RecordError):
+        folder.read_manifest()
     submitted.refuse_other_plan(folder, manifest)
+    launch.prepare(folder, manifest, "")
+    assert folder.read_manifest() == manifest
+    other = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"code": "other"})})
+    with pytest.raises(ConfigError, match="p000 of an earlier plan"):
+        submitted.refuse_other_plan(folder, other)
 
 
 def test_another_plan_is_taken_once_all_jobs_have_ended(folder: SweepFolder, manifest: Manifest) -> None:
