@@ -1,8 +1,8 @@
 """Packs that share one job, side by side on a node: each has GPUs and cores of its own.
 
 Sites that hand out whole nodes of 4 or 8 GPUs charge for all of them. A shared job is called after its packs,
-``p000+p001``. Run as ``python -m pipelines.execution.shared_job FOLDER p000+p001 [RETRY]...``: it starts a
-pack for each, passes signals on, and ends when all have ended.
+``p000+p001``. Run with ``FOLDER p000+p001 [RETRY]...``: it starts a pack for each, passes signals on, and ends
+when all have ended.
 """
 
 from __future__ import annotations
@@ -136,5 +136,7 @@ def _status(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-if __name__ == "__main__":
-    sys.exit(SharedJob(SweepFolder(sys.argv[1]), packs_of(sys.argv[2]), sys.argv[3:]).run())
+def main(arguments: list[str]) -> int:
+    """Run the packs of a job; the status of the one that needs most."""
+    folder, job, *retry = arguments
+    return SharedJob(SweepFolder(folder), packs_of(job), retry).run()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import own_code
 from pipelines.execution import shared_job
 from pipelines.execution.shared_job import SharedJob, combined, job_of, jobs_for, shares
 from pipelines.store.records import SweepFolder
@@ -109,6 +110,14 @@ def test_packs_that_ended_badly_are_told_with_the_end_of_their_logs(
         "p002 ended with status 137; the end of its log:",
         *"345",
     ]
+
+
+def test_it_starts_as_every_job_does_and_ends_with_the_status_of_its_packs(
+    tmp_path: Path, ran: Callable[..., int]
+) -> None:
+    ran("p000")
+    assert own_code.main([shared_job.__name__, str(tmp_path / "sweep"), "p000+p001", "oom"]) == 3
+    assert f"{tmp_path / 'sweep'} p001 oom on" in log(tmp_path, "p001")[0]
 
 
 def test_a_signal_to_the_job_reaches_its_packs(tmp_path: Path, ran: Callable[..., int]) -> None:
