@@ -1,8 +1,8 @@
 """Packs that share one job, side by side on a node: each has GPUs and cores of its own.
 
 Sites that hand out whole nodes of 4 or 8 GPUs charge for all of them. A shared job is called after its packs,
-``p000+p001``. Run with ``FOLDER p000+p001 [RETRY]...``: it starts a pack for each, passes signals on, and ends
-when all have ended.
+``p000+p001``. Run with ``FOLDER p000+p001 [RETRY]...``: it starts a pack for each, passes signals on, and
+ends when all have ended.
 """
 
 from __future__ import annotations
