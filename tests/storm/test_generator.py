@@ -24,6 +24,11 @@ def test_the_same_seed_brings_the_same_storm_and_another_one_another() -> None:
     assert [variant(7, n) for n in range(20)] == [variant(7, n) for n in range(20)]
 
 
+def test_packs_share_jobs_in_storms_on_slurm_alone() -> None:
+    names = {slurm: {variant(7, n, slurm).name for n in range(40)} for slurm in (True, False)}
+    assert names[True] - names[False] == {"shared"}
+
+
 def test_what_a_fault_draws_moves_no_other() -> None:
     faults = [FAULTS[name] for name in sorted(FAULTS)]
     one, again = (list(islice(planned(7, faults), 10)) for _ in range(2))

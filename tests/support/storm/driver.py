@@ -78,7 +78,7 @@ class Storm:
         self._await_next()
         number = 0
         while time.monotonic() - began < seconds and not self.outcome.violations:
-            chosen = variant(self.outcome.seed, number)
+            chosen = variant(self.outcome.seed, number, self.world.cluster is not None)
             self.world.sweep = f"storm{number:03d}-{chosen.name}"
             arguments = sweeps.arguments(self.world, chosen.overrides)
             self._say(f"sweep {self.world.sweep}")

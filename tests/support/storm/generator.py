@@ -46,27 +46,27 @@ def planned(seed: int, faults: Sequence[Fault]) -> Iterator[Planned]:
 
 @dataclass(frozen=True)
 class Variant:
-    """How a sweep of the storm measures."""
+    """How a sweep of the storm measures; `slurm` tells what only a storm on Slurm can."""
 
     name: str
     overrides: tuple[str, ...]
+    weight: int
+    slurm: bool = False
 
+
+TWO_LEVELS = ("axes.slab=[2,3]", "axes.work=[single]", "measure.servers=2")
 
 VARIANTS = (
-    Variant("fresh", ("axes.slab=[2,3]", "axes.work=[single]", "measure.servers=2")),
-    Variant(
-        "resident",
-        (
-            *("axes.slab=[2,3]", "axes.work=[single]", "measure.servers=2"),
-            *("measure.isolation=resident", "measure.turns=2"),
-        ),
-    ),
-    Variant("repeats", ("axes.slab=[2]", "axes.work=[single]", "measure.servers=2", "measure.repeats=2")),
-    Variant("exec", ("axes.variable=[on]", "measure.servers=1", "measure.rounds=3")),
+    Variant("fresh", TWO_LEVELS, 4),
+    Variant("resident", (*TWO_LEVELS, "measure.isolation=resident", "measure.turns=2"), 2),
+    Variant("repeats", ("axes.slab=[2]", "axes.work=[single]", "measure.servers=2", "measure.repeats=2"), 2),
+    Variant("exec", ("axes.variable=[on]", "measure.servers=1", "measure.rounds=3"), 1),
+    Variant("shared", (*TWO_LEVELS, "cluster.packs_per_job=2"), 3, slurm=True),
 )
 
 
-def variant(seed: int, number: int) -> Variant:
+def variant(seed: int, number: int, slurm: bool = False) -> Variant:
     """Draw how the n-th sweep of a storm measures: mostly as sweeps do by default."""
     rng = Random(f"{seed}/sweep/{number}")
-    return rng.choices(VARIANTS, (4, 2, 2, 1))[0]
+    known = [one for one in VARIANTS if slurm or not one.slurm]
+    return rng.choices(known, [one.weight for one in known])[0]
