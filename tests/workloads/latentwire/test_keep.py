@@ -198,6 +198,12 @@ def test_soft_tokens_and_additions_mean_the_same_to_transformers(trained, local_
     assert not torch.allclose(predicted(theirs(local_model, None), folder), expected, atol=1e-3)
 
 
+def test_without_a_deep_prefix_a_prompt_is_its_soft_tokens_alone(start, tmp_path) -> None:
+    start(QUICK).keep(tmp_path)
+    prompt = load_compressor(tmp_path / "checkpoint")(TEXTS)
+    assert prompt.past is None and prompt.tokens.shape[0] == len(TEXTS)
+
+
 def test_a_compressor_cuts_texts_as_training_did_and_refuses_empty_ones(kept) -> None:
     compressor = load_compressor(kept / "checkpoint", model=1)
     long = "word " * 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,10 +128,10 @@ class Taught:
         monkeypatch.setattr(pretrain, "_loss", loss)
         monkeypatch.setattr(pretrain, "exact_matches", matches)
 
-    def learn(self, **course: Any) -> float:
+    def learn(self, device: str = "cpu", **course: Any) -> float:
         layout: Any = SimpleNamespace(row=lambda example: SimpleNamespace(scaffold=[], answer=[]))
         found = pretrain.Course(**{"batch": 1, "warmup": 4, "lr": 0.1, **course})
-        return pretrain.teach(self.lm, layout, found, torch.device("cpu"))  # type: ignore[arg-type]
+        return pretrain.teach(self.lm, layout, found, torch.device(device))  # type: ignore[arg-type]
 
 
 def test_a_course_is_tested_now_and_then_and_at_its_end(
@@ -155,6 +156,21 @@ def test_the_first_steps_of_a_course_are_smaller(monkeypatch: pytest.MonkeyPatch
     taught.learn(steps=7, test_every=100, until=1.0)
     rates = [before - after for before, after in pairwise(taught.weights)]
     assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1], rel=0.05)
+
+
+@pytest.mark.parametrize(("device", "precision"), [("cpu", "off"), ("cuda", "bf16")])
+def test_a_gpu_teaches_in_half_the_width(
+    monkeypatch: pytest.MonkeyPatch, device: str, precision: str
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def noted(level: str, where: torch.device) -> AbstractContextManager[None]:
+        asked.append((level, where.type))
+        return nullcontext()
+
+    monkeypatch.setattr(pretrain, "autocast", noted)
+    Taught(monkeypatch, 1.0).learn(device, steps=1)
+    assert asked == [(precision, device)]
 
 
 @pytest.mark.parametrize(("reached", "status"), [([0.9, 0.8], 0), ([0.9, 0.79], 1), ([0.1, 0.9], 1)])

@@ -67,7 +67,7 @@ ELSEWHERE = {
 QUICK = (
     *("patching=wrapper", "routed_rows=gathered", "stack_modules=stacked", "component_kernel=fused"),
     *("gradients=formulas", "target_softmax=cached", "free_early=on", "metrics=deferred", "optimizer=fused"),
-    "loader=memmap_batched",
+    *("loader=memmap_batched", "pgd_layerwise=single"),
 )
 
 
@@ -129,6 +129,15 @@ def test_a_level_moves_its_witness_and_its_base_does_not(counted, toggle, level,
     base = space.without(arm, toggle)
     moved = counted(witness, config, iterations, **arm)
     assert moved != counted(witness, config, iterations, **base)
+
+
+def test_a_layers_own_adversary_masks_one_module_instead_of_all(counted) -> None:
+    config = CONFIGS["pgd_layerwise", "single"]
+    space = Space(Spd.toggles, SpdConfig(**config), HERE)
+    single = space.closure({"pgd_layerwise": "single"})
+    base = space.without(single, "pgd_layerwise")
+    one, all_of_them = (counted("masked_modules", config, 2, **arm) for arm in (single, base))
+    assert one < all_of_them
 
 
 def test_a_baseline_repeats_its_counters(counters_of) -> None:
