@@ -78,7 +78,7 @@ def decide(content: RunContent, found: Sequence[OnServer], used: int) -> Decisio
         whole = sent and run.lines == sum(segment.count for segment in content.segments[:sent])
         if whole and list(run.segments) == content.digests[:sent]:
             return Decision(Step.APPEND, run.generation, sent, _others(found, run))
-    return Decision(Step.NEW, max([used, *(run.generation for run in found)], default=0) + 1, 0, tuple(found))
+    return Decision(Step.NEW, max([used, *(run.generation for run in found)]) + 1, 0, tuple(found))
 
 
 def _others(found: Sequence[OnServer], kept: OnServer) -> tuple[OnServer, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.analysis.counters import bound_by, counter_changes, counter_table, counters_of
+from pipelines.analysis.counters import CounterChange, bound_by, counter_changes, counter_table, counters_of
 from pipelines.store.records import Arm, Kind, Outcome, TrialRecord
 
 COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
@@ -20,6 +22,11 @@ def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest
         before, after = reference.get(name), own.get(name)
         assert (name in listed) == (before is not None and after is not None and before != after)
     assert [one.size for one in changes] == sorted((one.size for one in changes), reverse=True)
+
+
+def test_a_change_is_as_large_as_its_ratio_and_appearing_is_the_largest():
+    assert CounterChange("a", 0.25, 0.5).size == CounterChange("a", 0.5, 0.25).size == math.log(2)
+    assert CounterChange("a", 0.0, 1.0).size == CounterChange("a", 1.0, 0.0).size == math.inf
 
 
 def test_an_arm_or_reference_that_was_not_counted_lists_nothing():

@@ -303,6 +303,22 @@ def test_what_has_imported_everything_forks_no_ranks_and_takes_no_variables(
         Forks(None).start(Path("spec.json"), world, env)  # type: ignore[arg-type]
 
 
+class Asked(Forks):
+    """What forks are asked for in place of what they do."""
+
+    def _fork(self, function: Callable[..., None], *arguments: str, **more: Any) -> Any:
+        return {"function": function, "arguments": arguments, **more}
+
+
+def test_a_fork_that_takes_turns_has_a_pipe_for_them_and_another_has_none() -> None:
+    forks = Asked(None)  # type: ignore[arg-type]
+    (once,) = forks.start(Path("spec.json"), 1, {})
+    assert once == {"function": spawn.forked, "arguments": ("spec.json",)}
+    (stays,) = forks.start(Path("spec.json"), 1, {}, stay=True)
+    with stays["ours"]:
+        assert stays.keys() == {"function", "arguments", "pipe", "ours"}
+
+
 def test_a_process_that_a_signal_ended_is_told_by_its_name_and_one_that_ended_is_not_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,10 @@ def test_a_late_log_reads_the_device_once_in_ten_steps(start, run) -> None:
     assert all(torch.isfinite(torch.tensor(row["loss"])) for row in rows)
 
 
+def test_a_late_training_leaves_on_the_device_what_calibrates_too(start, run) -> None:
+    assert run(start({"sync": "late", "calibration": "per_step"}), 2).counters()["syncs"] == 2
+
+
 @pytest.mark.workloads
 def test_chatty_and_late_logs_say_the_same(start, run) -> None:
     logs: list[list[dict[str, float]]] = [[], []]

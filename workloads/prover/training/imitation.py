@@ -29,7 +29,7 @@ Lesson = tuple[State, list[State], int]
 
 
 def lessons(resolver: Resolver, queries: list[Atom]) -> list[Lesson]:
-    """What shortest proofs of `queries` teach; steps with one action teach nothing."""
+    """What shortest proofs of `queries` teach; forced steps teach nothing."""
     found: list[Lesson] = []
     for query in queries:
         path = resolver.shortest_path(query, LIMIT, NODES) or []
@@ -37,7 +37,7 @@ def lessons(resolver: Resolver, queries: list[Atom]) -> list[Lesson]:
         for state, after in itertools.pairwise(path):
             history.append(resolver.hash(state))
             actions, _ = resolver.successors(state, query, history)
-            if len(actions) > 1 and after in actions:
+            if after in actions:  # which TRUE or FALSE alone never have
                 found.append((state, actions, actions.index(after)))
     return found
 

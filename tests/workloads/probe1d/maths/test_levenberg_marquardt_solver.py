@@ -70,6 +70,19 @@ def test_a_slab_is_over_once_all_its_pairs_are_within_the_tolerance(results, sol
     assert all_passes["slab_passes"] == 3 and Reason.BUDGET in tight["reason"]
 
 
+def test_the_report_time_test_ends_a_slab_whose_pairs_stand_where_they_should(solve, write_problem) -> None:
+    balanced = write_problem(np.ones((8, 1)), np.tile([0, 1], 4))
+    workload = solve({"solver": "naive"}, kind="counting", data=str(balanced), max_iter=6, metrics=False)
+    assert workload.counters()["slab_passes"] == 1
+
+
+def test_every_pass_reads_every_event_of_its_pairs(results) -> None:
+    by_latent = {"solver": "late", "label_free": "on", "csc_layout": "on"}
+    three, six = (results(by_latent, tol=1e-12, max_iter=passes)[1] for passes in (3, 6))
+    assert six["event_evaluations"] == 2 * three["event_evaluations"]
+    assert three["event_evaluations"] > three["pair_evaluations"] > 0, "most pairs have several"
+
+
 def test_rows_whose_pairs_are_all_done_leave_the_passes_with_what_they_have(results) -> None:
     by_latent = {"solver": "late", "label_free": "on", "csc_layout": "on", "consistent_stop": "scaled"}
     loose = {"tol": 0.05, "max_iter": 12}
