@@ -28,6 +28,9 @@ from typing import Any
 CHANGED = 65
 """Status of a job whose code is not what was submitted (EX_DATAERR)."""
 
+CANNOT_WRITE = 74
+"""Status of an element that cannot read or write what it must (EX_IOERR)."""
+
 TRY_AGAIN = 75
 """Status of a job that a signal ended after it had advanced (EX_TEMPFAIL)."""
 
@@ -152,7 +155,8 @@ class Element:
         except OSError as error:
             print(f"{final}: {error.strerror}", file=sys.stderr)
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what keeps it from being written has been told
+                temporary.unlink()
 
     def _requeue(self, status: int) -> int:
         """Queue this job again; the status to end with, which asks the batch script for it if need be."""
@@ -207,5 +211,22 @@ def _status_of(file: Path) -> int | None:
         return None
 
 
+def main(jobs_file: Path, index: int) -> int:
+    """Run one element; where its files are damaged or closed, say so in one line."""
+    try:
+        element = Element(jobs_file, index)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return _refuse(f"{jobs_file} cannot be read ({error})")
+    try:
+        return element.run()
+    except OSError as error:
+        return _refuse(f"{error.filename or jobs_file}: {error.strerror}")
+
+
+def _refuse(reason: str) -> int:
+    print(f"{reason}; mend this and start the sweep again", file=sys.stderr)
+    return CANNOT_WRITE
+
+
 if __name__ == "__main__":
-    sys.exit(Element(Path(sys.argv[1]), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))).run())
+    sys.exit(main(Path(sys.argv[1]), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))))

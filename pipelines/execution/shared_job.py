@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import FrameType
 
-from pipelines.execution.pack import STUCK, TRY_AGAIN
+from pipelines.execution.pack import CANNOT_WRITE, STUCK, TRY_AGAIN
 from pipelines.store.records import SweepFolder
 
 AND = "+"
@@ -87,18 +87,29 @@ class SharedJob:
         """Run all packs to their ends; the status of the job."""
         for number in _FORWARDED:
             signal.signal(number, self._forward)
-        cores = shares(sorted(map(str, os.sched_getaffinity(0)), key=int), len(self._packs))
-        for pack, env, own in zip(self._packs, self._environments(), cores, strict=True):
-            self._running[pack] = self._start(pack, env)
-            if own:
-                os.sched_setaffinity(self._running[pack].pid, map(int, own))
+        not_started = self._start_all()
         for number in tuple(self._signals):  # heard while they were started; to forward notes it again
             self._forward(number, None)
         statuses = {pack: _status(process.wait()) for pack, process in self._running.items()}
         for pack, status in statuses.items():
             if status:
                 self._tell(pack, status)
-        return combined(statuses.values())
+        return combined([*not_started, *statuses.values()])
+
+    def _start_all(self) -> list[int]:
+        """Start each pack on its share; a status for each whose log cannot be opened."""
+        statuses = []
+        cores = shares(sorted(map(str, os.sched_getaffinity(0)), key=int), len(self._packs))
+        for pack, env, own in zip(self._packs, self._environments(), cores, strict=True):
+            try:
+                self._running[pack] = self._start(pack, env)
+            except OSError as error:
+                print(f"{error.filename}: {error.strerror}; mend this and start the sweep again", flush=True)
+                statuses.append(CANNOT_WRITE)
+                continue
+            if own:
+                os.sched_setaffinity(self._running[pack].pid, map(int, own))
+        return statuses
 
     def _environments(self) -> Iterator[dict[str, str]]:
         """What each pack sees: its share of the GPUs, as Slurm names them."""
@@ -127,9 +138,12 @@ class SharedJob:
                 process.send_signal(number)
 
     def _tell(self, pack: str, status: int) -> None:
-        text = (self._folder.pack_dir(pack) / "log.txt").read_text(errors="replace")
+        try:
+            lines = (self._folder.pack_dir(pack) / "log.txt").read_text(errors="replace").splitlines()
+        except OSError as error:
+            lines = [f"{error.filename}: {error.strerror}"]
         print(f"{pack} ended with status {status}; the end of its log:")
-        print("\n".join(text.splitlines()[-LAST_LINES:]), flush=True)
+        print("\n".join(lines[-LAST_LINES:]), flush=True)
 
 
 def _status(code: int) -> int:

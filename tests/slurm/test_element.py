@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from stand_ins import calls, program
 
-from slurm.element import CHANGED, REQUEUE_ME, STUCK, TRY_AGAIN, Element, digest_of
+from slurm.element import CANNOT_WRITE, CHANGED, REQUEUE_ME, STUCK, TRY_AGAIN, Element, digest_of, main
 from slurm.element_records import RecordFiles
 
 DEAF = "trap '' USR2 TERM; "
@@ -103,6 +103,35 @@ def test_a_job_whose_end_a_signal_has_noted_before_it_is_waited_for_has_its_stat
     while child.poll() is None:  # as the handler does; its process is gone then
         pass
     assert element(tmp_path, "")._wait(child) == status
+
+
+def test_files_that_are_damaged_or_closed_are_named_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def said(index: int = 1) -> str:
+        assert main(tmp_path / "abc.json", index) == CANNOT_WRITE
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.endswith("; mend this and start the sweep again")
+        return line
+
+    element(tmp_path, "exit 0")
+    (tmp_path / "logs").write_text("no folder")
+    assert said().startswith(f"{tmp_path / 'logs'}: ")
+    (tmp_path / "logs").unlink()
+    assert main(tmp_path / "abc.json", 1) == 0, "once that is mended it runs"
+    whole = (tmp_path / "abc.json").read_text()
+    assert "abc.json cannot be read" in said(index=7)
+    for damaged in (whole[: len(whole) // 2], "", "[]"):
+        (tmp_path / "abc.json").write_text(damaged)
+        assert "abc.json cannot be read" in said()
+
+
+def test_a_record_that_cannot_be_written_changes_no_status(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun = element(tmp_path, "rm -r abc; touch abc; exit 3")
+    assert begun.run() == 3
+    assert "1.end-0.json: Not a directory" in capfd.readouterr().err
 
 
 def test_of_two_live_copies_of_a_start_the_first_ones_word_stays(tmp_path: Path) -> None:
@@ -201,7 +230,7 @@ def test_a_signal_reaches_the_job(tmp_path: Path) -> None:
 
 
 def test_elements_of_other_versions_of_this_code_end_with_the_same_statuses() -> None:
-    assert (CHANGED, TRY_AGAIN, STUCK, REQUEUE_ME) == (65, 75, 79, 85)
+    assert (CHANGED, CANNOT_WRITE, TRY_AGAIN, STUCK, REQUEUE_ME) == (65, 74, 75, 79, 85)
 
 
 def test_a_signal_that_comes_before_the_job_is_there_reaches_it_all_the_same(tmp_path: Path) -> None:

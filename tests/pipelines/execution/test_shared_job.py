@@ -11,6 +11,7 @@ import pytest
 
 from pipelines import own_code
 from pipelines.execution import shared_job
+from pipelines.execution.pack import CANNOT_WRITE
 from pipelines.execution.shared_job import SharedJob, combined, job_of, jobs_for, shares
 from pipelines.store.records import SweepFolder
 
@@ -59,6 +60,7 @@ seq 5
 trap 'echo told; exit 5' TERM
 case $5 in
     p000) exit 0;;
+    p005) rm "$4"/packs/p005/log.txt; exit 3;;
     p001) exit 3;;
     p002) kill -9 $$;;
     p004) kill -TERM $PPID; while :; do sleep 0.01; done;;
@@ -118,6 +120,26 @@ def test_it_starts_as_every_job_does_and_ends_with_the_status_of_its_packs(
     ran("p000")
     assert own_code.main([shared_job.__name__, str(tmp_path / "sweep"), "p000+p001", "oom"]) == 3
     assert f"{tmp_path / 'sweep'} p001 oom on" in log(tmp_path, "p001")[0]
+
+
+def test_a_pack_whose_folder_is_closed_is_named_and_the_others_run(
+    tmp_path: Path, ran: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = SweepFolder(tmp_path / "sweep").pack_dir("p001")
+    closed.parent.mkdir(parents=True)
+    closed.write_text("no folder")
+    assert ran("p001", "p000") == CANNOT_WRITE
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{closed}") and line.endswith("; mend this and start the sweep again")
+    assert len(log(tmp_path, "p000")) == 6
+
+
+def test_a_log_that_is_gone_is_named_in_place_of_its_end(
+    tmp_path: Path, ran: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran("p005") == 3
+    gone = SweepFolder(tmp_path / "sweep").pack_dir("p005") / "log.txt"
+    assert capsys.readouterr().out.splitlines()[1:] == [f"{gone}: No such file or directory"]
 
 
 def test_a_signal_to_the_job_reaches_its_packs(tmp_path: Path, ran: Callable[..., int]) -> None:
