@@ -81,6 +81,11 @@ def test_declarations_are_read_without_torch() -> None:
     assert answer.stdout.strip() == "False"
 
 
+def test_numbers_of_workers_that_a_claim_asks_for_stand_in_its_sentence() -> None:
+    (advice,) = (claim for claim in Spd.claims if "num_workers=4 (or experiment with 2-8" in claim.text)
+    assert [arm["num_workers"] for arm in advice.arms] == [2, 4, 8]
+
+
 def test_the_formula_of_work_follows_the_counted_products(start) -> None:
     from pipelines.trial.counting.counters import Counting
     from workloads.api import NullClock
