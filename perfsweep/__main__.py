@@ -24,7 +24,7 @@ def main() -> None:
         run()
     except KeyboardInterrupt:  # that came while the command line was imported
         _end_interrupted()
-    except ImportError as error:  # of a compiled module, which says nothing else of a signal
+    except Exception as error:  # compiled modules and classes in the making raise their own because of it
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _end_interrupted()

@@ -25,6 +25,20 @@ class Compiled(ModuleType):
         raise ImportError("initialization failed") from KeyboardInterrupt()
 
 
+class Attribute:
+    """Of a class in whose making somebody presses it, which Python 3.11 makes a RuntimeError of."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+class InTheMaking(ModuleType):
+    """A module that makes such a class."""
+
+    def __getattr__(self, name: str) -> None:
+        type("Made", (), {"attribute": Attribute()})
+
+
 class Broken(ModuleType):
     """A module that cannot be imported."""
 
@@ -32,7 +46,7 @@ class Broken(ModuleType):
         raise ImportError("initialization failed") from OSError("a library is missing")
 
 
-@pytest.mark.parametrize("module", [Interrupted, Compiled])
+@pytest.mark.parametrize("module", [Interrupted, Compiled, InTheMaking])
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(module, monkeypatch, capsys) -> None:
     monkeypatch.setattr(door, "refuse_shadows", lambda: None)
     monkeypatch.setitem(sys.modules, "pipelines.cli", module("pipelines.cli"))
