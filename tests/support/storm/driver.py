@@ -84,7 +84,6 @@ class Storm:
             self._say(f"sweep {self.world.sweep}")
             try:
                 self._under_faults(arguments, began + seconds)
-                self._mended()
                 self._calm(arguments)
             finally:
                 self._mended()
@@ -110,6 +109,7 @@ class Storm:
     def _calm(self, arguments: tuple[str, ...]) -> None:
         """The same command, with nothing going wrong any more, until it says that it is done."""
         for _ in range(CALM_COMMANDS):
+            self._mended()  # Slurm may hold a job, or drain a node, some time after what made it
             struck = self._command is not None  # it began while faults fell, and may end as they left it
             if self._command is None:
                 self._start(arguments)
@@ -244,6 +244,7 @@ class Storm:
         end = time.monotonic() + JOBS_S
         left = ["unknown"]
         while left and time.monotonic() < end:
+            slurm_faults.release(self.world.cluster)
             self._cut_waits_short()
             with contextlib.suppress(NoTarget):
                 left = [job.name for job in slurm_faults.jobs(self.world.cluster)]

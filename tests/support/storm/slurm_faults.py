@@ -322,6 +322,12 @@ def mended(cluster: DevCluster) -> None:
         for job in jobs(cluster, "SUSPENDED"):
             with suppress(NoTarget):
                 told(cluster, "scontrol", "resume", job.id)
+    release(cluster)
+
+
+def release(cluster: DevCluster) -> None:
+    """Release what is held; Slurm holds a job too that it started twice when its controller was killed."""
+    with suppress(NoTarget):
         for job in jobs(cluster, "PENDING"):
             with suppress(NoTarget):
                 told(cluster, "scontrol", "release", job.id)
