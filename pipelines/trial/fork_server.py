@@ -45,7 +45,10 @@ def preload(modules: Sequence[str]) -> None:
     it would touch and so copy every page it shares with the server. A workload that measures the collector
     puts them back first.
     """
-    copied_imports.install_current()
+    try:
+        copied_imports.install_current()
+    except OSError as error:
+        sys.exit(f"the server that forks trials cannot read {error.filename}: {error.strerror}")
     for module in modules:
         try:
             importlib.import_module(module)

@@ -19,6 +19,7 @@ from pipelines.execution.spawn import ForkServer, ServerLost, wait
 from pipelines.store.records import Outcome
 from pipelines.store.trial_schema import UNWRITTEN
 from pipelines.trial import parent
+from pipelines.trial.fork_server import preload
 from workloads.snapshot import VARIABLE, Snapshot
 
 pytestmark = pytest.mark.slow
@@ -201,6 +202,16 @@ def test_a_server_whose_own_code_is_gone_says_so_in_one_line_and_blames_no_trial
     lines = server.stderr.splitlines()
     assert server.returncode == 1 and len(lines) == 1, lines
     assert "cannot read its own code: No module named 'pipelines.trial.that_is_gone'" in lines[0]
+
+
+def test_a_server_that_cannot_read_the_copies_of_a_users_code_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies = f"/{'too-long' * 40}"
+    monkeypatch.setenv(VARIABLE, copies)
+    with pytest.raises(SystemExit) as end:
+        preload(["toys.spinner"])
+    assert end.value.code == f"the server that forks trials cannot read {copies}: File name too long"
 
 
 def test_a_child_that_cannot_write_its_log_says_so_in_one_line(
