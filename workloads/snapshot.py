@@ -27,8 +27,15 @@ class Snapshot:
 
     @cached_property
     def copies(self) -> dict[Path, Path]:
-        """Every copy, by the path of its original."""
-        files = sorted(file for file in self.root.rglob("*") if file.is_file())
+        """Every copy, by the path of its original.
+
+        Raises
+        ------
+        OSError
+            A folder of them cannot be read: imports would find the originals, whatever these are by now.
+        """
+        found = os.walk(self.root, onerror=_refuse) if self.root.exists() else ()
+        files = sorted(Path(folder, name) for folder, _, names in found for name in names)
         return {Path("/", file.relative_to(self.root)): file for file in files if file != self._list}
 
     @cached_property
@@ -59,6 +66,10 @@ class Snapshot:
     def copy_of(self, original: Path) -> Path:
         """Where the copy of a file belongs."""
         return self.root / original.absolute().relative_to("/")
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def current() -> Snapshot | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +26,23 @@ def test_a_copy_lies_at_the_path_of_its_original(kept: Snapshot) -> None:
     assert list(kept.copies) == [Path("/srv/me/a.py"), Path("/srv/me/b.py")]
     assert kept.copies[Path("/srv/me/a.py")] == kept.copy_of(Path("/srv/me/a.py"))
     assert kept.copy_of(Path("/x/y.py")) == kept.root / "x/y.py"
+
+
+def test_a_folder_of_copies_that_cannot_be_read_is_an_error_and_not_its_originals(
+    kept: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(folder: str, scandir: Callable[[str], Any] = os.scandir) -> Any:
+        if str(folder).endswith("/srv/me"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(PermissionError, match="copies/srv/me"):
+        _ = kept.copies
+
+
+def test_where_nothing_was_copied_there_are_no_copies(tmp_path: Path) -> None:
+    assert Snapshot(tmp_path / "none").copies == {}
 
 
 def test_a_folder_without_copies_is_its_own(kept: Snapshot) -> None:
