@@ -32,9 +32,9 @@ class Snapshot:
         Raises
         ------
         OSError
-            A folder of them cannot be read: imports would find the originals, whatever these are by now.
+            A folder of them is gone or cannot be read: imports would find the originals, as they are by now.
         """
-        found = os.walk(self.root, onerror=_refuse) if self.root.exists() else ()
+        found = os.walk(self.root, onerror=_refuse)
         files = sorted(Path(folder, name) for folder, _, names in found for name in names)
         return {Path("/", file.relative_to(self.root)): file for file in files if file != self._list}
 

@@ -56,7 +56,7 @@ def take_sources(code_dir: Path, code: str, files: Iterable[Path]) -> None:
     """Copy a workload's files from outside, whose digest `code` has in it, unless the copies are there."""
     place = sources_place(code_dir, code)
     wanted = {file.absolute() for file in files}
-    if not wanted or set(Snapshot(place).copies) == wanted:
+    if not wanted or (place.is_dir() and set(Snapshot(place).copies) == wanted):
         return
     fresh = Snapshot(place.with_name(f".{place.name}.{os.getpid()}"))
     for file in wanted:

@@ -41,8 +41,9 @@ def test_a_folder_of_copies_that_cannot_be_read_is_an_error_and_not_its_original
         _ = kept.copies
 
 
-def test_where_nothing_was_copied_there_are_no_copies(tmp_path: Path) -> None:
-    assert Snapshot(tmp_path / "none").copies == {}
+def test_so_is_one_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="gone"):
+        _ = Snapshot(tmp_path / "gone").copies
 
 
 def test_a_folder_without_copies_is_its_own(kept: Snapshot) -> None:

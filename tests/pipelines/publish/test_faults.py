@@ -99,7 +99,7 @@ def test_every_row_is_there_after_publishing_again(
 
 
 @pytest.mark.slow
-def test_a_server_that_is_down_at_the_start_costs_two_seconds(
+def test_what_a_server_that_is_down_was_not_sent_is_sent_once_it_is_up(
     online: Built, backend: Loopback, shell: pytest.MonkeyPatch
 ) -> None:
     shell.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
