@@ -128,16 +128,16 @@ browser-if-root:
 	    || echo "Chromium could not be installed: the report's tests in a browser will skip"
 
 slurm-up: $(READY)
-	@timeout 120 $(BIN)/python -m slurm.dev up --port $(SLURM_PORT) $(SLURM_ARGS)
+	@timeout 120 $(BIN)/python -m perfsweep.slurm.dev up --port $(SLURM_PORT) $(SLURM_ARGS)
 
 slurm-down: $(READY)
-	@timeout 120 $(BIN)/python -m slurm.dev down
+	@timeout 120 $(BIN)/python -m perfsweep.slurm.dev down
 
 slurm-status: $(READY)
-	@timeout 60 $(BIN)/python -m slurm.dev status
+	@timeout 60 $(BIN)/python -m perfsweep.slurm.dev status
 
 slurm-shell: $(READY)
-	@$(BIN)/python -m slurm.dev shell
+	@$(BIN)/python -m perfsweep.slurm.dev shell
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -17,14 +17,14 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.analysis import collect, versions
-from pipelines.analysis import compare as comparing
-from pipelines.config import composition, validation
-from pipelines.config.declared import declared_by
-from pipelines.config.overrides import as_overrides
-from pipelines.config.tracking import contradictions, from_shell
-from pipelines.config.types import SweepCommand
-from pipelines.execution import (
+from perfsweep.pipelines.analysis import collect, versions
+from perfsweep.pipelines.analysis import compare as comparing
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.declared import declared_by
+from perfsweep.pipelines.config.overrides import as_overrides
+from perfsweep.pipelines.config.tracking import contradictions, from_shell
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.execution import (
     arm_resources,
     executor_choice,
     launch,
@@ -33,26 +33,26 @@ from pipelines.execution import (
     progress_display,
     submitted,
 )
-from pipelines.execution.notebook_progress import Display
-from pipelines.parity.timed import TimedNumbers
-from pipelines.plan import column_needs, power, witnesses
-from pipelines.plan import plan as planning
-from pipelines.publish import publish as publishing
-from pipelines.report import html, markdown
-from pipelines.report.notebook import Comparison, Report
-from pipelines.store import kept, locks, trainings
-from pipelines.store import provenance as origin
-from pipelines.store.options import ReportConfig
-from pipelines.store.progress import Progress
-from pipelines.store.progress_read import read_progress
-from pipelines.store.provenance import Provenance
-from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder, opened
-from pipelines.trial.machine import environment
-from pipelines.versions.notices import notices as version_notices
-from slurm import executors
-from slurm.fields import refusals
-from workloads.api import Device
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.pipelines.execution.notebook_progress import Display
+from perfsweep.pipelines.parity.timed import TimedNumbers
+from perfsweep.pipelines.plan import column_needs, power, witnesses
+from perfsweep.pipelines.plan import plan as planning
+from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.report import html, markdown
+from perfsweep.pipelines.report.notebook import Comparison, Report
+from perfsweep.pipelines.store import kept, locks, trainings
+from perfsweep.pipelines.store import provenance as origin
+from perfsweep.pipelines.store.options import ReportConfig
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.provenance import Provenance
+from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder, opened
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.versions.notices import notices as version_notices
+from perfsweep.slurm import executors
+from perfsweep.slurm.fields import refusals
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 
 @dataclass(frozen=True, repr=False)

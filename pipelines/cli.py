@@ -1,6 +1,6 @@
 """The console script; help, completion and mistakes in names import neither torch nor wandb.
 
-What it knows stands in one list, `pipelines.commands.catalog`.
+What it knows stands in one list, `perfsweep.pipelines.commands.catalog`.
 
 Exit status: 0 done, 1 some trials or packs failed, 2 a mistake in the command or its input, 3 jobs need
 attention, 130 interrupted or detached.
@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import click
 
-from pipelines.commands.catalog import COMMANDS
-from pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED
-from slurm.errors import SlurmError
-from workloads.errors import PerfsweepError
+from perfsweep.pipelines.commands.catalog import COMMANDS
+from perfsweep.pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED
+from perfsweep.slurm.errors import SlurmError
+from perfsweep.workloads.errors import PerfsweepError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

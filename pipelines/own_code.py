@@ -1,7 +1,7 @@
 """Runs a module of ours in a process of its own, and says in one line where its code cannot be read.
 
-Run as ``python -m pipelines.own_code <module> <its arguments>``. The copy of the code in a sweep's folder may
-be closed or removed while an interpreter starts, whose own words for that are a traceback.
+Run as ``python -m perfsweep.pipelines.own_code <module> <its arguments>``. The copy of the code in a sweep's
+folder may be closed or removed while an interpreter starts, whose own words for that are a traceback.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import importlib
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
-"""All of perfsweep; a user's script may import the door, so jobs need it too."""
+from perfsweep.workloads.imports import OURS, PACKAGE
 
 GONE = 66
 """Exit status where the code cannot be read; sysexits.h calls it EX_NOINPUT."""
@@ -24,10 +22,9 @@ def is_gone(module: str, error: Exception) -> bool:
     A user's module that imports what we have not got is its own mistake.
     """
     if isinstance(error, PermissionError):
-        return Path(str(error.filename)).is_relative_to(ROOT)
-    return isinstance(error, ImportError) and all(
-        name.partition(".")[0] in PACKAGES for name in (module, str(error.name))
-    )
+        return Path(str(error.filename)).is_relative_to(OURS)
+    names = (module, str(error.name))
+    return isinstance(error, ImportError) and all(name.partition(".")[0] == PACKAGE for name in names)
 
 
 def main(arguments: list[str]) -> int:
@@ -38,7 +35,7 @@ def main(arguments: list[str]) -> int:
     except (ImportError, PermissionError) as error:
         if not is_gone(name, error):
             raise
-        print(f"{ROOT}: the code cannot be read ({error}); mend this and start the sweep again", flush=True)
+        print(f"{OURS}: the code cannot be read ({error}); mend this and start the sweep again", flush=True)
         return GONE
     return module.main(rest)
 

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm.client import SlurmClient
-from slurm.errors import ClusterError
+from perfsweep.slurm.client import SlurmClient
+from perfsweep.slurm.errors import ClusterError
 
 NO_GPU = ("env", "CUDA_VISIBLE_DEVICES=")
 """What a step of a job without GPUs begins with: without device cgroups it would see all of them, and srun

@@ -19,12 +19,12 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from slurm.allocation import NO_GPU
-from slurm.client import SlurmClient
-from slurm.element import REQUEUE_ME
-from slurm.errors import ClusterError
-from slurm.judge import SETUP_SIGN
-from slurm.site import SCRATCH, Shape, SiteProfile, exported, sbatch_option
+from perfsweep.slurm.allocation import NO_GPU
+from perfsweep.slurm.client import SlurmClient
+from perfsweep.slurm.element import REQUEUE_ME
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.judge import SETUP_SIGN
+from perfsweep.slurm.site import SCRATCH, Shape, SiteProfile, exported, sbatch_option
 
 SETUP_FAILED = 78
 """Exit status of a batch script of which a set-up line failed (EX_CONFIG)."""

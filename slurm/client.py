@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm.errors import ClusterError
+from perfsweep.slurm.errors import ClusterError
 
 TIMEOUT_S = 20.0
 """A client gives up on an unreachable controller after about nine seconds by itself."""

@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm import batch
-from slurm.client import SlurmClient, Unreachable
-from slurm.errors import ClusterError
-from slurm.journal import Journal
-from slurm.rehearsal import rehearse
-from slurm.site import Shape, SiteProfile, exported
-from slurm.submitter import Submitter
+from perfsweep.slurm import batch
+from perfsweep.slurm.client import SlurmClient, Unreachable
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.journal import Journal
+from perfsweep.slurm.rehearsal import rehearse
+from perfsweep.slurm.site import Shape, SiteProfile, exported
+from perfsweep.slurm.submitter import Submitter
 
 _LIMITS = (
     "MaxArraySize",

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -182,11 +182,17 @@ def digest_of(packages: Iterable[Path]) -> str:
     """
     found = hashlib.sha256()
     for package in sorted(packages, key=lambda path: path.name):
-        for file in sorted(path for path in package.rglob("*") if "__pycache__" not in path.parts):
-            if file.is_file():
-                found.update(f"{package.name}/{file.relative_to(package)}\0".encode())
-                found.update(hashlib.sha256(file.read_bytes()).digest())
+        for file in sorted(_files_in(package)):
+            found.update(f"{package.name}/{file.relative_to(package)}\0".encode())
+            found.update(hashlib.sha256(file.read_bytes()).digest())
     return found.hexdigest()[:12]
+
+
+def _files_in(package: Path) -> Iterator[Path]:
+    """List the files that somebody wrote, below links too: in a checkout these lead to the sub-packages."""
+    for folder, folders, names in os.walk(package, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        yield from (file for name in names if (file := Path(folder, name)).is_file())
 
 
 def _publish(temporary: Path, final: Path) -> None:

@@ -12,22 +12,22 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from slurm import diagnosis
-from slurm.client import Sighting, SlurmClient, Unreachable
-from slurm.element_records import RecordFiles
-from slurm.errors import ClusterError
-from slurm.expectation import expected_start
-from slurm.failed_nodes import FailedNodes
-from slurm.inquiry import Answer, Inquiry, Key
-from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
-from slurm.journal import Journal, Submission, Verdict
-from slurm.judge import ElementRecords, Missing, Patience, Standing
-from slurm.observation import Observer, output_file
-from slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
-from slurm.site import SiteProfile
-from slurm.states import End, end_of
-from slurm.steady_clock import SteadyClock
-from slurm.submitter import Submitter
+from perfsweep.slurm import diagnosis
+from perfsweep.slurm.client import Sighting, SlurmClient, Unreachable
+from perfsweep.slurm.element_records import RecordFiles
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.expectation import expected_start
+from perfsweep.slurm.failed_nodes import FailedNodes
+from perfsweep.slurm.inquiry import Answer, Inquiry, Key
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
+from perfsweep.slurm.journal import Journal, Submission, Verdict
+from perfsweep.slurm.judge import ElementRecords, Missing, Patience, Standing
+from perfsweep.slurm.observation import Observer, output_file
+from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.states import End, end_of
+from perfsweep.slurm.steady_clock import SteadyClock
+from perfsweep.slurm.submitter import Submitter
 
 JOURNAL, SUBMISSIONS = "submissions.jsonl", "submissions"
 

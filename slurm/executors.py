@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 
-from slurm.jobs import Executor
+from perfsweep.slurm.jobs import Executor
 
 EXECUTORS = {
-    "slurm": "slurm.executor:SlurmExecutor",
-    "local": "slurm.local:LocalExecutor",
-    "inprocess": "slurm.inprocess:InProcessExecutor",
+    "slurm": "perfsweep.slurm.executor:SlurmExecutor",
+    "local": "perfsweep.slurm.local:LocalExecutor",
+    "inprocess": "perfsweep.slurm.inprocess:InProcessExecutor",
 }
 """Classes by the name that `cluster.executor` takes; `auto` takes the first that does not refuse."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm.client import Sighting, SlurmClient
-from slurm.errors import ClusterError
+from perfsweep.slurm.client import Sighting, SlurmClient
+from perfsweep.slurm.errors import ClusterError
 
 
 @dataclass(frozen=True)

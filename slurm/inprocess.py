@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from slurm.jobs import Executor, ExecutorContext, Job, JobState
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 
 
 class InProcessExecutor(Executor):

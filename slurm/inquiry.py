@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from slurm.client import NoAccounting, Sighting, SlurmClient, Unreachable
-from slurm.errors import ClusterError
-from slurm.journal import Journal, Submission
-from slurm.judge import Missing
-from slurm.states import LIVE, end_of
+from perfsweep.slurm.client import NoAccounting, Sighting, SlurmClient, Unreachable
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.journal import Journal, Submission
+from perfsweep.slurm.judge import Missing
+from perfsweep.slurm.states import LIVE, end_of
 
 MARK = "perfsweep:"
 """The comment of our jobs: this and the token of the submission."""

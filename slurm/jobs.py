@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
-from slurm.site import SiteProfile
-from slurm.states import End
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.states import End
 
 
 class JobState(StrEnum):

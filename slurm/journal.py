@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slurm.checksums import sealed, unsealed
-from slurm.retry import Action, remedied
-from slurm.states import End
+from perfsweep.slurm.checksums import sealed, unsealed
+from perfsweep.slurm.retry import Action, remedied
+from perfsweep.slurm.states import End
 
 
 @dataclass

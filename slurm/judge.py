@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from slurm.client import Sighting
-from slurm.element import STUCK, TRY_AGAIN
-from slurm.states import End, end_of, remedy
+from perfsweep.slurm.client import Sighting
+from perfsweep.slurm.element import STUCK, TRY_AGAIN
+from perfsweep.slurm.states import End, end_of, remedy
 
 SETUP_SIGN = "perfsweep: cluster.setup"
 """How the batch script begins the sentence about a set-up line that failed."""

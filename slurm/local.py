@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slurm.allocation import refuse_missing_nodes
-from slurm.errors import ClusterError
-from slurm.jobs import Executor, ExecutorContext, Job, JobState
+from perfsweep.slurm.allocation import refuse_missing_nodes
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 
 GRACE_S = 10.0
 """Time between asking a job to end and killing its process group."""

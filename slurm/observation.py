@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from slurm.client import Sighting
-from slurm.element_records import last_beat, tail_of
-from slurm.inquiry import Key
-from slurm.journal import Submission
-from slurm.judge import ElementRecords, Missing, Patience, Silence, Standing, judge
-from slurm.states import end_of
+from perfsweep.slurm.client import Sighting
+from perfsweep.slurm.element_records import last_beat, tail_of
+from perfsweep.slurm.inquiry import Key
+from perfsweep.slurm.journal import Submission
+from perfsweep.slurm.judge import ElementRecords, Missing, Patience, Silence, Standing, judge
+from perfsweep.slurm.states import end_of
 
 
 class Observer:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm.errors import ClusterError
+from perfsweep.slurm.errors import ClusterError
 
 REMEDY = "write it as 2.5/GPU-hour or 2.5/node-hour, with a currency after the amount where you like"
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slurm import element, probe_body
-from slurm.errors import ClusterError
-from slurm.executor import SlurmExecutor
-from slurm.jobs import PYTHON, ExecutorContext, Job, JobState
-from slurm.judge import SETUP_SIGN
-from slurm.site import SiteProfile
+from perfsweep.slurm import element, probe_body
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import PYTHON, ExecutorContext, Job, JobState
+from perfsweep.slurm.judge import SETUP_SIGN
+from perfsweep.slurm.site import SiteProfile
 
 LIMIT_MIN = 3
 """Time limit of the job, which takes seconds where file systems are quick."""
@@ -105,11 +105,12 @@ def _short(site: SiteProfile) -> SiteProfile:
 def _run(site: SiteProfile, folder: Path, questions: dict[str, Any], say: Callable[[str], None]) -> Probed:
     folder = folder.absolute()
     code, answers = folder / "code", folder / "answers.json"
-    (code / "slurm").mkdir(parents=True)
+    scripts = code / "perfsweep" / "slurm"
+    scripts.mkdir(parents=True)
     for module in (element, probe_body):
-        shutil.copy(str(module.__file__), code / "slurm")
+        shutil.copy(str(module.__file__), scripts)
     (folder / "questions.json").write_text(json.dumps(questions))
-    body = code / "slurm" / Path(str(probe_body.__file__)).name
+    body = scripts / Path(str(probe_body.__file__)).name
     command = (PYTHON, "-P", str(body), str(folder / "questions.json"), str(answers))
     executor = SlurmExecutor.of(ExecutorContext(site, folder, "doctor", code, say=say))
     submitted = time.time()

@@ -7,9 +7,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from slurm import batch
-from slurm.judge import SETUP_SIGN
-from slurm.site import SiteProfile
+from perfsweep.slurm import batch
+from perfsweep.slurm.judge import SETUP_SIGN
+from perfsweep.slurm.site import SiteProfile
 
 TIMEOUT_S = 60.0
 

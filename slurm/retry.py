@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from slurm.states import End
+from perfsweep.slurm.states import End
 
 
 class Action(StrEnum):

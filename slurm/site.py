@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slurm.errors import ClusterError
-from slurm.fields import option, refusals
-from slurm.price import parse_price
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.fields import option, refusals
+from perfsweep.slurm.price import parse_price
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")

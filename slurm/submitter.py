@@ -12,14 +12,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from slurm import batch, element
-from slurm.client import SlurmClient, out_of_reach
-from slurm.errors import ClusterError
-from slurm.inquiry import MARK
-from slurm.jobs import PYTHON, Job
-from slurm.journal import Journal, Submission
-from slurm.site import REDACTED, Shape, SiteProfile
-from slurm.states import End
+from perfsweep.slurm import batch, element
+from perfsweep.slurm.client import SlurmClient, out_of_reach
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.inquiry import MARK
+from perfsweep.slurm.jobs import PYTHON, Job
+from perfsweep.slurm.journal import Journal, Submission
+from perfsweep.slurm.site import REDACTED, Shape, SiteProfile
+from perfsweep.slurm.states import End
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 300.0
 
@@ -35,7 +35,7 @@ class Submitter:
     ----------
     folder : `submissions/` of the sweep: job files, batch scripts, Slurm's output and the elements' own
         records
-    code : snapshot that holds the `slurm` package the nodes run
+    code : snapshot that holds the package the nodes run
     digest : of the snapshot, which jobs hold it against before they start; None: they do not
     """
 
@@ -282,7 +282,7 @@ class Submitter:
         return ",".join(names) or None
 
     def _command(self, shape: Shape, token: str) -> str:
-        script = self._code.absolute() / "slurm" / Path(str(element.__file__)).name
+        script = self._code.absolute() / "perfsweep" / "slurm" / Path(str(element.__file__)).name
         return batch.command(self._site, shape, sys.executable, script, self.jobs_file(token))
 
     def _executor(self) -> batch.ArrayExecutor:

@@ -27,7 +27,13 @@ from loopback import Loopback  # noqa: E402
 from loopback.server import KEY  # noqa: E402
 from servers import TAKEN, shared_server  # noqa: E402
 
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig  # noqa: E402
+from perfsweep.pipelines.config.types import (  # noqa: E402
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
 
 # A loaded machine is slow, not wrong; and a test that fails must fail again when it is run again.
 settings.register_profile("perfsweep", deadline=None, derandomize=True)
@@ -131,7 +137,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Last of all, say what could not be tested on this machine."""
     import browser
 
-    from slurm.dev.cluster import installed
+    from perfsweep.slurm.dev.cluster import installed
 
     if hasattr(config, "workerinput"):
         return

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from workloads.declarations import Device, Level, Toggle
+from perfsweep.workloads.declarations import Device, Level, Toggle
 
 STEADY: Mapping[str, str] = {
     "MALLOC_TRIM_THRESHOLD_": str(4 << 30),

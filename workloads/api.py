@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
-from workloads.allocators import ALLOCATOR
-from workloads.contract import declaration_problems
-from workloads.declarations import (
+from perfsweep.workloads.allocators import ALLOCATOR
+from perfsweep.workloads.contract import declaration_problems
+from perfsweep.workloads.declarations import (
     REPLAY,
     REPLAYED,
     Baseline,
@@ -32,7 +32,7 @@ from workloads.declarations import (
     Parity,
     Toggle,
 )
-from workloads.errors import ConfigError, ContractError
+from perfsweep.workloads.errors import ConfigError, ContractError
 
 __all__ = [
     "REPLAY",
@@ -91,8 +91,8 @@ class Replayable:
 class Work:
     """Formula cost of one unit.
 
-    `products` is the type of its multiply-adds, as `workloads.peaks` lists rates: float64, float32, tf32 or
-    half.
+    `products` is the type of its multiply-adds, as `perfsweep.workloads.peaks` lists rates: float64, float32,
+    tf32 or half.
     """
 
     flops: float | None = None

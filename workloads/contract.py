@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workloads.declarations import REPLAY, Check, Choices, Claim, Level, Toggle
-from workloads.errors import ConfigError
+from perfsweep.workloads.declarations import REPLAY, Check, Choices, Claim, Level, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 
 def declaration_problems(

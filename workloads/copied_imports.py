@@ -15,7 +15,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from workloads.snapshot import Snapshot, current
+from perfsweep.workloads.snapshot import Snapshot, current
 
 
 def text_of(original: Path, snapshot: Snapshot | None) -> bytes:

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.declarations import Level, Levels, LevelValue, Parity, Toggle, as_number
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.workloads.declarations import Level, Levels, LevelValue, Parity, Toggle, as_number
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 OF_A_LEVEL = ("args", "env", "replace", "ranks", "parity", "bounds")
 OF_A_TOGGLE = ("doc", "parity", "bounds", "witness")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 LevelValue = str | int | float
 Levels = Mapping[str, LevelValue]

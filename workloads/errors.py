@@ -15,7 +15,7 @@ class ConfigError(PerfsweepError):
 
 
 class ContractError(PerfsweepError):
-    """A workload class that does not keep the contract of `workloads.api`."""
+    """A workload class that does not keep the contract of `perfsweep.workloads.api`."""
 
 
 class RecordError(PerfsweepError):

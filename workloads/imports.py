@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-OURS = Path(__file__).parents[1]
-"""The folder that our packages lie in."""
+PACKAGE = "perfsweep"
+
+OURS = Path(__file__).parents[2]
+"""The folder that `PACKAGE` is imported from; in a checkout its sub-packages are links out of it."""
 
 INSTALLED = frozenset(("site-packages", "dist-packages"))
 """Names of folders that hold what a package manager has put there."""
@@ -25,28 +28,53 @@ def followed(
 
     Parameters
     ----------
-    roots : folder that a top-level package is imported from, by its name
+    roots : folders of packages, by their names with all dots
     anywhere : folder in which every module counts, such as that of somebody's script
     elsewhere : gives the folder that a top-level module is imported from where it stands in none of these
     """
-    roots = {name: root.resolve() for name, root in roots.items()}
-    anywhere = anywhere.resolve() if anywhere else None
-    places = [*roots.values(), *([anywhere] if anywhere else [])]
-    found = dict.fromkeys(file.resolve() for file in files)
+    places = [_Place(tuple(name.split(".")), settled(root)) for name, root in roots.items()]
+    beside = [_Place((), settled(anywhere))] if anywhere else []
+    found = dict.fromkeys(map(settled, files))
     waiting, known = list(found), set[str]()
     while waiting:
-        names = set(_imported_names(waiting.pop(), places)) - known
+        names = set(_imported_names(waiting.pop(), [*places, *beside])) - known
         known |= names
-        for name in names:
-            top = name.partition(".")[0]
-            sources = _sources_of(name, roots.get(top, anywhere))
-            if not sources and top and (other := elsewhere(top)):
-                sources = _sources_of(name, other)
-                places.append(other)
+        for parts in (name.split(".") for name in names if name):
+            own = [place for place in places if place.holds(parts)] or beside
+            sources = [file for place in own[:1] for file in place.files_of(parts)]
+            if not sources and (other := elsewhere(parts[0])):
+                beside.append(_Place((), other))
+                sources = list(beside[-1].files_of(parts))
             fresh = [source for source in sources if source not in found]
             found.update(dict.fromkeys(fresh))
             waiting += fresh
     return sorted(found)
+
+
+def settled(path: Path) -> Path:
+    """Resolve a path, unless it is of our own code: what is imported through a link has the link's name."""
+    path = path.absolute()
+    return path if path.is_relative_to(OURS) else path.resolve()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A folder, and the package that it is; without one, modules of every name lie in it."""
+
+    package: tuple[str, ...]
+    folder: Path
+
+    def holds(self, parts: Sequence[str]) -> bool:
+        return tuple(parts[: len(self.package)]) == self.package
+
+    def files_of(self, parts: Sequence[str]) -> Iterator[Path]:
+        """Yield the files of a module and of the packages around it."""
+        inner = parts[len(self.package) :]
+        for depth in range(0 if self.package else 1, len(inner) + 1):
+            place = self.folder.joinpath(*inner[:depth])
+            for file in (place / "__init__.py", place.with_name(place.name + ".py")):
+                if file.is_file():
+                    yield file
 
 
 def folder_of(name: str) -> Path | None:
@@ -70,7 +98,7 @@ _IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
 _NAME = re.compile(r"\w+")
 
 
-def _imported_names(file: Path, roots: Iterable[Path]) -> Iterator[str]:
+def _imported_names(file: Path, places: Iterable[_Place]) -> Iterator[str]:
     """Dotted names that may be modules: of ``from a import b`` both ``a`` and ``a.b``.
 
     By pattern: every trial asks for the digest of its code, and parsing forty files would take a tenth of a
@@ -78,7 +106,7 @@ def _imported_names(file: Path, roots: Iterable[Path]) -> Iterator[str]:
     """
     if file.suffix != ".py":
         return
-    text, package = file.read_text(errors="replace"), _package_of(file, roots)
+    text, package = file.read_text(errors="replace"), _package_of(file, places)
     for names in _IMPORT.findall(text):
         yield from (name.split()[0] for name in names.split(",") if name.strip())
     for dots, module, names in _FROM.findall(text):
@@ -88,22 +116,8 @@ def _imported_names(file: Path, roots: Iterable[Path]) -> Iterator[str]:
         yield from (f"{base}.{name}" for name in _NAME.findall(names))
 
 
-def _package_of(file: Path, roots: Iterable[Path]) -> list[str]:
-    for root in roots:
-        if file.is_relative_to(root):
-            return list(file.relative_to(root).parent.parts)
+def _package_of(file: Path, places: Iterable[_Place]) -> list[str]:
+    for place in places:
+        if file.is_relative_to(place.folder):
+            return [*place.package, *file.relative_to(place.folder).parent.parts]
     return []
-
-
-def _sources_of(name: str, root: Path | None) -> list[Path]:
-    return list(_files_of(name, root)) if root else []
-
-
-def _files_of(name: str, root: Path) -> Iterator[Path]:
-    """The module and the packages around it."""
-    parts = [part for part in name.split(".") if part]
-    for depth in range(1, len(parts) + 1):
-        place = root.joinpath(*parts[:depth])
-        for file in (place / "__init__.py", place.with_name(place.name + ".py")):
-            if file.is_file():
-                yield file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.api import Clock, NullClock
+from perfsweep.workloads.api import Clock, NullClock
 
 
 class JobOfPasses:

@@ -12,8 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from workloads import snapshot
-from workloads.errors import UnsupportedHere
+from perfsweep.workloads import snapshot
+from perfsweep.workloads.errors import UnsupportedHere
 
 FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp-simd"),

@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
-from workloads.api import LevelValue
-from workloads.native import library
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.native import library
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 @functools.cache
 def kernels() -> ctypes.CDLL:
-    """The built kernels, against the PyTorch that is here; see `workloads.native.library`."""
+    """The built kernels, against the PyTorch that is here; see `perfsweep.workloads.native.library`."""
     root = Path(torch.__file__).parent
     include = (root / "include", root / "include" / "torch" / "csrc" / "api" / "include")
     paths = (*(f"-I{folder}" for folder in include), f"-L{root / 'lib'}")

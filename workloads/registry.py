@@ -12,27 +12,24 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from workloads import api, copied_imports, snapshot, toggles
-from workloads.api import Workload
-from workloads.errors import ConfigError, ContractError, PerfsweepError, did_you_mean
-from workloads.imports import INSTALLED, folder_of, followed
+from perfsweep.workloads import api, copied_imports, snapshot, toggles
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.errors import ConfigError, ContractError, PerfsweepError, did_you_mean
+from perfsweep.workloads.imports import INSTALLED, PACKAGE, folder_of, followed
 
 ENTRY_POINT_GROUP = "perfsweep.workloads"
-
-OURS = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
-"""Top-level packages of ours, which hide folders of a user's that have their names."""
 
 CODE = frozenset({".py", ".cpp", ".cu", ".h"})
 
 BUILT_IN = {
-    "digits": "workloads.digits.workload:Digits",
-    "probe1d": "workloads.probe1d.workload:Probe1D",
-    "script": "workloads.script.workload:Script",
-    "selftest": "workloads.selftest.workload:Selftest",
-    "spd": "workloads.spd.workload:Spd",
-    "prover": "workloads.prover.workload:Prover",
-    "latentwire": "workloads.latentwire.workload:LatentWire",
-    "command": "workloads.command.workload:Command",
+    "digits": "perfsweep.workloads.digits.workload:Digits",
+    "probe1d": "perfsweep.workloads.probe1d.workload:Probe1D",
+    "script": "perfsweep.workloads.script.workload:Script",
+    "selftest": "perfsweep.workloads.selftest.workload:Selftest",
+    "spd": "perfsweep.workloads.spd.workload:Spd",
+    "prover": "perfsweep.workloads.prover.workload:Prover",
+    "latentwire": "perfsweep.workloads.latentwire.workload:LatentWire",
+    "command": "perfsweep.workloads.command.workload:Command",
 }
 
 
@@ -62,9 +59,13 @@ def find(name: str) -> type[Workload]:
         )
     if not _is_workload(cls):
         raise ContractError(
-            f"workload={name}: {module_name}:{class_name} is no subclass of workloads.api.Workload"
+            f"workload={name}: {module_name}:{class_name} is no subclass of perfsweep.workloads.api.Workload"
         )
     return cls
+
+
+def _is_ours(cls: type[Workload]) -> bool:
+    return cls.__module__.startswith(f"{__package__}.")
 
 
 def _is_workload(value: object) -> bool:
@@ -101,7 +102,7 @@ def sources(cls: type[Workload]) -> list[Path]:
     trials run copies of a user's files, these.
     """
     module = sys.modules[cls.__module__]
-    file, ours, root = _file_of(module), Path(__file__).resolve().parent, import_root(cls)
+    file, ours, root = _file_of(module), Path(__file__).parent, import_root(cls)
     # A package's modules belong together; a lone module in a folder owns only neighbours it imports.
     own = _package_files(file.parent) if module.__package__ else [file]
     package, place, elsewhere = cls.__module__.partition(".")[0], root or _root(cls), cache(folder_of)
@@ -115,7 +116,8 @@ def sources(cls: type[Workload]) -> list[Path]:
         root, elsewhere = place if root else None, _nowhere
         if kept.is_version:
             elsewhere = cache(lambda name: _copied_folder(kept, name))
-    roots = {str(__package__): ours.parent, **({package: place} if module.__package__ else {})}
+    theirs = {package: place / package} if module.__package__ and not _is_ours(cls) else {}
+    roots = {str(__package__): ours, **theirs}
     shared = sorted(ours.glob("*.h")) if any(path.suffix == ".cpp" for path in own) else []
     code = followed([*own, _file_of(api), _file_of(toggles)], roots, root, elsewhere if root else _nowhere)
     return [*code, *shared, *(copies.get(path.resolve(), path) for path in cls.files)]
@@ -123,7 +125,7 @@ def sources(cls: type[Workload]) -> list[Path]:
 
 def from_outside(cls: type[Workload]) -> list[Path]:
     """The source files of a workload that are a user's: neither ours nor installed."""
-    ours = Path(__file__).resolve().parent
+    ours = Path(__file__).parent
     users = [path for path in sources(cls) if not (path.is_relative_to(ours) or INSTALLED & set(path.parts))]
     return list(dict.fromkeys([*users, *cls.files]))
 
@@ -163,7 +165,7 @@ def digest(files: list[Path]) -> str:
 def import_root(cls: type[Workload]) -> Path | None:
     """The folder to import a workload from, or None for one of our own or an installed one."""
     root = _root(cls)
-    return None if INSTALLED & set(root.parts) or cls.__module__.split(".")[0] == __package__ else root
+    return None if INSTALLED & set(root.parts) or _is_ours(cls) else root
 
 
 def origin(cls: type[Workload]) -> str:
@@ -202,10 +204,9 @@ def _imported(module_name: str, name: str) -> ModuleType:
 def _why_missing(module: str, error: ImportError) -> str:
     """Say which module is missing: the workload's own, one that it needs, or one that ours hides."""
     top, missing = module.partition(".")[0], error.name or ""
-    if top in OURS and (Path.cwd() / top).is_dir():
+    if top == PACKAGE and (Path.cwd() / top).is_dir():
         return (
-            f"{Path.cwd() / top} has the name of a package of perfsweep, which is imported in its place;"
-            f" rename the folder, such as my_{top}"
+            f"{Path.cwd() / top} has the name of perfsweep, which is imported in its place; rename the folder"
         )
     if not isinstance(error, ModuleNotFoundError):
         return f"module {module} cannot be imported: {type(error).__name__}: {error}{_last_line(error)}"

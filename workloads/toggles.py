@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workloads.api import Device, Level, Levels, LevelValue, Numbers, Parity, Toggle
-from workloads.errors import ContractError
+from perfsweep.workloads.api import Device, Level, Levels, LevelValue, Numbers, Parity, Toggle
+from perfsweep.workloads.errors import ContractError
 
 LevelChanges = Mapping[LevelValue, Mapping[str, Any]]
 """Attributes that a workload sets on single levels of a shared toggle."""
@@ -56,7 +56,7 @@ def needs_ranks(device: Device) -> str | None:
 
 
 def product_type(levels: Levels, dtype: str = "float32") -> str:
-    """What `amp` and `tf32` make of products of `dtype`: the type by which `workloads.peaks` lists rates."""
+    """What `amp` and `tf32` make of products of `dtype`: the type by which `peaks` lists rates."""
     if levels.get("amp", "off") != "off":
         return "half"
     return "tf32" if dtype == "float32" and levels.get("tf32") == "on" else dtype

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column, soft
-from pipelines.analysis.outcomes import outcome_text
-from pipelines.store.records import Outcome
-from pipelines.units import MB, duration
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column, soft
+from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.store.records import Outcome
+from perfsweep.pipelines.units import MB, duration
 
 SHOWN_PHASES = 6
 

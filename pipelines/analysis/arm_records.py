@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 from statistics import median
 
-from pipelines.analysis.counters import Counters, counters_of
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Kind, Outcome, Pack, TrialRecord
-from workloads.api import Device
+from perfsweep.pipelines.analysis.counters import Counters, counters_of
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
+from perfsweep.workloads.api import Device
 
 
 class ArmRecords:

@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.analysis.counters import CounterChange, counter_changes, counter_table
-from pipelines.analysis.judge import Judge
-from pipelines.analysis.outcomes import Counts
-from pipelines.analysis.phases import PhaseShare, phases_of
-from pipelines.statistics.log_ratios import Weighted
-from pipelines.store.files import write_parquet
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.counters import CounterChange, counter_changes, counter_table
+from perfsweep.pipelines.analysis.judge import Judge
+from perfsweep.pipelines.analysis.outcomes import Counts
+from perfsweep.pipelines.analysis.phases import PhaseShare, phases_of
+from perfsweep.pipelines.statistics.log_ratios import Weighted
+from perfsweep.pipelines.store.files import write_parquet
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 @dataclass(frozen=True)

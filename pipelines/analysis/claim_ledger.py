@@ -10,11 +10,11 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.analysis import claim_refusals
-from pipelines.analysis.ruling_columns import SCHEMA
-from pipelines.analysis.rulings import evidence_text
-from pipelines.statistics.claims import Ruling
-from workloads.api import Claim, Device, Toggle
+from perfsweep.pipelines.analysis import claim_refusals
+from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
+from perfsweep.pipelines.analysis.rulings import evidence_text
+from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
 DECIDED = 3

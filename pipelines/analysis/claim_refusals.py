@@ -12,9 +12,9 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from pipelines.statistics.claims import Obstacle
-from pipelines.store.records import TrialRecord
-from workloads.api import Claim, Device, Levels, Toggle
+from perfsweep.pipelines.statistics.claims import Obstacle
+from perfsweep.pipelines.store.records import TrialRecord
+from perfsweep.workloads.api import Claim, Device, Levels, Toggle
 
 
 def obstacles(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacle, ...]:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
-from pipelines.store.files import write_parquet
-from pipelines.store.progress import Progress
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord
+from perfsweep.pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
+from perfsweep.pipelines.store.files import write_parquet
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from statistics import mean
 
 import polars as pl
 
-from pipelines.analysis.judge import EffectResult
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Arm, Effect, Manifest
-from workloads.api import LevelValue
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Arm, Effect, Manifest
+from perfsweep.workloads.api import LevelValue
 
 BETWEEN = " x "
 """What stands between the toggles of an interaction in the name of its effect."""

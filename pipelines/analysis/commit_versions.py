@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from pipelines.analysis.judge import rounds_of
-from pipelines.analysis.versions import Baseline, Change, baseline_from, usable_trials
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.log_ratios import Rounds
-from pipelines.store.records import Arm, Manifest
-from pipelines.versions.notices import ENVIRONMENT
-from workloads.errors import RecordError
+from perfsweep.pipelines.analysis.judge import rounds_of
+from perfsweep.pipelines.analysis.versions import Baseline, Change, baseline_from, usable_trials
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.log_ratios import Rounds
+from perfsweep.pipelines.store.records import Arm, Manifest
+from perfsweep.pipelines.versions.notices import ENVIRONMENT
+from perfsweep.workloads.errors import RecordError
 
 ArmOf = Mapping[tuple[str, str], str]
 """Ids of arms by the name of their version and their label without it."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from pipelines.store.progress import DATA, machine_of
+from perfsweep.pipelines.store.progress import DATA, machine_of
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,36 @@ from statistics import median
 
 import polars as pl
 
-from pipelines.analysis.arm_results import ArmResult, arm_results
-from pipelines.analysis.columns import parquet_table
-from pipelines.analysis.combinations import AloneAndBeside, Corners, alone_and_beside, interaction_corners
-from pipelines.analysis.comparable import comparable_trials, machine_name
-from pipelines.analysis.effect_columns import effect_name
-from pipelines.analysis.exclusions import BASE, OTHER_DATA
-from pipelines.analysis.failures import FailedTrials, failed_trials
-from pipelines.analysis.judge import EffectResult, Judge
-from pipelines.analysis.missing import missing_rounds
-from pipelines.analysis.notes import comparison_notes
-from pipelines.analysis.oracles import Quality, judge_quality
-from pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
-from pipelines.analysis.phases import read_series
-from pipelines.analysis.quantities.columns import arm_table, effect_table
-from pipelines.analysis.quantities.quantity import Measured, Quantity
-from pipelines.analysis.quantities.registry import chosen
-from pipelines.analysis.quantities.results import QuantityResults
-from pipelines.analysis.ruling_columns import ruling_table
-from pipelines.analysis.rulings import RuledClaim, all_rulings
-from pipelines.analysis.scaling import Scaling, scaling_of
-from pipelines.statistics.clocks import Clock
-from pipelines.store.files import write_parquet
-from pipelines.store.progress import Progress
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Manifest, Outcome, SweepFolder
+from perfsweep.pipelines.analysis.arm_results import ArmResult, arm_results
+from perfsweep.pipelines.analysis.columns import parquet_table
+from perfsweep.pipelines.analysis.combinations import (
+    AloneAndBeside,
+    Corners,
+    alone_and_beside,
+    interaction_corners,
+)
+from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name
+from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
+from perfsweep.pipelines.analysis.failures import FailedTrials, failed_trials
+from perfsweep.pipelines.analysis.judge import EffectResult, Judge
+from perfsweep.pipelines.analysis.missing import missing_rounds
+from perfsweep.pipelines.analysis.notes import comparison_notes
+from perfsweep.pipelines.analysis.oracles import Quality, judge_quality
+from perfsweep.pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
+from perfsweep.pipelines.analysis.phases import read_series
+from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
+from perfsweep.pipelines.analysis.quantities.registry import chosen
+from perfsweep.pipelines.analysis.quantities.results import QuantityResults
+from perfsweep.pipelines.analysis.ruling_columns import ruling_table
+from perfsweep.pipelines.analysis.rulings import RuledClaim, all_rulings
+from perfsweep.pipelines.analysis.scaling import Scaling, scaling_of
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.store.files import write_parquet
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder
 
 
 @dataclass(frozen=True)

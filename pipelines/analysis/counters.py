@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from pipelines.store.records import Arm, TrialRecord
-from pipelines.trial.compile_cache import FOUND_ON_DISK
+from perfsweep.pipelines.store.records import Arm, TrialRecord
+from perfsweep.pipelines.trial.compile_cache import FOUND_ON_DISK
 
 HOST_BOUND = 0.8
 """Below this share of the time the device waits for the host rather than the other way round."""

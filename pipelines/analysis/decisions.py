@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.statistics.estimates import Estimate
-from pipelines.statistics.log_ratios import Pair, Rounds
-from pipelines.statistics.verdicts import Judgement, decide_verdicts
-from pipelines.store.records import PLACEBO, Effect
+from perfsweep.pipelines.statistics.estimates import Estimate
+from perfsweep.pipelines.statistics.log_ratios import Pair, Rounds
+from perfsweep.pipelines.statistics.verdicts import Judgement, decide_verdicts
+from perfsweep.pipelines.store.records import PLACEBO, Effect
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
-from pipelines.analysis.judge import ClockResult, EffectResult
-from pipelines.analysis.outcomes import outcome_text
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import Verdict
-from pipelines.units import bounds_text, megabytes_more, percent
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
+from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.units import bounds_text, megabytes_more, percent
 
 
 def effect_name(result: EffectResult) -> str:

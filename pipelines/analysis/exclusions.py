@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.analysis.comparable import differing_data
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.evidence import Agreement
-from pipelines.store.records import Effect, Manifest, Outcome, TrialRecord
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.comparable import differing_data
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.store.records import Effect, Manifest, Outcome, TrialRecord
 
 BASE = "base "
 """Before an outcome: the arm may well have run, but what it is measured against did not."""

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, file_column, soft
-from pipelines.store.progress import BAD, Progress, StoredTrial
-from pipelines.store.records import Manifest, Outcome
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, file_column, soft
+from perfsweep.pipelines.store.progress import BAD, Progress, StoredTrial
+from perfsweep.pipelines.store.records import Manifest, Outcome
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import functools
 
 import polars as pl
 
-from pipelines.plan.power import USELESS, Power, power, scaled
-from pipelines.statistics.clocks import Clock, ClockChoice, Conditions, choose_clock
-from pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
-from pipelines.store.records import Effect, Manifest
+from perfsweep.pipelines.plan.power import USELESS, Power, power, scaled
+from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice, Conditions, choose_clock
+from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
+from perfsweep.pipelines.store.records import Effect, Manifest
 
 
 def clock_of(used: pl.DataFrame) -> ClockChoice:

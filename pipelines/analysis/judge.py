@@ -9,26 +9,26 @@ from statistics import median
 
 import polars as pl
 
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.analysis.comparable import differing_data
-from pipelines.analysis.counters import bound_by
-from pipelines.analysis.decisions import Decisions, Derivation, decide
-from pipelines.analysis.exclusions import Exclusion, Exclusions
-from pipelines.analysis.held_back import HoldingBack, clock_of
-from pipelines.analysis.outcomes import Counts
-from pipelines.analysis.quantities.quantity import QuantityResult
-from pipelines.analysis.rulings import RuledClaim, Ruler, claims_of, decide_memory
-from pipelines.analysis.scaling import Scaling
-from pipelines.config.declared import declared_by
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.parity.evidence import Agreement
-from pipelines.statistics.clocks import Clock, ClockChoice
-from pipelines.statistics.estimates import Estimate, break_even
-from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
-from pipelines.store.progress import Progress
-from pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
-from workloads.api import Device, Evidence
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.comparable import differing_data
+from perfsweep.pipelines.analysis.counters import bound_by
+from perfsweep.pipelines.analysis.decisions import Decisions, Derivation, decide
+from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
+from perfsweep.pipelines.analysis.held_back import HoldingBack, clock_of
+from perfsweep.pipelines.analysis.outcomes import Counts
+from perfsweep.pipelines.analysis.quantities.quantity import QuantityResult
+from perfsweep.pipelines.analysis.rulings import RuledClaim, Ruler, claims_of, decide_memory
+from perfsweep.pipelines.analysis.scaling import Scaling
+from perfsweep.pipelines.config.declared import declared_by
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
+from perfsweep.pipelines.statistics.estimates import Estimate, break_even
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
+from perfsweep.workloads.api import Device, Evidence
 
 SHOWN_ROUNDS = 100
 """An undecided effect that needs more rounds than this is not worth deciding."""

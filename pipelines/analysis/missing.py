@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.analysis.comparable import machine_name, told_apart
-from pipelines.store.progress import BAD, Progress
-from pipelines.store.records import Manifest, Outcome, Pack
+from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
+from perfsweep.pipelines.store.progress import BAD, Progress
+from perfsweep.pipelines.store.records import Manifest, Outcome, Pack
 
 NAMED = 5
 """Packs that a sentence names."""

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from pipelines.analysis.comparable import ComparableTrials
-from pipelines.analysis.judge import Judge
-from pipelines.analysis.kernel_notes import kernel_notes, machine_notes
-from pipelines.analysis.missing import notes_on_other_machines
-from pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
-from pipelines.statistics.clocks import Clock
-from pipelines.store.progress import Progress
-from pipelines.store.records import Manifest
-from pipelines.versions.notices import environment_lines
+from perfsweep.pipelines.analysis.comparable import ComparableTrials
+from perfsweep.pipelines.analysis.judge import Judge
+from perfsweep.pipelines.analysis.kernel_notes import kernel_notes, machine_notes
+from perfsweep.pipelines.analysis.missing import notes_on_other_machines
+from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.pipelines.versions.notices import environment_lines
 
 
 def comparison_notes(

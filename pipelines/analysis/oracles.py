@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from workloads.api import Check, Evidence
+from perfsweep.workloads.api import Check, Evidence
 
 
 @dataclass(frozen=True)

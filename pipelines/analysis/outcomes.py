@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
-from pipelines.store.records import Outcome
+from perfsweep.pipelines.store.records import Outcome
 
 Counts = Mapping[str, int]
 """Number of trials by outcome; outcomes that did not occur are left out."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.store.iteration_times import iteration_times, phase_times
-from pipelines.store.records import read_iterations
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
+from perfsweep.pipelines.store.records import read_iterations
+from perfsweep.workloads.errors import RecordError
 
 SCHEMA: dict[str, type[pl.DataType]] = {
     "arm": pl.String,

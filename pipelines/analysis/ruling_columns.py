@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
-from pipelines.analysis.rulings import RuledClaim
-from pipelines.store.records import Manifest
+from perfsweep.pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
+from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.store.records import Manifest
 
 RULINGS: tuple[Column[RuledClaim], ...] = (
     file_column("source", lambda one: one.claim.source, doc="who makes the claim"),

@@ -8,24 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipelines.analysis import claim_refusals
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.analysis.decisions import Decisions, decide
-from pipelines.config.validation import load_workload
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.evidence import Agreement
-from pipelines.plan.arms import Space
-from pipelines.statistics.claims import Ruled, Ruling, claimed_gain, rule_claim, rule_predicate
-from pipelines.statistics.estimates import Estimate
-from pipelines.statistics.log_ratios import Rounds
-from pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
-from pipelines.store.records import PLACEBO, Arm, Effect, Manifest
-from pipelines.store.schema import Declared
-from workloads.api import Claim, Toggle
-from workloads.errors import PerfsweepError
+from perfsweep.pipelines.analysis import claim_refusals
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.decisions import Decisions, decide
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.statistics.claims import Ruled, Ruling, claimed_gain, rule_claim, rule_predicate
+from perfsweep.pipelines.statistics.estimates import Estimate
+from perfsweep.pipelines.statistics.log_ratios import Rounds
+from perfsweep.pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
+from perfsweep.pipelines.store.records import PLACEBO, Arm, Effect, Manifest
+from perfsweep.pipelines.store.schema import Declared
+from perfsweep.workloads.api import Claim, Toggle
+from perfsweep.workloads.errors import PerfsweepError
 
 if TYPE_CHECKING:
-    from pipelines.analysis.judge import EffectResult
+    from perfsweep.pipelines.analysis.judge import EffectResult
 
 SPEED, MEMORY = "speed", "memory"
 """Figures that are a ratio to the base; all others are an arm's own value."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.store.records import Effect
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.store.records import Effect
 
 
 class Work(StrEnum):

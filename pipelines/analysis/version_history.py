@@ -14,11 +14,11 @@ from statistics import median
 
 import numpy as np
 
-from pipelines.analysis.commit_versions import CommitVersions
-from pipelines.analysis.versions import Baseline, Change, common_clock, compare_baselines
-from pipelines.statistics.change_points import LEAST_VERSIONS, ChangePoints, find_change_points
-from pipelines.statistics.clocks import Clock
-from workloads.errors import ConfigError
+from perfsweep.pipelines.analysis.commit_versions import CommitVersions
+from perfsweep.pipelines.analysis.versions import Baseline, Change, common_clock, compare_baselines
+from perfsweep.pipelines.statistics.change_points import LEAST_VERSIONS, ChangePoints, find_change_points
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.workloads.errors import ConfigError
 
 SLOWER, FASTER = "slower", "faster"
 

@@ -19,14 +19,14 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy import stats
 
-from pipelines.analysis.comparable import comparable_trials, keys_of
-from pipelines.analysis.held_back import clock_of
-from pipelines.statistics.clocks import Clock, ClockChoice
-from pipelines.store.files import json_object, write_atomically
-from pipelines.store.provenance import Provenance
-from pipelines.store.records import Manifest
-from slurm.checksums import unsealed
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
+from perfsweep.pipelines.analysis.held_back import clock_of
+from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
+from perfsweep.pipelines.store.files import json_object, write_atomically
+from perfsweep.pipelines.store.provenance import Provenance
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.slurm.checksums import unsealed
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 SAME = ("workload", "config", "method", "data")
 """What must be equal: with another of these the two sweeps did other work, or timed it in another way."""

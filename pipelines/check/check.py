@@ -13,15 +13,15 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.check.checked import Checked
-from pipelines.check.plan import plan_check
-from pipelines.check.rules import Finding
-from pipelines.config import validation
-from pipelines.config.types import RunCommand
-from pipelines.execution.progress_display import LOG_EVERY_S
-from pipelines.terminal import console_here
-from pipelines.trial.machine import environment
-from workloads.user_environment import changed
+from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.plan import plan_check
+from perfsweep.pipelines.check.rules import Finding
+from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.config.types import RunCommand
+from perfsweep.pipelines.execution.progress_display import LOG_EVERY_S
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.user_environment import changed
 
 CLEAN, DEFECTIVE = 0, 1
 

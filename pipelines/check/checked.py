@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.check import rules, trials
-from pipelines.check.plan import ITERATIONS
-from pipelines.check.rules import Counters, Defect, Finding
-from pipelines.config.types import MeasureConfig, RunCommand
-from pipelines.execution.pack import PackRun
-from pipelines.execution.spawn import ForkServer, wait
-from pipelines.parity.evidence import Agreement
-from pipelines.plan import plan
-from pipelines.store.files import write_atomically
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import (
+from perfsweep.pipelines.check import rules, trials
+from perfsweep.pipelines.check.plan import ITERATIONS
+from perfsweep.pipelines.check.rules import Counters, Defect, Finding
+from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.execution.spawn import ForkServer, wait
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import (
     Arm,
     Effect,
     Kind,
@@ -31,8 +31,8 @@ from pipelines.store.records import (
     read_evidence,
     write_spec,
 )
-from workloads.api import Device, Evidence, Parity
-from workloads.errors import ConfigError, RecordError
+from perfsweep.workloads.api import Device, Evidence, Parity
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 LATE = "did not end within"
 """How a trial is told that needed more time than it had: somebody's compiler is slow, which is no defect."""

@@ -17,14 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.check.look_process import ANSWER
-from pipelines.execution.spawn import Exec, Termination, fix_imports, wait
-from pipelines.parity import comparison
-from pipelines.plan import plan
-from pipelines.store.records import Failure, Kind, Manifest, TrialSpec, read_evidence, read_status, write_spec
-from pipelines.trial import layout
-from pipelines.trial.machine import environment
-from workloads.api import Evidence, Parity, Workload
+from perfsweep.pipelines.check.look_process import ANSWER
+from perfsweep.pipelines.execution.spawn import Exec, Termination, fix_imports, wait
+from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import (
+    Failure,
+    Kind,
+    Manifest,
+    TrialSpec,
+    read_evidence,
+    read_status,
+    write_spec,
+)
+from perfsweep.pipelines.trial import layout
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.api import Evidence, Parity, Workload
 
 HASH_SEEDS = ("0", "1", "0")
 """Of the processes in their order: evidence trials have the first, the draws of a sweep any other."""
@@ -36,7 +44,7 @@ IMPORTS_S = 60.0
 
 @dataclass(frozen=True)
 class Seen:
-    """What one process showed; see `pipelines.check.look_process`."""
+    """What one process showed; see `perfsweep.pipelines.check.look_process`."""
 
     answer: Mapping[str, Any]
     evidence: Evidence
@@ -123,7 +131,7 @@ class FirstLook:
         drawn = {**layout.environment(sweep.measure.allocator, None), "PYTHONHASHSEED": hash_seed}
         levels = self._cls.levels_of(arm.levels).values()
         env = {name: value for level in levels for name, value in level.env.items()}
-        starter = Exec("pipelines.check.look_process", drawn)
+        starter = Exec("perfsweep.pipelines.check.look_process", drawn)
         # A script is given up before its process is, and says then what it has not done.
         patience_s = 1.2 * sweep.measure.timeout_s + IMPORTS_S
         return wait(starter.start(write_spec(folder, spec), world, env), patience_s)

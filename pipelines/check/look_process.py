@@ -1,6 +1,7 @@
 """The process of a look: a script's first iterations, with what was seen of them.
 
-Started by `pipelines.check.first_look` by exec, so that the script is alone from its first import on.
+Started by `perfsweep.pipelines.check.first_look` by exec, so that the script is alone from its first import
+on.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.files import write_atomically
-from pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
-from pipelines.trial.failures import classify
-from pipelines.trial.parent import die_with_parent
-from pipelines.trial.scene import set_up
-from pipelines.trial.untimed import begin_evidence
-from workloads.api import NullClock
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
+from perfsweep.pipelines.trial.failures import classify
+from perfsweep.pipelines.trial.parent import die_with_parent
+from perfsweep.pipelines.trial.scene import set_up
+from perfsweep.pipelines.trial.untimed import begin_evidence
+from perfsweep.workloads.api import NullClock
 
 ANSWER = "look.json"
 

@@ -6,10 +6,16 @@ import dataclasses
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from pipelines.config.types import DesignConfig, MeasureConfig, RunCommand, SweepCommand, SweepConfig
-from pipelines.plan import plan
-from pipelines.store.records import Manifest, Pack
-from workloads.api import Device
+from perfsweep.pipelines.config.types import (
+    DesignConfig,
+    MeasureConfig,
+    RunCommand,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Manifest, Pack
+from perfsweep.workloads.api import Device
 
 ITERATIONS = 12
 """Of an evidence trial: enough for a mistake to show, and to let a workload's first epoch end."""

@@ -9,11 +9,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from pipelines.analysis.counters import counter_changes
-from pipelines.parity import comparison
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.trial.compile_cache import FOUND_ON_DISK
-from workloads.api import Check, Evidence, Level, Parity
+from perfsweep.pipelines.analysis.counters import counter_changes
+from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.trial.compile_cache import FOUND_ON_DISK
+from perfsweep.workloads.api import Check, Evidence, Level, Parity
 
 Counters = Mapping[str, float | None]
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from pipelines.check.host_reads import ReadWatch
-from pipelines.check.rules import difference
-from pipelines.config.validation import load_workload
-from pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
-from pipelines.trial.parent import detach
-from pipelines.trial.process import run
-from pipelines.trial.scene import set_up
-from workloads.api import NullClock, Workload
+from perfsweep.pipelines.check.host_reads import ReadWatch
+from perfsweep.pipelines.check.rules import difference
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
+from perfsweep.pipelines.trial.parent import detach
+from perfsweep.pipelines.trial.process import run
+from perfsweep.pipelines.trial.scene import set_up
+from perfsweep.workloads.api import NullClock, Workload
 
 ELSEWHERE = "a second set-up in the same process ends elsewhere"
 

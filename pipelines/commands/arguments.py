@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from pipelines.commands.completion import SHELLS
-from pipelines.config import names
+from perfsweep.pipelines.commands.completion import SHELLS
+from perfsweep.pipelines.config import names
 
 Offer = Callable[[click.Context, str], Iterable[str]]
 """Words for what was typed so far; those that do not begin like it are dropped."""

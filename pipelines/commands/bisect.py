@@ -13,17 +13,17 @@ from collections.abc import Sequence
 
 import click
 
-from pipelines.commands.sweep import Display
-from pipelines.commands.two_versions import PRECISE, Steps, TwoVersions
-from pipelines.exits import SOME_FAILED
-from pipelines.plan.provided import CannotRun
-from pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
-from pipelines.report.version_answer import Answer, Side
-from pipelines.terminal import error_console
-from pipelines.versions import tree
-from pipelines.versions.bisection import Mark
-from pipelines.versions.repository import WORKTREE, Commit
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.pipelines.commands.two_versions import PRECISE, Steps, TwoVersions
+from perfsweep.pipelines.exits import SOME_FAILED
+from perfsweep.pipelines.plan.provided import CannotRun
+from perfsweep.pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
+from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.terminal import error_console
+from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.versions.bisection import Mark
+from perfsweep.pipelines.versions.repository import WORKTREE, Commit
+from perfsweep.workloads.errors import ConfigError
 
 LOOKS = (1, 2, 4)
 """An undecided step goes on with so many times the budget, and so much smaller a half-width. How many looks

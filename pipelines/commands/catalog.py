@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pipelines.commands.arguments import (
+from perfsweep.pipelines.commands.arguments import (
     A_VERSION,
     COUNT,
     FILE,
@@ -21,7 +21,7 @@ from pipelines.commands.arguments import (
     word,
     words,
 )
-from pipelines.commands.dispatch import SETTINGS, Commands, Composed, Plain, show_version
+from perfsweep.pipelines.commands.dispatch import SETTINGS, Commands, Composed, Plain, show_version
 
 EPILOG = """SWEEP is a folder such as runs/digits-demo. `perfsweep COMMAND --help` says what a command takes.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.check import check as checking
-from pipelines.config import composition
-from workloads.errors import ConfigError
+from perfsweep.pipelines.check import check as checking
+from perfsweep.pipelines.config import composition
+from perfsweep.workloads.errors import ConfigError
 
 
 def check(workload: str, values: Sequence[str], toggles: str | None = None) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipelines.execution import executor_choice
-from pipelines.exits import DONE
-from pipelines.report import ledger
-from pipelines.terminal import console_here
-from pipelines.trial.machine import environment
+from perfsweep.pipelines.execution import executor_choice
+from perfsweep.pipelines.exits import DONE
+from perfsweep.pipelines.report import ledger
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.trial.machine import environment
 
 RESULTS = Path("docs") / "results"
 """Committed result pages, from the repository root."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from pipelines.exits import DONE
-from pipelines.report import pull_request, version_answer
-from workloads.errors import ConfigError
+from perfsweep.pipelines.exits import DONE
+from perfsweep.pipelines.report import pull_request, version_answer
+from perfsweep.workloads.errors import ConfigError
 
 
 def comment(files: Sequence[str], output: str | None = None) -> int:

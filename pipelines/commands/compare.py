@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines import api
-from pipelines.analysis import versions
-from pipelines.analysis.versions import Baseline, Changes
-from pipelines.commands.sweep import show_comparison, status_of
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.report import explanation
-from pipelines.report import versions as changes
-from pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
-from pipelines.report.objects import Rows, print_csv, print_json
-from pipelines.report.versions import change_columns, compare_with
-from pipelines.terminal import console_here, error_console
-from workloads.errors import ConfigError
+from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis import versions
+from perfsweep.pipelines.analysis.versions import Baseline, Changes
+from perfsweep.pipelines.commands.sweep import show_comparison, status_of
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.report import explanation
+from perfsweep.pipelines.report import versions as changes
+from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
+from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
+from perfsweep.pipelines.report.versions import change_columns, compare_with
+from perfsweep.pipelines.terminal import console_here, error_console
+from perfsweep.workloads.errors import ConfigError
 
 
 def compare(

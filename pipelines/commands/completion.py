@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from click.shell_completion import ShellComplete, split_arg_string
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 _BASH = """_perfsweep() {
     local IFS=$'\\n'
@@ -62,7 +62,7 @@ def complete_line(line: str) -> int:
 
 def candidates(line: str) -> list[str]:
     """Words that the last word of `line` may become; `line` is what was typed up to the cursor."""
-    from pipelines.commands.catalog import COMMANDS
+    from perfsweep.pipelines.commands.catalog import COMMANDS
 
     words = split_arg_string(line)
     last = "" if line.endswith(" ") or not words else words.pop()

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from pipelines.commands.arguments import OVERRIDE, words
-from pipelines.config import composition, names, reference, spelling
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.pipelines.commands.arguments import OVERRIDE, words
+from perfsweep.pipelines.config import composition, names, reference, spelling
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -19,7 +19,7 @@ HYDRA_FLAGS = """--cfg job shows the configuration and runs nothing, --info defa
 
 
 class Plain(click.Command):
-    """A command with all its arguments typed; `target` is ``module:function`` of `pipelines.commands`."""
+    """A command with all its arguments typed; `target` is ``module:function`` of this package."""
 
     def __init__(self, name: str, summary: str, target: str, *params: click.Parameter, **rest: Any) -> None:
         sentence = f"{summary[0].upper()}{summary[1:]}."
@@ -30,7 +30,7 @@ class Plain(click.Command):
     def function(self, target: str | None = None) -> Callable[..., int]:
         """Import what the command does."""
         module, _, name = (target or self.target).partition(":")
-        return getattr(import_module(f"pipelines.commands.{module}"), name)
+        return getattr(import_module(f"perfsweep.pipelines.commands.{module}"), name)
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the arguments that were parsed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
@@ -11,14 +10,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.config import validation
-from pipelines.config.types import DoctorCommand
-from pipelines.store import code_snapshot
-from pipelines.terminal import console_here, whole_table
-from slurm.diagnosis import Diagnosis, diagnose
-from slurm.errors import ClusterError
-from slurm.probe import probe
-from slurm.site import Shape
+from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.config.types import DoctorCommand
+from perfsweep.pipelines.terminal import console_here, whole_table
+from perfsweep.slurm.diagnosis import Diagnosis, diagnose
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.probe import probe
+from perfsweep.slurm.site import Shape
 
 FINE, REFUSED = 0, 1
 
@@ -27,10 +25,8 @@ def doctor(cfg: DictConfig) -> int:
     """Say what the cluster offers and what of the profile it would refuse; status 1 if it would."""
     command: DoctorCommand = validation.typed(cfg, DoctorCommand)
     console = console_here()
-    for text in shadowed():
-        console.print(text, style="yellow", highlight=False)
     if command.gpu:
-        from pipelines.commands.doctor_gpu import check_gpu  # brings torch along
+        from perfsweep.pipelines.commands.doctor_gpu import check_gpu  # brings torch along
 
         return check_gpu(console, command)
     if command.cluster.executor not in ("slurm", "auto"):
@@ -67,20 +63,6 @@ def _probe(console: Console, command: DoctorCommand) -> int:
         style = {True: "green", False: "red", None: "dim"}[finding.fine]
         console.print(str(finding), style=style, highlight=False, markup=False, soft_wrap=True)
     return REFUSED if any(finding.fine is False for finding in findings) else FINE
-
-
-def shadowed() -> list[str]:
-    """Our packages that another installed package of the same name hides from new processes."""
-    own = Path(__file__).parents[2]
-    hidden = []
-    for name in code_snapshot.PACKAGES:
-        spec = importlib.util.find_spec(name)
-        place = Path(spec.origin).parents[1] if spec and spec.origin else None
-        if place is not None and place != own:
-            hidden.append(
-                f"package {name} is imported from {place}, and perfsweep lies in {own}: remove one of them"
-            )
-    return hidden
 
 
 def _show(console: Console, command: DoctorCommand, site: Diagnosis) -> None:

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipelines.config.types import ClusterConfig, DoctorCommand
-from pipelines.execution import executor_choice
-from pipelines.execution.events import until_over
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.gpu_check import answer, stages
-from pipelines.gpu_check.answer import Answer, Line, Verdict
-from pipelines.store import code_snapshot
-from pipelines.trial.machine import environment
-from slurm import executors
-from slurm.jobs import ExecutorContext, Job, JobState
-from workloads.errors import RecordError
-from workloads.user_environment import changed
+from perfsweep.pipelines.config.types import ClusterConfig, DoctorCommand
+from perfsweep.pipelines.execution import executor_choice
+from perfsweep.pipelines.execution.events import until_over
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.gpu_check import answer, stages
+from perfsweep.pipelines.gpu_check.answer import Answer, Line, Verdict
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.slurm import executors
+from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.user_environment import changed
 
 JOB = "gpu-check"
 
@@ -101,5 +101,5 @@ def _elsewhere(console: Console, folder: Path, cluster: ClusterConfig, numbers: 
 def _job(folder: Path, code: Path, numbers: Sequence[int]) -> Job:
     paths = [str(code.absolute()), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONSAFEPATH": "1"}
-    command = (sys.executable, "-m", "pipelines.gpu_check", str(folder), *map(str, numbers))
+    command = (sys.executable, "-m", "perfsweep.pipelines.gpu_check", str(folder), *map(str, numbers))
     return Job(JOB, command, folder / "log.txt", changed(os.environ, own))

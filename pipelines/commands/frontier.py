@@ -8,27 +8,27 @@ from collections.abc import Mapping, Sequence
 from omegaconf import DictConfig
 from rich.console import Console
 
-from pipelines import api
-from pipelines.commands.sweep import Display
-from pipelines.config import validation
-from pipelines.config.types import FrontierCommand
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.plan import plan
-from pipelines.report.tables import Table, table_of
-from pipelines.report.terminal import print_table
-from pipelines.search import ladders
-from pipelines.search.driver import SearchDriver
-from pipelines.search.factors import Grid, ladder_factor
-from pipelines.search.ladders import LadderResult, SizeResult
-from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
-from pipelines.search.measurements import Limits, SearchSweep
-from pipelines.search.search import explore
-from pipelines.search.surrogate import Factor
-from pipelines.store import locks
-from pipelines.terminal import bold, console_here
-from pipelines.units import percent
-from workloads.api import Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines import api
+from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.config.types import FrontierCommand
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report.tables import Table, table_of
+from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.search import ladders
+from perfsweep.pipelines.search.driver import SearchDriver
+from perfsweep.pipelines.search.factors import Grid, ladder_factor
+from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
+from perfsweep.pipelines.search.limits import budget, refuse_too_much_memory, take_memory
+from perfsweep.pipelines.search.measurements import Limits, SearchSweep
+from perfsweep.pipelines.search.search import explore
+from perfsweep.pipelines.search.surrogate import Factor
+from perfsweep.pipelines.store import locks
+from perfsweep.pipelines.terminal import bold, console_here
+from perfsweep.pipelines.units import percent
+from perfsweep.workloads.api import Toggle
+from perfsweep.workloads.errors import ConfigError
 
 
 def frontier(cfg: DictConfig) -> int:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines import api
-from pipelines.analysis.commit_versions import CommitVersions, commit_versions
-from pipelines.analysis.version_history import History
-from pipelines.analysis.version_history import history as follow
-from pipelines.analysis.versions import Baseline
-from pipelines.commands.compare import refuse_several
-from pipelines.config.declared import declared_by
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.report import history as reporting
-from pipelines.report import history_picture
-from pipelines.report.objects import print_csv, print_json
-from pipelines.report.versions import stored_baseline
-from pipelines.terminal import console_here, error_console
+from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis.commit_versions import CommitVersions, commit_versions
+from perfsweep.pipelines.analysis.version_history import History
+from perfsweep.pipelines.analysis.version_history import history as follow
+from perfsweep.pipelines.analysis.versions import Baseline
+from perfsweep.pipelines.commands.compare import refuse_several
+from perfsweep.pipelines.config.declared import declared_by
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.report import history as reporting
+from perfsweep.pipelines.report import history_picture
+from perfsweep.pipelines.report.objects import print_csv, print_json
+from perfsweep.pipelines.report.versions import stored_baseline
+from perfsweep.pipelines.terminal import console_here, error_console
 
 
 def history(

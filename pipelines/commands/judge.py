@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import click
 
-from pipelines.commands.sweep import Display
-from pipelines.commands.two_versions import TwoVersions
-from pipelines.report.version_answer import Side
-from pipelines.terminal import error_console
-from pipelines.versions.notices import ENVIRONMENT
-from pipelines.versions.repository import WORKTREE, Repository
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.pipelines.commands.two_versions import TwoVersions
+from perfsweep.pipelines.report.version_answer import Side
+from perfsweep.pipelines.terminal import error_console
+from perfsweep.pipelines.versions.notices import ENVIRONMENT
+from perfsweep.pipelines.versions.repository import WORKTREE, Repository
+from perfsweep.workloads.errors import ConfigError
 
 
 def judge(words: Sequence[str], as_json: bool, environment: bool = False) -> int:

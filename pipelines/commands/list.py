@@ -13,17 +13,17 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pipelines import units
-from pipelines.config import external_workload, names
-from pipelines.config.validation import load_workload, text_keys
-from pipelines.execution import executor_choice
-from pipelines.exits import DONE
-from pipelines.terminal import bold, console_here
-from pipelines.trial.machine import environment
-from workloads import registry
-from workloads.api import Choices, Device, Level, Toggle, Workload
+from perfsweep.pipelines import units
+from perfsweep.pipelines.config import external_workload, names
+from perfsweep.pipelines.config.validation import load_workload, text_keys
+from perfsweep.pipelines.execution import executor_choice
+from perfsweep.pipelines.exits import DONE
+from perfsweep.pipelines.terminal import bold, console_here
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Choices, Device, Level, Toggle, Workload
 
-_GENERAL = ("builtins", "workloads.api", "workloads.training.loop")
+_GENERAL = ("builtins", "perfsweep.workloads.api", "perfsweep.workloads.training.loop")
 """Modules whose classes say nothing of what one workload computes."""
 
 NARROWEST = 40
@@ -93,8 +93,8 @@ def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
 
 def _show_toggles(console: Console, toggles: tuple[Toggle, ...], devices: Sequence[Device]) -> None:
     """Print a row for each level; its words stay whole, however narrow the terminal is."""
-    from pipelines.report.tables import table_of  # `list` needs nothing of what comes with it
-    from pipelines.report.terminal import print_table
+    from perfsweep.pipelines.report.tables import table_of  # `list` needs nothing of what comes with it
+    from perfsweep.pipelines.report.terminal import print_table
 
     headings = ("toggle", "level", "parity", "what it does, what it needs, why it cannot act here")
     print_table(console, table_of("toggles", headings, _levels(toggles, devices)))

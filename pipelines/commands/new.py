@@ -10,8 +10,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from pipelines.store import code_snapshot
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.imports import PACKAGE
 
 MODULE, CLASS = "my_workload", "MyWorkload"
 """Names in the template; a workload's own take their place."""
@@ -49,10 +49,8 @@ def _refuse_name(name: str) -> None:
             f"{name} is no name for a module: use lower case letters, digits and underscores, such as"
             " my_workload"
         )
-    if name in code_snapshot.PACKAGES:
-        raise ConfigError(
-            f"{name} is a package of perfsweep: choose another name, or neither could be imported"
-        )
+    if name == PACKAGE:
+        raise ConfigError(f"{name} is perfsweep itself: choose another name, or neither could be imported")
 
 
 def init(words: Sequence[str] = (), ci: str | None = None, overwrite: bool = False) -> int:
@@ -102,12 +100,12 @@ def _init_study(folder: str, overwrite: bool) -> int:
 
 def _batch_script() -> str:
     """The script for a whole sweep in one allocation, as it is called from somebody's own folder."""
-    text = files("slurm").joinpath("sweep.sbatch").read_text()
+    text = files("perfsweep.slurm").joinpath("sweep.sbatch").read_text()
     return text.replace("slurm/sweep.sbatch", "sweep.sbatch").replace(".venv/bin/perfsweep", "perfsweep")
 
 
 def _template(name: str) -> str:
-    place: Traversable = files("pipelines.commands").joinpath("templates")
+    place: Traversable = files("perfsweep.pipelines.commands").joinpath("templates")
     return place.joinpath(*name.split("/")).read_text()
 
 

@@ -9,22 +9,22 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from pipelines import api
-from pipelines.config import composition, validation
-from pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
-from pipelines.config.validation import load_workload
-from pipelines.execution import launch
-from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
-from pipelines.plan import plan
-from pipelines.profiling.profile import CHANGED, Ended, Profiling, arm_called, wanted
-from pipelines.profiling.slices import refuse_shape
-from pipelines.report import memory_chart, profile_diff, profiles
-from pipelines.store import locks, provenance
-from pipelines.store.profiles import Kept, arm_folder, kept_profiles
-from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
-from pipelines.terminal import console_here, shell_line
-from pipelines.trial.machine import environment
-from workloads.errors import ConfigError
+from perfsweep.pipelines import api
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.profiling.profile import CHANGED, Ended, Profiling, arm_called, wanted
+from perfsweep.pipelines.profiling.slices import refuse_shape
+from perfsweep.pipelines.report import memory_chart, profile_diff, profiles
+from perfsweep.pipelines.store import locks, provenance
+from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
+from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
+from perfsweep.pipelines.terminal import console_here, shell_line
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.errors import ConfigError
 
 TOP = 20
 """Lines of a difference that are shown."""

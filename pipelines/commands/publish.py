@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipelines.config.tracking import contradictions
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.publish import publish as publishing
-from pipelines.publish.published import published_line, table_of_runs
-from pipelines.store.records import opened
-from pipelines.terminal import console_here
+from perfsweep.pipelines.config.tracking import contradictions
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.publish.published import published_line, table_of_runs
+from perfsweep.pipelines.store.records import opened
+from perfsweep.pipelines.terminal import console_here
 
 
 def publish(sweep: str, offline: bool) -> int:
@@ -35,8 +35,8 @@ def publish(sweep: str, offline: bool) -> int:
 
 def dashboard(sweep: str, entity: str | None, project: str | None, file: str | None, report: bool) -> int:
     """Build the workspace or the report of a sweep on the server, or write its specification to a file."""
-    from pipelines.publish import dashboard as workspaces  # brings tables along
-    from pipelines.publish import wandb_report
+    from perfsweep.pipelines.publish import dashboard as workspaces  # brings tables along
+    from perfsweep.pipelines.publish import wandb_report
 
     folder, manifest = opened(sweep)
     build, what = (wandb_report.build, "report") if report else (workspaces.build, "dashboard")

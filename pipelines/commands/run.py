@@ -9,22 +9,22 @@ import numpy as np
 from omegaconf import DictConfig
 from rich.console import Console
 
-from pipelines import units
-from pipelines.config import validation
-from pipelines.config.types import RunCommand, SweepCommand
-from pipelines.execution import launch, progress_display
-from pipelines.execution.pack import PackRun
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.plan import plan
-from pipelines.report.tables import Table, table_of
-from pipelines.report.terminal import print_table
-from pipelines.store import kept, locks, provenance
-from pipelines.store.iteration_times import iteration_times, phase_times
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
-from pipelines.terminal import console_here
-from pipelines.trial.machine import environment
-from pipelines.trial.timing.iterations import UNITS
+from perfsweep.pipelines import units
+from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.config.types import RunCommand, SweepCommand
+from perfsweep.pipelines.execution import launch, progress_display
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report.tables import Table, table_of
+from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.store import kept, locks, provenance
+from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.timing.iterations import UNITS
 
 
 def run(cfg: DictConfig) -> int:

@@ -11,14 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.check import first_look
-from pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
-from pipelines.config import composition, validation
-from pipelines.config.types import RunCommand, SweepCommand
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.terminal import console_here
-from pipelines.units import duration
-from workloads.api import Toggle
+from perfsweep.pipelines.check import first_look
+from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import RunCommand, SweepCommand
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.units import duration
+from perfsweep.workloads.api import Toggle
 
 WORKLOAD = "script"
 

@@ -11,21 +11,21 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from pipelines.analysis import collect
-from pipelines.analysis.judge import EffectResult, Judge
-from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch, progress_display
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.plan import plan
-from pipelines.report.tables import table_of
-from pipelines.report.terminal import print_table
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import PLACEBO, Manifest, SweepFolder
-from pipelines.terminal import console_here
-from pipelines.trial.machine import environment
-from workloads.api import Device
+from perfsweep.pipelines.analysis import collect
+from perfsweep.pipelines.analysis.judge import EffectResult, Judge
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.execution import launch, progress_display
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report.tables import table_of
+from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import PLACEBO, Manifest, SweepFolder
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.api import Device
 
 DELAYS = (1, 3, 10)
 """Injected, in per cent."""

@@ -13,21 +13,21 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError
 
-from pipelines.config.types import ClusterConfig
-from pipelines.execution import detach, launch, pack_logs, progress_display, shared_job, submitted
-from pipelines.execution.events import POLL_S, Held, Tail, until_over
-from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from pipelines.report import sweep_status
-from pipelines.report.objects import print_json
-from pipelines.report.sweep_status import PackStatus, SweepStatus
-from pipelines.store import locks
-from pipelines.store.progress import StoredTrial
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Manifest, Outcome, SweepFolder, opened
-from pipelines.terminal import console_here
-from slurm.dev.settings import named_conf
-from slurm.jobs import Executor, JobState
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.pipelines.execution import detach, launch, pack_logs, progress_display, shared_job, submitted
+from perfsweep.pipelines.execution.events import POLL_S, Held, Tail, until_over
+from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.report import sweep_status
+from perfsweep.pipelines.report.objects import print_json
+from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
+from perfsweep.pipelines.store import locks
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.slurm.dev.settings import named_conf
+from perfsweep.slurm.jobs import Executor, JobState
+from perfsweep.workloads.errors import ConfigError
 
 
 def status(sweep: str, as_json: bool = False) -> int:
@@ -75,8 +75,8 @@ def _status(path: str, folder: SweepFolder, manifest: Manifest, executor: Execut
 
 def wait(sweep: str) -> int:
     """Follow a sweep to its end, submit again what may be, and conclude as the sweep command would."""
-    from pipelines.api import Sweep  # brings the report's libraries along
-    from pipelines.commands.sweep import conclude
+    from perfsweep.pipelines.api import Sweep  # brings the report's libraries along
+    from perfsweep.pipelines.commands.sweep import conclude
 
     folder, manifest = opened(sweep)
     console = console_here()

@@ -9,22 +9,22 @@ from contextlib import AbstractContextManager
 from omegaconf import DictConfig
 from rich.console import Console
 
-from pipelines import api
-from pipelines.api import Planned, Sweep
-from pipelines.config import names, validation
-from pipelines.config.types import SweepCommand
-from pipelines.execution import detach, launch, pack_jobs, progress_display, submitted
-from pipelines.execution.events import Held
-from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from pipelines.plan.cost import estimate_cost
-from pipelines.publish import publish as publishing
-from pipelines.publish.published import published_line
-from pipelines.report import terminal
-from pipelines.store import provenance
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Event
-from pipelines.terminal import console_here
-from workloads.errors import ConfigError
+from perfsweep.pipelines import api
+from perfsweep.pipelines.api import Planned, Sweep
+from perfsweep.pipelines.config import names, validation
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.execution import detach, launch, pack_jobs, progress_display, submitted
+from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.plan.cost import estimate_cost
+from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.publish.published import published_line
+from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.store import provenance
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Event
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.workloads.errors import ConfigError
 
 
 def sweep(cfg: DictConfig) -> int:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from pipelines import api
-from pipelines.commands.sweep import Display, measured
-from pipelines.config import validation
-from pipelines.config.types import TuneCommand
-from pipelines.exits import DONE
-from pipelines.search import factors
-from pipelines.search.driver import SearchDriver
-from pipelines.search.factors import Grid
-from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
-from pipelines.search.measurements import Limits, SearchSweep
-from pipelines.search.search import search
-from pipelines.search.verification import Verification
-from pipelines.store import locks, provenance
-from pipelines.terminal import console_here
+from perfsweep.pipelines import api
+from perfsweep.pipelines.commands.sweep import Display, measured
+from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.config.types import TuneCommand
+from perfsweep.pipelines.exits import DONE
+from perfsweep.pipelines.search import factors
+from perfsweep.pipelines.search.driver import SearchDriver
+from perfsweep.pipelines.search.factors import Grid
+from perfsweep.pipelines.search.limits import budget, refuse_too_much_memory, take_memory
+from perfsweep.pipelines.search.measurements import Limits, SearchSweep
+from perfsweep.pipelines.search.search import search
+from perfsweep.pipelines.search.verification import Verification
+from perfsweep.pipelines.store import locks, provenance
+from perfsweep.pipelines.terminal import console_here
 
 
 def tune(cfg: DictConfig) -> int:

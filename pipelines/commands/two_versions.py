@@ -8,20 +8,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines import api
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.api import Planned
-from pipelines.commands.sweep import Display
-from pipelines.config import composition, validation
-from pipelines.config.types import SweepCommand
-from pipelines.exits import DONE
-from pipelines.plan import plan as planning
-from pipelines.plan.provided import SameCode, workload_file
-from pipelines.report.version_answer import Answer, Side, judged
-from pipelines.store import provenance
-from pipelines.store.records import PLACEBO
-from pipelines.versions.repository import WORKTREE, Repository
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.api import Planned
+from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.exits import DONE
+from perfsweep.pipelines.plan import plan as planning
+from perfsweep.pipelines.plan.provided import SameCode, workload_file
+from perfsweep.pipelines.report.version_answer import Answer, Side, judged
+from perfsweep.pipelines.store import provenance
+from perfsweep.pipelines.store.records import PLACEBO
+from perfsweep.pipelines.versions.repository import WORKTREE, Repository
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 DEFAULTS = (
     "sweep=ablation",
@@ -47,7 +47,7 @@ REGION_S = 2.0
 PRECISE = 0.5
 """Half-width at which rounds end, as a share of the margin: a difference of twice the margin is then as sure
 to be called as none is. Rounds never end because of what the interval says: see
-`pipelines.statistics.estimates.precise_enough`."""
+`perfsweep.pipelines.statistics.estimates.precise_enough`."""
 
 
 class Steps(Display):

@@ -9,10 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.config import external_workload, home, names, refusal, spelling, types
-from pipelines.config.external_workload import Outside
-from workloads import registry
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.pipelines.config import external_workload, home, names, refusal, spelling, types
+from perfsweep.pipelines.config.external_workload import Outside
+from perfsweep.workloads import registry
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -63,7 +63,7 @@ def _composed_from(command: str, overrides: list[str]) -> DictConfig:
     from yaml import YAMLError
 
     try:
-        with initialize_config_module("conf", version_base="1.3"):
+        with initialize_config_module("perfsweep.conf", version_base="1.3"):
             return compose(command, overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(refusal.sentence(command, error)) from error
@@ -113,7 +113,7 @@ def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
     # Another search path may bring names that only Hydra knows.
     if not any(argument.startswith("hydra.searchpath") for argument in arguments):
         names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
-    from pipelines.config import validation  # brings Hydra along
+    from perfsweep.pipelines.config import validation  # brings Hydra along
 
     validation.register()
     return spelled_out(command, [*own, *arguments])
@@ -203,4 +203,4 @@ def _default_sweep(own: Outside) -> str:
 
 
 def _exists(config_file: str) -> bool:
-    return files("conf").joinpath(config_file).is_file()
+    return files("perfsweep.conf").joinpath(config_file).is_file()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pipelines.config.validation import load_workload
-from pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
-from workloads.api import Level, Parity, Workload
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
+from perfsweep.workloads.api import Level, Parity, Workload
 
 
 def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:

@@ -33,10 +33,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.types import SweepConfig
-from workloads import registry
-from workloads.api import Workload
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.pipelines.config.types import SweepConfig
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 SWEEP_GLOBALS = ("measure", "toggles", "axes", "cluster", "tracking")
 """Parts of a named sweep that lie beside ``sweep`` in the configuration, as in the project's own
@@ -115,7 +115,9 @@ class Outside:
 
     def _below(self) -> dict[str, Any]:
         """What the values lie on: those of the registered workload's own configuration, where it has one."""
-        registered = self.asked and files("conf").joinpath("workload", f"{self.name}.yaml").is_file()
+        registered = (
+            self.asked and files("perfsweep.conf").joinpath("workload", f"{self.name}.yaml").is_file()
+        )
         return {"defaults": [self.name, "_self_"]} if registered else {}
 
     def _sweep(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:

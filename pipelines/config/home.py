@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from pipelines.config.external_workload import read_mapping
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.external_workload import read_mapping
+from perfsweep.workloads.errors import ConfigError
 
 FILE = "perfsweep.yaml"
 
@@ -65,6 +65,6 @@ def _search_path(file: Path, conf: object) -> list[str]:
         raise ConfigError(f"{file}: conf={conf} is no folder; create it, or remove the line")
     for own in sorted(folder.rglob("*.yaml")):
         name = own.relative_to(folder)
-        if files("conf").joinpath(name.as_posix()).is_file():
+        if files("perfsweep.conf").joinpath(name.as_posix()).is_file():
             raise ConfigError(f"{own} would be hidden by perfsweep's own {name}: give it another name")
     return [f"hydra.searchpath=['{folder.resolve().as_uri()}']"]

@@ -11,16 +11,20 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from pipelines.config import external_workload, home
-from workloads import registry
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.pipelines.config import external_workload, home
+from perfsweep.workloads import registry
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 DEFAULT_WORKLOAD = "digits"
 
 
 def groups(command: str) -> dict[str, str]:
     """List the groups of files that a command chooses from, each with its default: what ``conf/`` says."""
-    return dict(re.findall(r"^  - (\w+): (.+)$", files("conf").joinpath(f"{command}.yaml").read_text(), re.M))
+    return dict(
+        re.findall(
+            r"^  - (\w+): (.+)$", files("perfsweep.conf").joinpath(f"{command}.yaml").read_text(), re.M
+        )
+    )
 
 
 def choices(group: str, workload: str) -> list[str]:
@@ -49,7 +53,7 @@ def workloads_here() -> list[str]:
 
 def needed(workload: str) -> set[str]:
     """Fields that must be given for a workload, such as the program that it measures."""
-    file = files("conf").joinpath("workload", f"{workload}.yaml")
+    file = files("perfsweep.conf").joinpath("workload", f"{workload}.yaml")
     keys = _keys(file.read_text()) if file.is_file() else {}
     return {key for key, value in keys.items() if value == "???"}
 
@@ -62,7 +66,7 @@ def _keys(text: str) -> dict[str, str]:
 def sweeps(workload: str) -> list[str]:
     """Named sweeps of a workload, from its own folder and the YAML beside its module, then those for any."""
     outside = external_workload.read(workload)
-    own = files("conf").joinpath("sweep", outside.name)
+    own = files("perfsweep.conf").joinpath("sweep", outside.name)
     folder = sorted(entry.name.removesuffix(".yaml") for entry in own.iterdir()) if own.is_dir() else []
     return list(dict.fromkeys([*outside.sweeps, *folder, *_files("sweep")]))
 
@@ -70,7 +74,7 @@ def sweeps(workload: str) -> list[str]:
 def purpose(workload: str) -> str:
     """Read what a workload does in a few words: the comment that its YAML begins with, else its docstring."""
     module, _, name = workload.partition(":")
-    own = files("conf").joinpath("workload", f"{workload}.yaml")
+    own = files("perfsweep.conf").joinpath("workload", f"{workload}.yaml")
     beside = Path(name if name.endswith(".yaml") else f"{module}.yaml")
     file = own if own.is_file() else beside if beside.is_file() else None
     comment = re.match(r"#\s*(.+)", file.read_bytes().decode(errors="replace")) if file else None
@@ -137,14 +141,17 @@ def refuse_unknown_workload(name: str) -> None:
 def _exists(group: str, name: str) -> bool:
     """Tell whether a file of a group has this name, in a folder of the group, such as ``probe1d/demo``."""
     own = home.conf_folder()
-    places = [files("conf"), *([own] if own else [])]
+    places = [files("perfsweep.conf"), *([own] if own else [])]
     return any(place.joinpath(group, f"{name}.yaml").is_file() for place in places)
 
 
 def _files(group: str) -> list[str]:
     """Configurations of a group: perfsweep's own, and those of the folder that perfsweep.yaml names."""
     own = home.conf_folder()
-    places = [files("conf").joinpath(group), *([own / group] if own and (own / group).is_dir() else [])]
+    places = [
+        files("perfsweep.conf").joinpath(group),
+        *([own / group] if own and (own / group).is_dir() else []),
+    ]
     return sorted(
         entry.name.removesuffix(".yaml")
         for place in places

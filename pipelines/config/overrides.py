@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
-from pipelines.config import types
-from pipelines.config.types import MeasureConfig
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import types
+from perfsweep.pipelines.config.types import MeasureConfig
+from perfsweep.workloads.errors import ConfigError
 
 _AS_IT_IS = re.compile(r"[\w.:/+@%*|-]*|[\[{\"'$].*")
 """Text that means the same on the command line: a word, or what Hydra's own syntax begins with."""

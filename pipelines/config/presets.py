@@ -10,10 +10,10 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.config import home
-from pipelines.store.files import write_atomically
-from workloads.api import Device, Levels
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import home
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.workloads.api import Device, Levels
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PresetFile:
 def preset_file(name: str, runs: Path) -> PresetFile:
     """Choose where a preset goes: a checkout's ``conf``, else ``perfsweep.yaml``'s folder or the sweeps'."""
     own = Path("conf")
-    if own.is_dir() and own.resolve() == Path(str(files("conf"))).resolve():
+    if own.is_dir() and own.resolve() == Path(str(files("perfsweep.conf"))).resolve():
         return PresetFile(own / "toggles" / f"{name}.yaml")
     if (folder := home.conf_folder()) is not None:
         return PresetFile(folder / "toggles" / f"{name}.yaml")

@@ -1,7 +1,7 @@
 """Write the reference of all options from their declarations.
 
-``perfsweep COMMAND --help`` prints `help_text`; ``python -m pipelines.config.reference`` prints the page that
-lies in ``docs/options.md``. Imports neither Hydra nor torch: help answers at once.
+``perfsweep COMMAND --help`` prints `help_text`; ``python -m perfsweep.pipelines.config.reference`` prints the
+page that lies in ``docs/options.md``. Imports neither Hydra nor torch: help answers at once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.resources import files
 from typing import Any
 
-from pipelines.config import names
-from pipelines.config.types import COMMANDS, ENTRIES, REQUIRED
-from slurm.fields import choices_of, default_of, range_of
+from perfsweep.pipelines.config import names
+from perfsweep.pipelines.config.types import COMMANDS, ENTRIES, REQUIRED
+from perfsweep.slurm.fields import choices_of, default_of, range_of
 
 _LEFT, _WIDEST = 34, 110
 
@@ -27,7 +27,7 @@ the command, or stands in a file of one of the groups below. `--help` behind a c
 `--cfg job` what a command line composes to, and `perfsweep describe ...` the fields and toggles of a workload. The
 other commands take a few arguments, which their own `--help` shows.
 
-This page is written by `python -m pipelines.config.reference > docs/options.md`, from the declarations in
+This page is written by `python -m perfsweep.pipelines.config.reference > docs/options.md`, from the declarations in
 `pipelines/config/types.py`, `pipelines/store/options.py` and `slurm/site.py`.
 """  # noqa: E501
 
@@ -137,7 +137,7 @@ def _code(declared: Field[Any]) -> str:
 
 def _purpose(command: str) -> str:
     """Read the sentence that the command's own file begins with."""
-    first = files("conf").joinpath(f"{command}.yaml").read_text().partition("\n")[0]
+    first = files("perfsweep.conf").joinpath(f"{command}.yaml").read_text().partition("\n")[0]
     purpose = first.partition(": ")[2]
     return purpose[:1].upper() + purpose[1:]
 
@@ -148,7 +148,7 @@ def _summary(declared: type[Any]) -> str:
 
 def _files(group: str) -> dict[str, str]:
     """List the files of a group of configurations, each with the comment it begins with."""
-    folder = files("conf").joinpath(group)
+    folder = files("perfsweep.conf").joinpath(group)
     texts = {
         entry.name.removesuffix(".yaml"): entry.read_text()
         for entry in (sorted(folder.iterdir(), key=lambda one: one.name) if folder.is_dir() else ())

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import Field, fields
 
-from pipelines.config import spelling, types
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.pipelines.config import spelling, types
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 _MISSING = re.compile(r"(?:Could not find|Could not load|Cannot find primary config) '([^']+)'")
 _WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}

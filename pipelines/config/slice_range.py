@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 NAMES = ("auto", "step", "job", "first")
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import Field
 
-from pipelines.config import names, types
-from slurm.fields import default_of
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.pipelines.config import names, types
+from perfsweep.slurm.fields import default_of
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--resolve": 0}
 """Options of Hydra's that a command takes, each with the words that belong to it."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.store.options import TrackingConfig
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.options import TrackingConfig
+from perfsweep.workloads.errors import ConfigError
 
 FROM_SHELL = {"entity": "WANDB_ENTITY", "base_url": "WANDB_BASE_URL"}
 """Fields that the shell may fill where the configuration leaves them open."""

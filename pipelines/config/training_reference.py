@@ -1,6 +1,6 @@
-"""Write the reference of `workloads.training` from its docstrings.
+"""Write the reference of `perfsweep.workloads.training` from its docstrings.
 
-``python -m pipelines.config.training_reference`` prints the page that lies in ``docs/training.md``.
+``python -m perfsweep.pipelines.config.training_reference`` prints the page that lies in ``docs/training.md``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import MISSING, Field, fields
 from types import ModuleType
 from typing import Any
 
-from pipelines.config.docstrings import code, described, prose, signature, summary, table
-from workloads import training
-from workloads.training import toggles
-from workloads.training.loop import Training
-from workloads.training.parts import Parts
+from perfsweep.pipelines.config.docstrings import code, described, prose, signature, summary, table
+from perfsweep.workloads import training
+from perfsweep.workloads.training import toggles
+from perfsweep.workloads.training.loop import Training
+from perfsweep.workloads.training.parts import Parts
 
 _INTRODUCTION = """# Training
 
 A class for what is a training loop: `build` returns the `Parts` that are trained, and the loop acts on the
 shared toggles. [tutorial.md](tutorial.md) has a whole one, `workloads/digits/` the example to copy.
 
-This page is written by `python -m pipelines.config.training_reference > docs/training.md`, from the
+This page is written by `python -m perfsweep.pipelines.config.training_reference > docs/training.md`, from the
 docstrings in `workloads/training/`.
 """
 

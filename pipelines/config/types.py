@@ -1,7 +1,7 @@
 """Options of all commands, each declared once; the values that differ from the defaults live in `conf/`.
 
 Imports neither Hydra nor torch, so that help and completion answer at once. Options that are written into the
-files of a sweep are declared in `pipelines.store.options`.
+files of a sweep are declared in `perfsweep.pipelines.store.options`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
-from slurm.errors import ClusterError
-from slurm.executors import EXECUTORS
-from slurm.fields import option
-from slurm.site import SiteProfile
-from workloads.api import Parity
+from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.executors import EXECUTORS
+from perfsweep.slurm.fields import option
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.workloads.api import Parity
 
 REQUIRED: Any = "???"
 """What OmegaConf calls MISSING: the value must be given."""
@@ -42,7 +42,7 @@ class ArmResources:
 
 @dataclass
 class ClusterConfig(SiteProfile):
-    """Where packs run; the fields of `slurm.site.SiteProfile` say how a Slurm site is asked."""
+    """Where packs run; the fields of `perfsweep.slurm.site.SiteProfile` say how a Slurm site is asked."""
 
     executor: str = option(
         "local",

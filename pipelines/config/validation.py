@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from pipelines.config import slice_range, tracking
-from pipelines.config.types import COMMANDS
-from slurm.dev.settings import named_conf
-from slurm.fields import refusals
-from workloads import registry
-from workloads.api import Workload
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.pipelines.config import slice_range, tracking
+from perfsweep.pipelines.config.types import COMMANDS
+from perfsweep.slurm.dev.settings import named_conf
+from perfsweep.slurm.fields import refusals
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 Command = TypeVar("Command")
 
@@ -48,7 +48,9 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
     except MissingMandatoryValue as error:
         raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
-        from pipelines.config import refusal  # every trial imports this module, and is refused nothing
+        from perfsweep.pipelines.config import (
+            refusal,  # every trial imports this module, and is refused nothing
+        )
 
         raise ConfigError(refusal.sentence(_name_of(command), error)) from error
     _check(values)
@@ -90,7 +92,7 @@ def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
             raise ConfigError(
                 f"workload.{field_name}={value} is no list: write 'workload.{field_name}=[{value}]'"
             ) from error
-        from pipelines.config import refusal
+        from perfsweep.pipelines.config import refusal
 
         declared = {one.name: one for one in dataclasses.fields(cls.Config)}.get(field_name)
         raise ConfigError(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.tracking import CREDENTIALS
+from perfsweep.pipelines.config.tracking import CREDENTIALS
 
 SETTINGS: dict[str, Any] = {
     "mode": "offline",

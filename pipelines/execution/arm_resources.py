@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.config.types import ClusterConfig
-from pipelines.store.records import Manifest, Pack
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.pipelines.store.records import Manifest, Pack
 
 _WORDS = {True: "on", False: "off"}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from pipelines.execution import progress_display
+from perfsweep.pipelines.execution import progress_display
 
 SECOND_S = 3.0
 """How long a second Ctrl-C is waited for."""

@@ -7,8 +7,8 @@ import os
 import re
 from pathlib import Path
 
-from pipelines.execution.spawn import NOT_WRITTEN, Termination
-from pipelines.store.records import TrialRecord
+from perfsweep.pipelines.execution.spawn import NOT_WRITTEN, Termination
+from perfsweep.pipelines.store.records import TrialRecord
 
 LEAST_BYTES = 2**16
 """Free space below which a trial that left no record could not write it."""

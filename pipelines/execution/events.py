@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pipelines.store.records import Event, SweepFolder
-from slurm.jobs import Executor, JobState
+from perfsweep.pipelines.store.records import Event, SweepFolder
+from perfsweep.slurm.jobs import Executor, JobState
 
 POLL_S = 0.25
 """Time between looks at the packs' progress; Slurm itself is asked as seldom as the site profile says."""

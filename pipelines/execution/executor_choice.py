@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.config.types import ClusterConfig
-from slurm import executors
-from slurm.errors import ClusterError
-from workloads.api import Device
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.slurm import executors
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.workloads.api import Device
 
 FALLBACK = "local"
 """The executor that is always there."""

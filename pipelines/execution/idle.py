@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from pipelines.store.idle import IdlePower
-from pipelines.trial.machine import environment
-from pipelines.trial.machine.energy import shared_by
-from pipelines.trial.machine.energy_counters import (
+from perfsweep.pipelines.store.idle import IdlePower
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine.energy import shared_by
+from perfsweep.pipelines.trial.machine.energy_counters import (
     Unreadable,
     gpu_counters,
     grown_j,
     processor_counters,
     seconds_between_changes,
 )
-from workloads.api import Device
+from perfsweep.workloads.api import Device
 
 REST_S = 1.0
 """Seconds of rest, or longer where counters change seldom."""

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from pipelines.config.types import ClusterConfig
-from pipelines.execution import shared_job
-from pipelines.execution.events import Tail, until_over
-from pipelines.execution.pack import PackRun
-from pipelines.execution.pack_jobs import collect_job, environment, jobs_of
-from pipelines.execution.pack_logs import why
-from pipelines.execution.submitted import COLLECT, alive
-from pipelines.store import attempts, code_snapshot
-from pipelines.store.files import append_line, write_atomically
-from pipelines.store.locks import cannot_write
-from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
-from pipelines.versions import keep
-from slurm import executors
-from slurm.jobs import Executor, ExecutorContext, Job, JobState
-from slurm.states import End
-from workloads.api import Device
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.pipelines.execution import shared_job
+from perfsweep.pipelines.execution.events import Tail, until_over
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.execution.pack_jobs import collect_job, environment, jobs_of
+from perfsweep.pipelines.execution.pack_logs import why
+from perfsweep.pipelines.execution.submitted import COLLECT, alive
+from perfsweep.pipelines.store import attempts, code_snapshot
+from perfsweep.pipelines.store.files import append_line, write_atomically
+from perfsweep.pipelines.store.locks import cannot_write
+from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
+from perfsweep.pipelines.versions import keep
+from perfsweep.slurm import executors
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
+from perfsweep.slurm.states import End
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 Say = Callable[[str], None]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.parity.evidence import Agreement
-from pipelines.store.progress import Progress
-from pipelines.store.records import Kind, Manifest, Outcome, Pack, read_evidence
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, Pack, read_evidence
 
 ONCE = (Kind.COUNTING, Kind.EVIDENCE)
 """Kinds that every arm has one trial of; what the first compiles, the second need not."""

@@ -1,8 +1,8 @@
 """On another node of an allocation: start the ranks that a pack asks for, and say how they ended.
 
-Run as ``python -m pipelines.execution.node_server`` by `pipelines.execution.nodes` through srun, whose
-streams are the line to the pack: each order and each answer is one line of JSON. When the line breaks the
-pack has ended, and the ranks end with it.
+Run as ``python -m perfsweep.pipelines.execution.node_server`` by `perfsweep.pipelines.execution.nodes`
+through srun, whose streams are the line to the pack: each order and each answer is one line of JSON. When the
+line breaks the pack has ended, and the ranks end with it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from pipelines.execution.spawn import Child, Exec, oom_kills_so_far
-from pipelines.trial.parent import die_with_parent, node_name
+from perfsweep.pipelines.execution.spawn import Child, Exec, oom_kills_so_far
+from perfsweep.pipelines.trial.parent import die_with_parent, node_name
 
 BEAT_S = 5.0
 """Pause between two signs of life while ranks run."""

@@ -15,11 +15,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from pipelines.execution.node_server import BEAT_S, Messages
-from pipelines.execution.spawn import Child, Termination, termination_of
-from pipelines.store.records import Failure, Outcome
-from slurm.allocation import Allocation, free_port
-from slurm.errors import ClusterError
+from perfsweep.pipelines.execution.node_server import BEAT_S, Messages
+from perfsweep.pipelines.execution.spawn import Child, Termination, termination_of
+from perfsweep.pipelines.store.records import Failure, Outcome
+from perfsweep.slurm.allocation import Allocation, free_port
+from perfsweep.slurm.errors import ClusterError
 
 READY_S = 60.0
 """A server that has not answered by then will not."""
@@ -49,7 +49,7 @@ class OtherNodes:
     def __init__(self, allocation: Allocation, beside: Callable[[int], int]) -> None:
         self._address = allocation.address
         self._beside = beside
-        program = [sys.executable, "-m", "pipelines.execution.node_server"]
+        program = [sys.executable, "-m", "perfsweep.pipelines.execution.node_server"]
         self._nodes = [Node(name, allocation.command(name, program)) for name in allocation.nodes[1:]]
 
     def meeting_point(self) -> str:
@@ -82,7 +82,7 @@ class Node:
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name = name
-        self.module = "pipelines.trial.process"
+        self.module = "perfsweep.pipelines.trial.process"
         self._command = command
         self._open()
 

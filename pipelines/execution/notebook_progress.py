@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pipelines.execution.progress_display import Ahead, News, Tally
-from pipelines.store.records import Event, Manifest
+from perfsweep.pipelines.execution.progress_display import Ahead, News, Tally
+from perfsweep.pipelines.store.records import Event, Manifest
 
 EVERY_S = 0.5
 """Time between two updates, each of which is a message to the browser."""

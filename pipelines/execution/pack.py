@@ -1,8 +1,8 @@
 """One allocation: counting and evidence for each arm, then rounds of timing trials in fresh processes.
 
-Run as ``python -m pipelines.execution.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end it after
-the running trial has been ended; finished rounds stay, and starting the pack again continues with the first
-unfinished one, as an attempt with a number of its own.
+Run as ``python -m perfsweep.pipelines.execution.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end
+it after the running trial has been ended; finished rounds stay, and starting the pack again continues with
+the first unfinished one, as an attempt with a number of its own.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.validation import load_workload
-from pipelines.execution import interruption
-from pipelines.execution.disk import refuse_disk
-from pipelines.execution.idle import idle_power
-from pipelines.execution.interruption import Interrupted, stop_if_interrupted
-from pipelines.execution.missing_trials import ONCE
-from pipelines.execution.nodes import OtherNodes
-from pipelines.execution.resident import CannotStay, Generation, Turn
-from pipelines.execution.servers import Servers
-from pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
-from pipelines.parity.evidence import Agreement
-from pipelines.publish.between_rounds import Feeder
-from pipelines.store import code_snapshot
-from pipelines.store.attempts import Superseded, claim, stop_if_superseded
-from pipelines.store.idle import IdlePower, write_idle
-from pipelines.store.kept import arms_without, kept_folder
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import (
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.execution import interruption
+from perfsweep.pipelines.execution.disk import refuse_disk
+from perfsweep.pipelines.execution.idle import idle_power
+from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
+from perfsweep.pipelines.execution.missing_trials import ONCE
+from perfsweep.pipelines.execution.nodes import OtherNodes
+from perfsweep.pipelines.execution.resident import CannotStay, Generation, Turn
+from perfsweep.pipelines.execution.servers import Servers
+from perfsweep.pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.publish.between_rounds import Feeder
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.attempts import Superseded, claim, stop_if_superseded
+from perfsweep.pipelines.store.idle import IdlePower, write_idle
+from perfsweep.pipelines.store.kept import arms_without, kept_folder
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import (
     Arm,
     Event,
     Kind,
@@ -51,14 +51,14 @@ from pipelines.store.records import (
     write_record,
     write_spec,
 )
-from pipelines.store.trainings import untrained
-from pipelines.trial import scratch
-from pipelines.trial.machine import environment
-from pipelines.versions import activation
-from slurm.allocation import Allocation
-from slurm.errors import ClusterError
-from workloads.api import Workload
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.trainings import untrained
+from perfsweep.pipelines.trial import scratch
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.versions import activation
+from perfsweep.slurm.allocation import Allocation
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.errors import RecordError
 
 TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE, CANNOT_READ = 75, 79, 74, 76, 69, 66
 """Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder

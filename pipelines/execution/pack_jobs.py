@@ -11,24 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.types import ClusterConfig
-from pipelines.config.validation import load_workload
-from pipelines.execution import shared_job, submitted
-from pipelines.execution.arm_resources import resources_of
-from pipelines.execution.submitted import COLLECT
-from pipelines.store import code_snapshot
-from pipelines.store.records import Manifest, Pack, SweepFolder
-from slurm import executors
-from slurm.jobs import Job
-from slurm.site import Shape
-from workloads.api import Device, Workload
-from workloads.user_environment import changed
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.execution import shared_job, submitted
+from perfsweep.pipelines.execution.arm_resources import resources_of
+from perfsweep.pipelines.execution.submitted import COLLECT
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
+from perfsweep.slurm import executors
+from perfsweep.slurm.jobs import Job
+from perfsweep.slurm.site import Shape
+from perfsweep.workloads.api import Device, Workload
+from perfsweep.workloads.user_environment import changed
 
 
 def collect_job(folder: SweepFolder, env: dict[str, str]) -> Job:
     """The job that writes the comparison when the last pack has ended, with nobody logged in."""
     path = folder.path.absolute()
-    command = (sys.executable, "-m", "pipelines.cli", "compare", str(path))
+    command = (sys.executable, "-m", "perfsweep.pipelines.cli", "compare", str(path))
     return Job(COLLECT, command, path / "packs" / COLLECT / "log.txt", env)
 
 
@@ -61,8 +61,20 @@ def _job(
     env: dict[str, str],
 ) -> Job:
     name = shared_job.name_of(packs)
-    module = "pipelines.execution.pack" if len(packs) == 1 else "pipelines.execution.shared_job"
-    command = (sys.executable, "-m", "pipelines.own_code", module, str(folder.path.absolute()), name, *retry)
+    module = (
+        "perfsweep.pipelines.execution.pack"
+        if len(packs) == 1
+        else "perfsweep.pipelines.execution.shared_job"
+    )
+    command = (
+        sys.executable,
+        "-m",
+        "perfsweep.pipelines.own_code",
+        module,
+        str(folder.path.absolute()),
+        name,
+        *retry,
+    )
     log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
     ranks = [_ranks(manifest, manifest.pack(pack), _seen(device, asked.get(pack, {}))) for pack in packs]
     if len(packs) == 1:

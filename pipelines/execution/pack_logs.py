@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipelines.execution import shared_job
-from pipelines.execution.submitted import remote_executors
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.execution import shared_job
+from perfsweep.pipelines.execution.submitted import remote_executors
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 def why(folder: SweepFolder, pack: str, notes: Mapping[str, str]) -> str:

@@ -25,12 +25,12 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from pipelines.plan.power import power
-from pipelines.store.options import MeasureConfig
-from pipelines.store.progress import BAD, GIVE_UP_AFTER
-from pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
-from pipelines.store.trainings import trained_arms
-from pipelines.terminal import bold, shell_line
+from perfsweep.pipelines.plan.power import power
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
+from perfsweep.pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
+from perfsweep.pipelines.store.trainings import trained_arms
+from perfsweep.pipelines.terminal import bold, shell_line
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""

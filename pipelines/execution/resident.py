@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.execution.spawn import Child, Termination, end, receive
-from pipelines.store.records import (
+from perfsweep.pipelines.execution.spawn import Child, Termination, end, receive
+from perfsweep.pipelines.store.records import (
     Failure,
     Outcome,
     TrialRecord,
@@ -26,9 +26,9 @@ from pipelines.store.records import (
     write_record,
     write_spec,
 )
-from pipelines.trial import scratch
-from pipelines.trial.parent import Reply
-from workloads.errors import RecordError
+from perfsweep.pipelines.trial import scratch
+from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.workloads.errors import RecordError
 
 GO_ON = ""
 """What is said to a process that waits in the middle of its turn."""
@@ -38,7 +38,7 @@ MEMORY_SHARE = 0.9
 
 
 class Starter(Protocol):
-    """Starts the processes of a trial; see `pipelines.execution.spawn`."""
+    """Starts the processes of a trial; see `perfsweep.pipelines.execution.spawn`."""
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from pipelines.execution.resident import Starter
-from pipelines.execution.spawn import START_S, Child, Elsewhere, Exec, Forks, ForkServer, wait
-from pipelines.store.records import Pack, Sweep
-from pipelines.trial import layout
-from workloads import registry
-from workloads.snapshot import VARIABLE
+from perfsweep.pipelines.execution.resident import Starter
+from perfsweep.pipelines.execution.spawn import START_S, Child, Elsewhere, Exec, Forks, ForkServer, wait
+from perfsweep.pipelines.store.records import Pack, Sweep
+from perfsweep.pipelines.trial import layout
+from perfsweep.workloads import registry
+from perfsweep.workloads.snapshot import VARIABLE
 
 
 class Servers:

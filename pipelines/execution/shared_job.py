@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import FrameType
 
-from pipelines.execution.pack import CANNOT_WRITE, STUCK, TRY_AGAIN
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.execution.pack import CANNOT_WRITE, STUCK, TRY_AGAIN
+from perfsweep.pipelines.store.records import SweepFolder
 
 AND = "+"
 
@@ -118,7 +118,7 @@ class SharedJob:
             yield {"CUDA_VISIBLE_DEVICES": ",".join(own)} if visible else {}
 
     def _start(self, pack: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        own = ["pipelines.own_code", "pipelines.execution.pack"]
+        own = ["perfsweep.pipelines.own_code", "perfsweep.pipelines.execution.pack"]
         command = [sys.executable, "-m", *own, str(self._folder.path), pack]
         log = self._folder.pack_dir(pack) / "log.txt"
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -21,13 +21,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.execution.interruption import Interrupted
-from pipelines.store.records import Failure, Outcome, read_rank_failures
-from pipelines.store.trial_schema import UNWRITTEN
-from pipelines.trial import fork_server
-from pipelines.trial.fork_server import LATER, STATUS
-from pipelines.trial.parent import Reply, forked
-from workloads.user_environment import INTERPRETER, changed
+from perfsweep.pipelines.execution.interruption import Interrupted
+from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failures
+from perfsweep.pipelines.store.trial_schema import UNWRITTEN
+from perfsweep.pipelines.trial import fork_server
+from perfsweep.pipelines.trial.fork_server import LATER, STATUS
+from perfsweep.pipelines.trial.parent import Reply, forked
+from perfsweep.workloads.imports import OURS
+from perfsweep.workloads.user_environment import INTERPRETER, changed
 
 START_S = 600.0
 """Seconds that a server may take to import everything."""
@@ -77,7 +78,7 @@ class Child(Protocol):
 
 
 class Elsewhere(Protocol):
-    """Other nodes that have ranks of a trial; see `pipelines.execution.nodes`."""
+    """Other nodes that have ranks of a trial; see `perfsweep.pipelines.execution.nodes`."""
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> tuple[int, list[Child]]:
         """Start the ranks that belong to other nodes; how many are left for this one, and those."""
@@ -87,10 +88,10 @@ class Elsewhere(Protocol):
 def fix_imports(import_paths: Sequence[str]) -> None:
     """Have every process started from here import the sources that run here.
 
-    Otherwise a folder called `pipelines` or `workloads` in the current directory would win over them.
+    Otherwise another version of perfsweep, as one that is installed, could win over a snapshot.
     `import_paths` are folders that a workload from outside is imported from.
     """
-    own = str(Path(__file__).parents[2])
+    own = str(OURS)
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = os.pathsep.join(dict.fromkeys(filter(None, [own, *import_paths, *before])))
     os.environ.update(changed(os.environ, {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}))
@@ -163,12 +164,12 @@ class ForkServer(Forks):
         super().__init__(requests)
         self._waits_for_first = early
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
-        own = ["pipelines.trial.process", *modules]
+        own = ["perfsweep.pipelines.trial.process", *modules]
         imports = ["torch", *own, LATER, _DYNAMO] if early else ["torch", _DYNAMO, *own]
         python = _interpreter(env or {})
         with theirs:
             self._process = subprocess.Popen(
-                [python, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
+                [python, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), *imports],
                 env={**os.environ, **changed(os.environ, env or {})},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -225,7 +226,7 @@ class Exec:
 
     def __init__(
         self,
-        module: str = "pipelines.trial.process",
+        module: str = "perfsweep.pipelines.trial.process",
         env: Mapping[str, str] | None = None,
         nodes: Elsewhere | None = None,
     ) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pipelines.execution import shared_job
-from pipelines.store import leftovers
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Manifest, SweepFolder
-from pipelines.terminal import shell_line
-from slurm import executors
-from slurm.jobs import Executor
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.execution import shared_job
+from perfsweep.pipelines.store import leftovers
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.terminal import shell_line
+from perfsweep.slurm import executors
+from perfsweep.slurm.jobs import Executor
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 COLLECT = "collect"
 """Name of the job that writes the comparison when all packs have ended."""

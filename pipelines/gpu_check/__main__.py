@@ -1,12 +1,12 @@
-"""A GPU check as a job: ``python -m pipelines.gpu_check FOLDER NUMBER...``, or one stage by its function."""
+"""A GPU check as a job: ``python -m perfsweep.pipelines.gpu_check FOLDER NUMBER...``, or one stage."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from pipelines.gpu_check import stages
-from pipelines.trial.machine import environment
+from perfsweep.pipelines.gpu_check import stages
+from perfsweep.pipelines.trial.machine import environment
 
 
 def main(arguments: list[str]) -> int:

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipelines.store.files import write_atomically
-from workloads.api import Device
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import RecordError
 
 VERSION = 1
 """Of the file's schema."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from workloads.api import Device
+from perfsweep.workloads.api import Device
 
 ASSUMED = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, True)
 """The GPU that is planned for where there is none."""
@@ -17,4 +17,4 @@ ASSUMED = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, Tru
 @cache
 def cases() -> dict[str, Any]:
     """Read the cases of each stage."""
-    return yaml.safe_load(files("conf").joinpath("gpu_check.yaml").read_text())
+    return yaml.safe_load(files("perfsweep.conf").joinpath("gpu_check.yaml").read_text())

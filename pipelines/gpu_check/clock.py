@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Protocol
 
-from pipelines.analysis.counters import bound_by
-from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.gpu_check.rates import rate_lines
-from pipelines.store.iteration_times import iteration_times
-from pipelines.trial.timing.clock import EventClock
-from pipelines.trial.timing.recorder import Recorder, Series
-from pipelines.trial.timing.steady import region_alarm
+from perfsweep.pipelines.analysis.counters import bound_by
+from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from perfsweep.pipelines.gpu_check.rates import rate_lines
+from perfsweep.pipelines.store.iteration_times import iteration_times
+from perfsweep.pipelines.trial.timing.clock import EventClock
+from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
+from perfsweep.pipelines.trial.timing.steady import region_alarm
 
 SLEEPS, SLEEP_NS = 10, 20_000_000
 AGREEMENT = 0.02
@@ -51,7 +51,7 @@ def examine(here: Here) -> Iterator[Line]:
     if not here.on_gpu:
         yield from needs_gpu("events", "device-bound loop", "host-bound loop", "rates")
         return
-    from pipelines.gpu_check.cuda_bench import CudaBench
+    from perfsweep.pipelines.gpu_check.cuda_bench import CudaBench
 
     bench = CudaBench()
     yield from lines_of(bench)

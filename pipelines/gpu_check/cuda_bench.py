@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from pipelines.trial.counting.device_activity import DeviceActivity
-from pipelines.trial.timing.clock import DeviceClock
+from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
+from perfsweep.pipelines.trial.timing.clock import DeviceClock
 
 SIDE = 8192
 """Of the square matrices."""
@@ -17,7 +17,7 @@ _CALIBRATION_CYCLES = 20_000_000
 
 
 class CudaBench:
-    """The current CUDA device; see `pipelines.gpu_check.clock.Bench`."""
+    """The current CUDA device; see `perfsweep.pipelines.gpu_check.clock.Bench`."""
 
     def __init__(self) -> None:
         self.clock = DeviceClock("cuda")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.trial.machine import gpus, torch_version
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.machine.torch_version import TorchBuild, driver_refusal
+from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from perfsweep.pipelines.trial.machine import gpus, torch_version
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.machine.torch_version import TorchBuild, driver_refusal
 
 NAMES = ("driver", "settings", "neighbours", "order", "architecture")
 

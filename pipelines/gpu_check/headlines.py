@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipelines.api import Comparison
-from pipelines.config import composition, validation
-from pipelines.config.types import SweepCommand
-from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.gpu_check.cases import ASSUMED, cases
-from pipelines.gpu_check.sweeps import measured
-from pipelines.plan import power
-from pipelines.plan.plan import make_plan
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import PLACEBO
-from workloads.errors import ConfigError
+from perfsweep.pipelines.api import Comparison
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from perfsweep.pipelines.gpu_check.cases import ASSUMED, cases
+from perfsweep.pipelines.gpu_check.sweeps import measured
+from perfsweep.pipelines.plan import power
+from perfsweep.pipelines.plan.plan import make_plan
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import PLACEBO
+from perfsweep.workloads.errors import ConfigError
 
 CALLED = (Verdict.FASTER, Verdict.SLOWER)
 

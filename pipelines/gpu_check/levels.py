@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipelines.check.checked import Checked
-from pipelines.check.plan import plan_check
-from pipelines.config.types import RunCommand
-from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.gpu_check.cases import ASSUMED, cases
-from pipelines.plan.plan import load_workload
-from workloads.api import Device, Level, Workload
-from workloads.errors import ConfigError
+from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.plan import plan_check
+from perfsweep.pipelines.config.types import RunCommand
+from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from perfsweep.pipelines.gpu_check.cases import ASSUMED, cases
+from perfsweep.pipelines.plan.plan import load_workload
+from perfsweep.workloads.api import Device, Level, Workload
+from perfsweep.workloads.errors import ConfigError
 
 Levels = Mapping[str, Sequence[Any]]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.gpu_check.cases import cases
-from pipelines.gpu_check.trials import timing_trial
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Outcome
-from pipelines.trial.memory_snapshot import ON_OOM
+from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.gpu_check.trials import timing_trial
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Outcome
+from perfsweep.pipelines.trial.memory_snapshot import ON_OOM
 
 GRAPH_SHARE = 0.9
 """Of the eager peak: a graph replays in memory that it never gives back."""

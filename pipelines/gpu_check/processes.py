@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.execution.spawn import ForkServer, wait
-from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.gpu_check.cases import cases
-from pipelines.gpu_check.sweeps import measured
-from pipelines.trial.parent import detach, die_with_parent
+from perfsweep.pipelines.execution.spawn import ForkServer, wait
+from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.gpu_check.sweeps import measured
+from perfsweep.pipelines.trial.parent import detach, die_with_parent
 
 LIMIT_S = 120.0
 RANKS = 2
@@ -98,8 +98,8 @@ def meet(folder: Path, rank: int) -> str:
     import torch
     import torch.distributed as dist
 
-    from pipelines.trial import process_group
-    from pipelines.trial.machine import environment
+    from perfsweep.pipelines.trial import process_group
+    from perfsweep.pipelines.trial.machine import environment
 
     device = environment.device_facts()
     process_group.join(device, process_group.Place(rank, RANKS, 0, rank, RANKS), folder)

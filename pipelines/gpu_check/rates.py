@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipelines.gpu_check.answer import Line, judged
-from workloads.peaks import peak
+from perfsweep.pipelines.gpu_check.answer import Line, judged
+from perfsweep.workloads.peaks import peak
 
 ABOVE = 1.03
 """No rate passes its peak: above it the clock or the table of peaks is wrong."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pipelines.gpu_check.answer import Answer, Here, Line, judged, write
-from pipelines.store.files import append_line, read_json_lines
-from pipelines.trial.machine import environment, gpus
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.gpu_check.answer import Answer, Here, Line, judged, write
+from perfsweep.pipelines.store.files import append_line, read_json_lines
+from perfsweep.pipelines.trial.machine import environment, gpus
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 LINES = "lines.jsonl"
 
@@ -33,13 +33,13 @@ class Stage:
 
 
 STAGES: Mapping[str, Stage] = {
-    "0 facts": Stage("pipelines.gpu_check.facts:examine", 60),
-    "1 clock": Stage("pipelines.gpu_check.clock:examine", 120),
-    "2 fork and ranks": Stage("pipelines.gpu_check.processes:examine", 300),
-    "3 memory": Stage("pipelines.gpu_check.memory:examine", 300),
-    "4 kernels": Stage("pipelines.gpu_check.levels:examine_kernels", 600),
-    "5 witnesses": Stage("pipelines.gpu_check.levels:examine_witnesses", 1200),
-    "6 headlines": Stage("pipelines.gpu_check.headlines:examine", 1800),
+    "0 facts": Stage("perfsweep.pipelines.gpu_check.facts:examine", 60),
+    "1 clock": Stage("perfsweep.pipelines.gpu_check.clock:examine", 120),
+    "2 fork and ranks": Stage("perfsweep.pipelines.gpu_check.processes:examine", 300),
+    "3 memory": Stage("perfsweep.pipelines.gpu_check.memory:examine", 300),
+    "4 kernels": Stage("perfsweep.pipelines.gpu_check.levels:examine_kernels", 600),
+    "5 witnesses": Stage("perfsweep.pipelines.gpu_check.levels:examine_witnesses", 1200),
+    "6 headlines": Stage("perfsweep.pipelines.gpu_check.headlines:examine", 1800),
 }
 """They take ten minutes together; the limits are for what hangs."""
 
@@ -97,7 +97,7 @@ def _lines(place: Path, stage: Stage) -> Iterator[Line]:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     log = place / "log.txt"
-    ended = _run(["-m", "pipelines.gpu_check", str(place), stage.examine], log, stage.limit_s)
+    ended = _run(["-m", "perfsweep.pipelines.gpu_check", str(place), stage.examine], log, stage.limit_s)
     if (file := place / LINES).exists():
         yield from (Line.model_validate(values) for _, values in read_json_lines(file, torn_tail=True))
     if ended:

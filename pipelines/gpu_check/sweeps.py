@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines import api
-from pipelines.api import Sweep
-from pipelines.gpu_check.answer import Here
+from perfsweep.pipelines import api
+from perfsweep.pipelines.api import Sweep
+from perfsweep.pipelines.gpu_check.answer import Here
 
 
 def measured(here: Here, name: str, overrides: Sequence[str]) -> Sweep:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.config.types import MeasureConfig, SweepCommand
-from pipelines.execution import launch
-from pipelines.execution.pack import PackRun
-from pipelines.gpu_check.answer import Here
-from pipelines.plan import plan
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.gpu_check.answer import Here
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import SweepFolder
 
 MEASURE: Mapping[str, Any] = {"rounds": 1, "iterations": 4, "warmup_max": 6, "timeout_s": 120, "repeats": 0}
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from workloads.api import Check, Comparator, Evidence, Parity
+from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 SEED_MARGIN = 0.01
 """Largest relative shift of a metric over paired seeds that counts as none, where a level states no other."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pipelines.parity.bounds import is_own, loosest
-from pipelines.parity.deviations import oracle_deviations, reference_deviations
-from pipelines.parity.entries import digest, digests_of
-from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
-from workloads.api import Check, Evidence, Parity
+from perfsweep.pipelines.parity.bounds import is_own, loosest
+from perfsweep.pipelines.parity.deviations import oracle_deviations, reference_deviations
+from perfsweep.pipelines.parity.entries import digest, digests_of
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.workloads.api import Check, Evidence, Parity
 
 __all__ = ["Deviation", "ParityResult", "ParityVerdict", "digest", "failed_oracles", "judge", "loosest"]
 

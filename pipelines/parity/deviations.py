@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipelines.parity.bounds import bound_of, is_own, stated_bound
-from pipelines.parity.distances import Distance, distance
-from pipelines.parity.entries import entry_of, names_of
-from pipelines.parity.results import Deviation
-from workloads.api import Check, Comparator, Evidence, Parity
+from perfsweep.pipelines.parity.bounds import bound_of, is_own, stated_bound
+from perfsweep.pipelines.parity.distances import Distance, distance
+from perfsweep.pipelines.parity.entries import entry_of, names_of
+from perfsweep.pipelines.parity.results import Deviation
+from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 
 def oracle_deviations(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.api import Comparator
+from perfsweep.workloads.api import Comparator
 
 _TINY = 1e-300  # keeps zero against zero at distance zero, and nothing else
 _HUGE = 1e300  # relative to nothing; infinite is what could not be compared

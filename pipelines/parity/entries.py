@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from workloads.api import Evidence
+from perfsweep.workloads.api import Evidence
 
 
 def names_of(pattern: str, evidence: Evidence) -> list[str]:

@@ -7,16 +7,25 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.config.declared import declared_by
-from pipelines.parity import comparison
-from pipelines.parity.bounds import is_own
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.parity.seeds import judge_seeds
-from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
-from pipelines.store.schema import IDEAL_LOADER, Arm, DeclaredLevel, Effect, Kind, Manifest, Outcome, Pack
-from pipelines.store.trial_schema import REPEAT, TrialRecord
-from workloads.api import REPLAY, REPLAYED, Evidence, Parity
-from workloads.errors import RecordError
+from perfsweep.pipelines.config.declared import declared_by
+from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity.bounds import is_own
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.seeds import judge_seeds
+from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
+from perfsweep.pipelines.store.schema import (
+    IDEAL_LOADER,
+    Arm,
+    DeclaredLevel,
+    Effect,
+    Kind,
+    Manifest,
+    Outcome,
+    Pack,
+)
+from perfsweep.pipelines.store.trial_schema import REPEAT, TrialRecord
+from perfsweep.workloads.api import REPLAY, REPLAYED, Evidence, Parity
+from perfsweep.workloads.errors import RecordError
 
 MORE_SEEDS = 3
 """Pairs of seeds added where those that were planned leave equivalence open."""

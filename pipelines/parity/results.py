@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from workloads.api import Parity
+from perfsweep.workloads.api import Parity
 
 
 class ParityVerdict(StrEnum):

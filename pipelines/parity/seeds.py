@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipelines.parity.bounds import SEED_MARGIN, is_own
-from pipelines.parity.comparison import judge
-from pipelines.parity.entries import entry_of
-from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
-from pipelines.statistics.equivalence import Equivalence, tost
-from workloads.api import Check, Evidence, Parity
+from perfsweep.pipelines.parity.bounds import SEED_MARGIN, is_own
+from perfsweep.pipelines.parity.comparison import judge
+from perfsweep.pipelines.parity.entries import entry_of
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.equivalence import Equivalence, tost
+from perfsweep.workloads.api import Check, Evidence, Parity
 
 
 def judge_seeds(

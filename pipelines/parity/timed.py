@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
 
-from pipelines.parity.bounds import is_own, number_bound
-from pipelines.parity.comparison import Deviation
-from pipelines.store.schema import Kind, Manifest, Outcome, Pack
-from pipelines.store.trial_schema import TrialRecord
-from workloads.api import Check, Parity
+from perfsweep.pipelines.parity.bounds import is_own, number_bound
+from perfsweep.pipelines.parity.comparison import Deviation
+from perfsweep.pipelines.store.schema import Kind, Manifest, Outcome, Pack
+from perfsweep.pipelines.store.trial_schema import TrialRecord
+from perfsweep.workloads.api import Check, Parity
 
 UNITS = "units"
 SPREADS = 3.0

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workloads.api import Device, Level, Levels, LevelValue, Toggle
-from workloads.errors import ConfigError
+from perfsweep.workloads.api import Device, Level, Levels, LevelValue, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.config.declared import declared_by
-from pipelines.statistics.step_percentiles import LEAST_STEPS
-from pipelines.store.records import Manifest
+from perfsweep.pipelines.config.declared import declared_by
+from perfsweep.pipelines.statistics.step_percentiles import LEAST_STEPS
+from perfsweep.pipelines.store.records import Manifest
 
 PERCENTILES = ("p50", "p95", "p99")
 

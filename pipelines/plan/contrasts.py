@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass(frozen=True)

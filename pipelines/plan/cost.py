@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from pipelines.store.progress import Progress
-from pipelines.store.records import Manifest
-from slurm.site import Shape, SiteProfile
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.slurm.site import Shape, SiteProfile
 
 
 @dataclass(frozen=True)

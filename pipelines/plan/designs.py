@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.plan.arms import Space
-from pipelines.plan.contrasts import Term, main_effects_and_interactions
-from workloads.api import Levels, LevelValue, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.contrasts import Term, main_effects_and_interactions
+from perfsweep.workloads.api import Levels, LevelValue, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 Assignment = dict[str, LevelValue]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.plan.arms import Space
-from pipelines.plan.contrasts import main_effects_and_interactions
-from pipelines.plan.designs import Assignment, Design, Refusal, contrast_effect, two_levels
-from workloads.api import Levels, LevelValue
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.contrasts import main_effects_and_interactions
+from perfsweep.pipelines.plan.designs import Assignment, Design, Refusal, contrast_effect, two_levels
+from perfsweep.workloads.api import Levels, LevelValue
+from perfsweep.workloads.errors import ConfigError
 
 GENERATORS: dict[int, dict[int, str]] = {
     5: {5: "a b c d abcd"},

@@ -6,10 +6,10 @@ import hashlib
 import json
 from typing import Any
 
-from pipelines.plan.designs import Refusal
-from pipelines.store.records import IDEAL_LOADER, Arm, Effect
-from pipelines.trial.identity import arm_id
-from workloads.api import Toggle, Workload
+from perfsweep.pipelines.plan.designs import Refusal
+from perfsweep.pipelines.store.records import IDEAL_LOADER, Arm, Effect
+from perfsweep.pipelines.trial.identity import arm_id
+from perfsweep.workloads.api import Toggle, Workload
 
 
 def ideal_arm(cls: type[Workload], base: Arm, workload: str, config: Any, code: str) -> Arm | Refusal:

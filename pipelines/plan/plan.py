@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import validation
-from pipelines.config.declared import declare
-from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
-from pipelines.plan import designs
-from pipelines.plan.arms import Space
-from pipelines.plan.designs import Assignment, Design, PlannedEffect
-from pipelines.plan.fractional import fractional
-from pipelines.plan.ideal_loader import ideal_arm, ideal_effect
-from pipelines.plan.provided import Cast, find_provided
-from pipelines.store.records import PLACEBO, Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
-from pipelines.trial.identity import arm_id, code_digest
-from workloads import registry
-from workloads.api import Device, Workload
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.config.declared import declare
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
+from perfsweep.pipelines.plan import designs
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect
+from perfsweep.pipelines.plan.fractional import fractional
+from perfsweep.pipelines.plan.ideal_loader import ideal_arm, ideal_effect
+from perfsweep.pipelines.plan.provided import Cast, find_provided
+from perfsweep.pipelines.store.records import PLACEBO, Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
+from perfsweep.pipelines.trial.identity import arm_id, code_digest
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Device, Workload
+from perfsweep.workloads.errors import ConfigError
 
 
 def make_plan(command: SweepCommand, device: Device) -> Manifest:

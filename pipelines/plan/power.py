@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from pipelines.statistics.detectable import detectable_effect, pair_error
-from pipelines.store.records import PLACEBO, Effect, Manifest
-from workloads.errors import ConfigError
+from perfsweep.pipelines.statistics.detectable import detectable_effect, pair_error
+from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest
+from perfsweep.workloads.errors import ConfigError
 
 PLANNING_PAIR_SD = 0.02
 """Spread of a pair's log ratio assumed before anything was measured; the report states the spread found."""

@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.types import SweepCommand
-from pipelines.config.validation import text_keys
-from pipelines.plan import version_look
-from pipelines.plan.arms import Space
-from pipelines.plan.designs import Assignment, PlannedEffect, Refusal
-from pipelines.plan.version_look import Answer, Question, arm_key
-from pipelines.store import code_snapshot
-from pipelines.store.records import Arm, Environment, Version
-from pipelines.trial.identity import arm_id
-from pipelines.versions import activation, environments, tree
-from pipelines.versions.notices import ENVIRONMENT
-from pipelines.versions.repository import Repository
-from pipelines.versions.tree import Tree
-from workloads import registry
-from workloads.api import Device, Level, Toggle, Workload
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.config.validation import text_keys
+from perfsweep.pipelines.plan import version_look
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, Refusal
+from perfsweep.pipelines.plan.version_look import Answer, Question, arm_key
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.records import Arm, Environment, Version
+from perfsweep.pipelines.trial.identity import arm_id
+from perfsweep.pipelines.versions import activation, environments, tree
+from perfsweep.pipelines.versions.notices import ENVIRONMENT
+from perfsweep.pipelines.versions.repository import Repository
+from perfsweep.pipelines.versions.tree import Tree
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Device, Level, Toggle, Workload
+from perfsweep.workloads.errors import ConfigError
 
 LOOKS_AT_ONCE = 4
 

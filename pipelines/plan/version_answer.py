@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.plan.arms import Space
-from pipelines.plan.version_look import Answer, Question, start_of
-from pipelines.trial.identity import code_digest
-from pipelines.trial.machine import installed
-from pipelines.trial.machine.torch_version import torch_build
-from pipelines.trial.planned import typed_config
-from workloads import copied_imports, registry, snapshot
-from workloads.api import Device, Workload
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.version_look import Answer, Question, start_of
+from perfsweep.pipelines.trial.identity import code_digest
+from perfsweep.pipelines.trial.machine import installed
+from perfsweep.pipelines.trial.machine.torch_version import torch_build
+from perfsweep.pipelines.trial.planned import typed_config
+from perfsweep.workloads import copied_imports, registry, snapshot
+from perfsweep.workloads.api import Device, Workload
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 
 def answer(question: Question) -> Answer:

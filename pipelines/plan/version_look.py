@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workloads.api import Workload
-from workloads.imports import OURS
-from workloads.user_environment import INTERPRETER, changed
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.imports import OURS
+from perfsweep.workloads.user_environment import INTERPRETER, changed
 
 TIMEOUT_S = 300.0
 """For everything that a user's module does while it is imported."""
@@ -100,7 +100,12 @@ def ask(
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", **variables}
     try:
         done = subprocess.run(
-            [own.get(INTERPRETER, sys.executable), "-m", "pipelines.plan.version_process", str(folder)],
+            [
+                own.get(INTERPRETER, sys.executable),
+                "-m",
+                "perfsweep.pipelines.plan.version_process",
+                str(folder),
+            ],
             env={**os.environ, **changed(os.environ, own)},
             stdin=subprocess.DEVNULL,
             capture_output=True,

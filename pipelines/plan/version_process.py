@@ -1,7 +1,7 @@
-"""The process in which a version answers; see `pipelines.plan.version_look`.
+"""The process in which a version answers; see `perfsweep.pipelines.plan.version_look`.
 
-Run as ``python -m pipelines.plan.version_process <folder>``, in the environment of the version: what is
-imported before torch is known to work needs the standard library only.
+Run as ``python -m perfsweep.pipelines.plan.version_process <folder>``, in the environment of the version:
+what is imported before torch is known to work needs the standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from pipelines.plan.version_look import ANSWER, QUESTION, Answer, Question
+from perfsweep.pipelines.plan.version_look import ANSWER, QUESTION, Answer, Question
 
 
 def answer(question: Question) -> Answer:
@@ -23,7 +23,7 @@ def answer(question: Question) -> Answer:
         except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is the answer
             what = " ".join(f"{type(error).__name__}: {error}".split())
             return Answer(problem=f"{name} cannot be imported: {what}; install it anew in {sys.prefix}")
-    from pipelines.plan import version_answer
+    from perfsweep.pipelines.plan import version_answer
 
     return version_answer.answer(question)
 

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pipelines import trial
-from workloads import registry
-from workloads.api import Toggle, Workload
-from workloads.errors import ConfigError, did_you_mean
+from perfsweep.pipelines import trial
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Toggle, Workload
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 _GENERAL = (
     "compile_cache.py",

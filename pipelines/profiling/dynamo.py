@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.profiling.tool import Findings, Measured, Tick, Tool
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Cost
-from pipelines.trial.counting.counters import CompileCounting
+from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
+from perfsweep.pipelines.trial.counting.counters import CompileCounting
 
 EXPLANATION = "explanation.txt"
 NOTHING = "nothing was compiled: this arm runs eagerly, so that there are no graphs to explain"

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.profiling.memory_course import CourseRecorder
-from pipelines.profiling.tool import Findings, Measured, Tick, Tool
-from pipelines.store.memory_course import MemoryCourse, write_course
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Cost
-from pipelines.trial.memory_snapshot import Allocator, is_oom, keep_on_oom
+from perfsweep.pipelines.profiling.memory_course import CourseRecorder
+from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
+from perfsweep.pipelines.store.memory_course import MemoryCourse, write_course
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
+from perfsweep.pipelines.trial.memory_snapshot import Allocator, is_oom, keep_on_oom
 
 SNAPSHOT = "snapshot.pickle"
 EVENTS = 100_000

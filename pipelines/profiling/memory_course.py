@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pipelines.store.memory_course import MemoryCourse
+from perfsweep.pipelines.store.memory_course import MemoryCourse
 
 _STATM = Path("/proc/self/statm")
 _MEMORY_EVENT = "[memory]"

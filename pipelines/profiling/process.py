@@ -1,7 +1,7 @@
 """One process that profiles one arm: a slice of it in turns with and without a tool, and what the tool saw.
 
-Run as ``python -m pipelines.profiling.process <spec.json> [<rank>]``, or forked. It gives no times that
-anything is compared by.
+Run as ``python -m perfsweep.pipelines.profiling.process <spec.json> [<rank>]``, or forked. It gives no times
+that anything is compared by.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.validation import load_workload, workload_config
-from pipelines.profiling.registry import BARE, make
-from pipelines.profiling.slices import Situation, Slice, resolve
-from pipelines.profiling.tool import Findings, Measured, Tick, Tool
-from pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
-from pipelines.store.records import Outcome, TrialRecord, write_record, write_status
-from pipelines.trial import scratch
-from pipelines.trial.failures import classify
-from pipelines.trial.parent import detach, die_with_parent
-from pipelines.trial.scene import Scene, set_up
-from pipelines.trial.timing.clock import HostClock, clock_for
-from pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
-from pipelines.trial.timing.regions import Timing
-from workloads.api import NullClock, Workload
-from workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.pipelines.config.validation import load_workload, workload_config
+from perfsweep.pipelines.profiling.registry import BARE, make
+from perfsweep.pipelines.profiling.slices import Situation, Slice, resolve
+from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
+from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
+from perfsweep.pipelines.store.records import Outcome, TrialRecord, write_record, write_status
+from perfsweep.pipelines.trial import scratch
+from perfsweep.pipelines.trial.failures import classify
+from perfsweep.pipelines.trial.parent import detach, die_with_parent
+from perfsweep.pipelines.trial.scene import Scene, set_up
+from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
+from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
+from perfsweep.pipelines.trial.timing.regions import Timing
+from perfsweep.workloads.api import NullClock, Workload
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 DEBUG_FIELD = "debug_log"
 """A field of this name in a workload's configuration says that it logs as at level DEBUG."""

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config.validation import load_workload
-from pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
-from pipelines.profiling import process
-from pipelines.profiling import registry as tools
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import (
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
+from perfsweep.pipelines.profiling import process
+from perfsweep.pipelines.profiling import registry as tools
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import (
     UNFINISHED,
     Kept,
     ProfileSpec,
@@ -29,7 +29,7 @@ from pipelines.store.profiles import (
     write_profile,
     write_spec,
 )
-from pipelines.store.records import (
+from perfsweep.pipelines.store.records import (
     Arm,
     Failure,
     Kind,
@@ -40,9 +40,9 @@ from pipelines.store.records import (
     TrialSpec,
     read_record,
 )
-from pipelines.trial.identity import code_digest
-from pipelines.trial.machine import environment
-from workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.pipelines.trial.identity import code_digest
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 CHANGED = (
     "the workload's code has changed since the sweep was planned: this is a profile of the code as it is now"
@@ -138,7 +138,7 @@ class Profiling:
         self._server = (
             None
             if cls.needs_exec(arm.levels)
-            else ForkServer([cls.__module__, "pipelines.profiling.process"])
+            else ForkServer([cls.__module__, "perfsweep.pipelines.profiling.process"])
         )
 
     @property
@@ -197,7 +197,7 @@ class Profiling:
     def _start(self, file: Path) -> list[Child]:
         if self._server is not None:
             return [self._server.call(process.forked, str(file))]
-        return Exec("pipelines.profiling.process").start(file, self._world, self._env)
+        return Exec("perfsweep.pipelines.profiling.process").start(file, self._world, self._env)
 
     def spec(self) -> TrialSpec:
         """What every profile process of the arm is told about the arm."""

@@ -6,8 +6,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipelines.profiling.tool import Tool
-from pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.profiling.tool import Tool
+from perfsweep.pipelines.store.options import ProfileConfig
 
 BARE = "bare"
 """No tool at all: a process that only says what the slice takes."""
@@ -27,7 +27,7 @@ def make(options: ProfileConfig, folder: Path) -> Tool:
     if options.tool == BARE:
         return Tool(options, folder)
     module, name = _CLASSES[options.tool]
-    return getattr(import_module(f"pipelines.profiling.{module}"), name)(options, folder)
+    return getattr(import_module(f"perfsweep.pipelines.profiling.{module}"), name)(options, folder)
 
 
 def refusal(tool: str, slice_: str) -> str | None:

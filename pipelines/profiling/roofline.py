@@ -16,14 +16,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from pipelines.profiling.bytes_moved import moved
-from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Cost
-from pipelines.trial.counting.operators import OperatorCalls
-from pipelines.trial.machine import environment
-from pipelines.trial.timing.clock import HostClock, clock_for
-from workloads.peaks import peak
+from perfsweep.pipelines.profiling.bytes_moved import moved
+from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
+from perfsweep.pipelines.trial.counting.operators import OperatorCalls
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
+from perfsweep.workloads.peaks import peak
 
 OUTSIDE = "(outside phases)"
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Cost
+from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
 
 TEXT, PAGE, SPEEDSCOPE = "profile.txt", "profile.html", "profile.speedscope.json"
 

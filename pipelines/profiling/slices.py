@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.config.slice_range import parse
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.slice_range import parse
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass(frozen=True)

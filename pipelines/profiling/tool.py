@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Cost
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a tool leaves when its process is done; see `pipelines.store.profiles.Profile`."""
+    """What a tool leaves when its process is done; see `perfsweep.pipelines.store.profiles.Profile`."""
 
     costs: tuple[Cost, ...] = ()
     facts: tuple[tuple[str, float | str | None], ...] = ()

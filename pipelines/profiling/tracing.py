@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from pipelines.profiling.tool import Findings, Measured, Tick, Tool
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Cost
+from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
 
 TRACE, TABLE = "trace.json.gz", "operators.txt"
 ROWS = 60

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.publish.published import Published
-from pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 
 def publish(*arguments: Any) -> Published:
     """Publish finished rounds; what that needs is imported when it is needed, after the first trials."""
-    from pipelines.publish import publish as publishing
+    from perfsweep.pipelines.publish import publish as publishing
 
     return publishing.publish(*arguments)
 

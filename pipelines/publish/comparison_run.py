@@ -15,11 +15,11 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment
-from pipelines.publish.history import plain
-from pipelines.store.records import SCHEMA, Manifest, SweepFolder
-from pipelines.terminal import shell_line
-from workloads.errors import RecordError
+from perfsweep.pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment
+from perfsweep.pipelines.publish.history import plain
+from perfsweep.pipelines.store.records import SCHEMA, Manifest, SweepFolder
+from perfsweep.pipelines.terminal import shell_line
+from perfsweep.workloads.errors import RecordError
 
 _SPEED = {"ratio": "speedup", "high": "speedup_lo", "low": "speedup_hi"}
 """Columns of ratios of times, and what their inverses are called: the bounds change places."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.publish.history import (
+from perfsweep.pipelines.publish.history import (
     HistoryRow,
     Timing,
     iteration_rows,
@@ -27,9 +27,9 @@ from pipelines.publish.history import (
     row_count,
     warmup_rows,
 )
-from pipelines.store.iteration_times import iteration_times
-from pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.iteration_times import iteration_times
+from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
+from perfsweep.workloads.errors import RecordError
 
 LONGEST_NAME = 128
 LONGEST_TAG = 64

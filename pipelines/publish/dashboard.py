@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.history import plain
-from pipelines.publish.saved_views import Identity, save_view, tracking_of
-from pipelines.store.files import write_atomically
-from pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.publish.history import plain
+from perfsweep.pipelines.publish.saved_views import Identity, save_view, tracking_of
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 BARS = 25
 """Effects in one bar chart: more are spread over several, so that their names stay legible."""

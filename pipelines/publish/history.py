@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pipelines.store.records import TrialRecord
+from perfsweep.pipelines.store.records import TrialRecord
 
 HISTORY_LIMIT = 20_000
 """Timed iterations of a run that become rows; W&B takes 100,000 points of a metric and draws far fewer."""

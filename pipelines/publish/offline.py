@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pipelines.publish.content import RunContent
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.wandb_file import UnknownFraming, extent, insert_rows
-from pipelines.publish.write import write_run
-from pipelines.store.files import write_atomically
-from pipelines.store.records import StoredValue, SweepFolder
-from workloads.errors import RecordError
+from perfsweep.pipelines.publish.content import RunContent
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.wandb_file import UnknownFraming, extent, insert_rows
+from perfsweep.pipelines.publish.write import write_run
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.records import StoredValue, SweepFolder
+from perfsweep.workloads.errors import RecordError
 
 SETTLE_S = 2.0
 """Time that W&B's background process may take to finish a file after the run is finished."""

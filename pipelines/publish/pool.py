@@ -18,12 +18,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing import connection
-from pathlib import Path
 
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.refusals import refusal_in
-from pipelines.publish.runs import RunKey
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.refusals import refusal_in
+from perfsweep.pipelines.publish.runs import RunKey
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.imports import OURS
 
 ASIDE = ".publishing-"
 """What the folders begin with in which publishers keep W&B's own files."""
@@ -60,7 +60,12 @@ class Crew:
     """
 
     def __init__(self, folder: SweepFolder, server: str | None, size: int, patience_s: float) -> None:
-        self._command = [sys.executable, "-m", "pipelines.publish.worker", str(folder.path.absolute())]
+        self._command = [
+            sys.executable,
+            "-m",
+            "perfsweep.pipelines.publish.worker",
+            str(folder.path.absolute()),
+        ]
         self._command += ["online", server] if server else ["offline"]
         self._patience_s, self._wandb_dir = patience_s, folder.wandb_dir
         self._tasks: queue.Queue[RunKey | None] = queue.Queue()
@@ -122,7 +127,7 @@ class Crew:
         return None
 
     def _started(self, errors: int) -> subprocess.Popen[bytes] | None:
-        own = str(Path(__file__).parents[2])
+        own = str(OURS)
         paths = [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         env = {
             **os.environ,

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.content import (
+from perfsweep.pipelines.publish.content import (
     LONGEST_NAME,
     LONGEST_TAG,
     PROFILE_JOB,
@@ -16,9 +16,9 @@ from pipelines.publish.content import (
     Segment,
     toggle_levels,
 )
-from pipelines.publish.history import plain
-from pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
-from pipelines.store.records import SCHEMA, Arm, Manifest, SweepFolder
+from perfsweep.pipelines.publish.history import plain
+from perfsweep.pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
+from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, SweepFolder
 
 PROFILE = "profile"
 """Stands for the pack in the key of a run that shows an arm's profiles."""

@@ -11,14 +11,14 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from pipelines.publish.offline import published_before
-from pipelines.publish.pool import Crew
-from pipelines.publish.published import Published, PublishedRun, warning
-from pipelines.publish.runs import COMPARE, RunKey, SweepRuns
-from pipelines.publish.server import address, probe
-from pipelines.publish.worker import missing
-from pipelines.store.options import MODES, TrackingConfig
-from pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.publish.offline import published_before
+from perfsweep.pipelines.publish.pool import Crew
+from perfsweep.pipelines.publish.published import Published, PublishedRun, warning
+from perfsweep.pipelines.publish.runs import COMPARE, RunKey, SweepRuns
+from perfsweep.pipelines.publish.server import address, probe
+from perfsweep.pipelines.publish.worker import missing
+from perfsweep.pipelines.store.options import MODES, TrackingConfig
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 RUNS_PER_PROCESS = 8
 """Run folders for which another process is worth its start, which costs what four of them cost."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from pipelines.store.records import SweepFolder
-from pipelines.terminal import shell_line
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.terminal import shell_line
 
 
 @dataclass(frozen=True)

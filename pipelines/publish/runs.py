@@ -8,15 +8,15 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.config.wandb_settings import guarded
-from pipelines.publish.content import RunContent, check_arrays, run_content
-from pipelines.publish.history import Timing
-from pipelines.publish.profile_run import PROFILE, profile_content, profiled_arms
-from pipelines.store.files import write_atomically, write_once
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.config.wandb_settings import guarded
+from perfsweep.pipelines.publish.content import RunContent, check_arrays, run_content
+from perfsweep.pipelines.publish.history import Timing
+from perfsweep.pipelines.publish.profile_run import PROFILE, profile_content, profiled_arms
+from perfsweep.pipelines.store.files import write_atomically, write_once
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 COMPARE = "compare"
 """Stands for the pack in the key of the run that shows the comparison."""
@@ -62,7 +62,7 @@ class SweepRuns:
             pack_id, arm_id = key
             if pack_id == COMPARE:
                 # It brings tables along, which no other run needs.
-                from pipelines.publish.comparison_run import compare_content
+                from perfsweep.pipelines.publish.comparison_run import compare_content
 
                 return compare_content(self.folder, self.manifest, self.identity)
             if pack_id == PROFILE:

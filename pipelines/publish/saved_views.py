@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.wandb_settings import guarded, own_environment
-from pipelines.publish.server import address, probe
-from pipelines.store.files import write_atomically
-from pipelines.store.records import Manifest
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
+from perfsweep.pipelines.publish.server import address, probe
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.workloads.errors import ConfigError
 
 Identity = dict[str, str]
 """`id` and `name` of a view in W&B's database."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelines.publish.refusals import status_sentence
-from pipelines.store.options import TrackingConfig
+from perfsweep.pipelines.publish.refusals import status_sentence
+from perfsweep.pipelines.store.options import TrackingConfig
 
 PROBE_S = 1.5
 """Time a server has for its answer, name resolution included."""

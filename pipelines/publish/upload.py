@@ -16,13 +16,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.content import RunContent, generation_of
-from pipelines.publish.offline import mark_uploaded
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.refusals import refusal_in
-from pipelines.publish.write import artifact_name, write_run
-from pipelines.store.files import write_atomically
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish.content import RunContent, generation_of
+from perfsweep.pipelines.publish.offline import mark_uploaded
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.refusals import refusal_in
+from perfsweep.pipelines.publish.write import artifact_name, write_run
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.records import SweepFolder
 
 SETTLE_S = 10.0
 """Time after which rows that were sent must be visible on the server."""

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.history import HistoryRow
-from pipelines.store.files import write_atomically
-from workloads.errors import RecordError
+from perfsweep.pipelines.publish.history import HistoryRow
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.workloads.errors import RecordError
 
 _FILE_HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _CHUNK_HEADER = struct.Struct("<IHB")  # checksum, length, kind

@@ -13,12 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.dashboard import View, chart, numbered, view_of
-from pipelines.publish.saved_views import Identity, save_view, tracking_of
-from pipelines.store.files import write_atomically
-from pipelines.store.records import Manifest, SweepFolder
-from pipelines.terminal import shell_line
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.publish.dashboard import View, chart, numbered, view_of
+from perfsweep.pipelines.publish.saved_views import Identity, save_view, tracking_of
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.terminal import shell_line
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 LONGEST_TITLE = 128
 """Characters that W&B takes."""

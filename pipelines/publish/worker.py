@@ -1,7 +1,7 @@
 """The process that talks to W&B for a sweep: one run after the other, told on stdin and answered on stdout.
 
-Run as ``python -m pipelines.publish.worker <sweep folder> <offline|online> [<address>]``. Whatever W&B does
-in it, hang and die included, happens here and not in the process that measures or prints.
+Run as ``python -m perfsweep.pipelines.publish.worker <sweep folder> <offline|online> [<address>]``. Whatever
+W&B does in it, hang and die included, happens here and not in the process that measures or prints.
 
 Publishers are kept apart by a lock for each run, and by a folder aside for each publisher that later ones
 clear away. Locks are the kernel's: they end with the process that holds them, however it ends.
@@ -20,16 +20,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from pipelines.config.wandb_settings import guarded, own_environment
-from pipelines.publish.content import RunContent
-from pipelines.publish.offline import published_before, write_offline
-from pipelines.publish.pool import ASIDE, WAIT_S, WAITING
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.runs import RunKey, SweepRuns
-from pipelines.publish.upload import Server, upload
-from pipelines.store.locks import holding
-from pipelines.store.records import SweepFolder
-from pipelines.trial.parent import die_with_parent
+from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
+from perfsweep.pipelines.publish.content import RunContent
+from perfsweep.pipelines.publish.offline import published_before, write_offline
+from perfsweep.pipelines.publish.pool import ASIDE, WAIT_S, WAITING
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.runs import RunKey, SweepRuns
+from perfsweep.pipelines.publish.upload import Server, upload
+from perfsweep.pipelines.store.locks import holding
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.trial.parent import die_with_parent
 
 READY = "ready"
 """First line of an answer: everything is imported, and deadlines can be counted from here."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.wandb_settings import settings, settings_of
-from pipelines.publish.content import RunContent, Segment
-from workloads.errors import RecordError
+from perfsweep.pipelines.config.wandb_settings import settings, settings_of
+from perfsweep.pipelines.publish.content import RunContent, Segment
+from perfsweep.workloads.errors import RecordError
 
 _STEP_METRICS = ("iter", "warmup", "log")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from pipelines.report.version_answer import Answer, Side
-from pipelines.versions.bisection import Bisection, Mark
-from pipelines.versions.repository import Commit
+from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
+from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.versions.bisection import Bisection, Mark
+from perfsweep.pipelines.versions.repository import Commit
 
 SCHEMA = "perfsweep.bisect/1"
 """Name and version of the JSON object; fields may be added to a version, and never change their meaning."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.analysis.judge import EffectResult
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.iteration_times import iteration_times
-from pipelines.store.records import Arm, read_iterations
-from workloads.errors import RecordError
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.iteration_times import iteration_times
+from perfsweep.pipelines.store.records import Arm, read_iterations
+from perfsweep.workloads.errors import RecordError
 
 POINTS = 300
 """Points of a trace: longer series are drawn as medians of equal bins, which keeps the page small and periods

@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from pipelines.analysis.combinations import Corners
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.scaling import Scaling, Work
-from pipelines.report.chart_data import RoundTimes, SizeCurve, Trace
-from pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
+from perfsweep.pipelines.analysis.combinations import Corners
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.report.chart_data import RoundTimes, SizeCurve, Trace
+from perfsweep.pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
 
 FEW_ARMS = 6
 """Traces drawn in one figure: more hide one another."""

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.analysis.arm_columns import ARMS
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.compare import Comparison, Reference
-from pipelines.analysis.effect_columns import EFFECTS
-from pipelines.analysis.failures import FAILURES, FailedTrials
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.oracles import Quality
-from pipelines.analysis.quantities.columns import arm_table, effect_table
-from pipelines.analysis.ruling_columns import RULINGS
-from pipelines.analysis.rulings import RuledClaim
-from pipelines.report.objects import Rows, member
-from pipelines.report.sentences import footnotes
-from pipelines.report.versions import Against
-from pipelines.statistics.estimates import LEVEL
+from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.compare import Comparison, Reference
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.failures import FAILURES, FailedTrials
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.oracles import Quality
+from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.ruling_columns import RULINGS
+from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.report.objects import Rows, member
+from perfsweep.pipelines.report.sentences import footnotes
+from perfsweep.pipelines.report.versions import Against
+from perfsweep.pipelines.statistics.estimates import LEVEL
 
 SCHEMA = "perfsweep.compare/1"
 CSV_SCHEMA = "perfsweep.compare.csv/1"

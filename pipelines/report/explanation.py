@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from pipelines.analysis.columns import Column
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.decisions import Derivation
-from pipelines.analysis.effect_columns import effect_name
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.outcomes import outcome_text
-from pipelines.report.tables import Table, design_title, effects_by_design
-from pipelines.report.terminal import print_lines, print_table
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.estimates import Estimate, Interval
-from pipelines.statistics.log_ratios import Pair
-from pipelines.statistics.verdicts import ReasonCode
-from pipelines.units import bounds_text, percent
-from workloads.errors import ConfigError
+from perfsweep.pipelines.analysis.columns import Column
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.decisions import Derivation
+from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.report.tables import Table, design_title, effects_by_design
+from perfsweep.pipelines.report.terminal import print_lines, print_table
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.estimates import Estimate, Interval
+from perfsweep.pipelines.statistics.log_ratios import Pair
+from perfsweep.pipelines.statistics.verdicts import ReasonCode
+from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.workloads.errors import ConfigError
 
 CODES = {
     ReasonCode.CALLED_FASTER: "the corrected interval lies wholly below the margin",

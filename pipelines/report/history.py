@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column
-from pipelines.analysis.version_history import ArmHistory, History, Version
-from pipelines.report.objects import Rows, member
-from pipelines.report.tables import Table
-from pipelines.report.terminal import print_lines, print_table
-from pipelines.statistics.change_points import ALPHA
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.estimates import LEVEL
-from pipelines.units import bounds_text, duration, percent
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column
+from perfsweep.pipelines.analysis.version_history import ArmHistory, History, Version
+from perfsweep.pipelines.report.objects import Rows, member
+from perfsweep.pipelines.report.tables import Table
+from perfsweep.pipelines.report.terminal import print_lines, print_table
+from perfsweep.pipelines.statistics.change_points import ALPHA
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.estimates import LEVEL
+from perfsweep.pipelines.units import bounds_text, duration, percent
 
 SCHEMA = "perfsweep.history/1"
 CSV_SCHEMA = "perfsweep.history.csv/1"

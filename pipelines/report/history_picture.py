@@ -10,12 +10,12 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipelines.analysis.version_history import ArmHistory, History
-from pipelines.report import svg
-from pipelines.report.charts import fold
-from pipelines.report.svg import BLUE, GREY, INK, RED
-from pipelines.store.files import write_atomically
-from workloads.errors import ConfigError
+from perfsweep.pipelines.analysis.version_history import ArmHistory, History
+from perfsweep.pipelines.report import svg
+from perfsweep.pipelines.report.charts import fold
+from perfsweep.pipelines.report.svg import BLUE, GREY, INK, RED
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.workloads.errors import ConfigError
 
 PANEL, FRAME = 190, 60
 """Pixels of an arm, and of the names of versions below all of them."""

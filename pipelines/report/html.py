@@ -11,17 +11,17 @@ import polars as pl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from pipelines.analysis.columns import Where
-from pipelines.analysis.combinations import BETWEEN, Corners
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.effect_columns import effect_name
-from pipelines.report import charts, svg
-from pipelines.report.chart_data import last_traces, round_times, scaled_effects, size_curves
-from pipelines.report.memory_chart import arm_courses
-from pipelines.report.memory_chart import chart as memory_chart
-from pipelines.report.profile_links import PROFILE_HEADINGS, linked_profiles
-from pipelines.report.sentences import answer, footnotes, opening
-from pipelines.report.tables import (
+from perfsweep.pipelines.analysis.columns import Where
+from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.report import charts, svg
+from perfsweep.pipelines.report.chart_data import last_traces, round_times, scaled_effects, size_curves
+from perfsweep.pipelines.report.memory_chart import arm_courses
+from perfsweep.pipelines.report.memory_chart import chart as memory_chart
+from perfsweep.pipelines.report.profile_links import PROFILE_HEADINGS, linked_profiles
+from perfsweep.pipelines.report.sentences import answer, footnotes, opening
+from perfsweep.pipelines.report.tables import (
     Table,
     answer_tables,
     arms_table,
@@ -29,16 +29,16 @@ from pipelines.report.tables import (
     design_title,
     has_several_designs,
 )
-from pipelines.report.templates import render
-from pipelines.report.trade_off import TradeOff, trade_off
-from pipelines.report.trade_off_chart import chart as trade_off_chart
-from pipelines.statistics.clocks import Clock
-from pipelines.store.files import write_atomically
-from pipelines.store.profiles import kept_profiles
-from pipelines.store.provenance import Provenance
-from pipelines.store.records import Manifest, SweepFolder
-from pipelines.terminal import shell_line
-from pipelines.units import MB
+from perfsweep.pipelines.report.templates import render
+from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
+from perfsweep.pipelines.report.trade_off_chart import chart as trade_off_chart
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.profiles import kept_profiles
+from perfsweep.pipelines.store.provenance import Provenance
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.terminal import shell_line
+from perfsweep.pipelines.units import MB
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,19 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from pipelines.analysis.claim_ledger import Entry, gather_rulings, ledger, promise, published_rulings
-from pipelines.analysis.columns import NAME_WIDTH, Column, Where
-from pipelines.report.markdown import markdown_table
-from pipelines.report.tables import Table
-from pipelines.report.terminal import print_table
-from workloads import registry
-from workloads.api import Device
+from perfsweep.pipelines.analysis.claim_ledger import (
+    Entry,
+    gather_rulings,
+    ledger,
+    promise,
+    published_rulings,
+)
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where
+from perfsweep.pipelines.report.markdown import markdown_table
+from perfsweep.pipelines.report.tables import Table
+from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Device
 
 COLUMNS: tuple[Column[Entry], ...] = (
     Column("section", "section", text=lambda one: one.claim.section),

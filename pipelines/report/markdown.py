@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from pipelines.analysis.columns import Column, Style, T, Where
-from pipelines.analysis.compare import Comparison
-from pipelines.report.profile_links import PROFILE_HEADINGS, LinkedProfile, linked_profiles
-from pipelines.report.sentences import answer, footnotes, opening
-from pipelines.report.tables import Table, answer_tables, arms_table
-from pipelines.store.files import write_atomically
-from pipelines.store.provenance import Provenance
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.analysis.columns import Column, Style, T, Where
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.report.profile_links import PROFILE_HEADINGS, LinkedProfile, linked_profiles
+from perfsweep.pipelines.report.sentences import answer, footnotes, opening
+from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.provenance import Provenance
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Provenance) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipelines.report import svg
-from pipelines.report.svg import BLUE, GREY, INK, LINE, NARROW
-from pipelines.store.files import write_atomically
-from pipelines.store.memory_course import MemoryCourse, read_course
-from pipelines.store.profiles import Kept
-from pipelines.units import MB
+from perfsweep.pipelines.report import svg
+from perfsweep.pipelines.report.svg import BLUE, GREY, INK, LINE, NARROW
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.memory_course import MemoryCourse, read_course
+from perfsweep.pipelines.store.profiles import Kept
+from perfsweep.pipelines.units import MB
 
 PICTURE = "memory.svg"
 MOST_POINTS = 1200

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from pipelines.analysis import compare
-from pipelines.analysis.columns import Where
-from pipelines.report import terminal
-from pipelines.report.sentences import answer, footnotes, opening
-from pipelines.report.tables import answer_tables
-from pipelines.report.templates import render
-from pipelines.terminal import plain_console
+from perfsweep.pipelines.analysis import compare
+from perfsweep.pipelines.analysis.columns import Where
+from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.report.sentences import answer, footnotes, opening
+from perfsweep.pipelines.report.tables import answer_tables
+from perfsweep.pipelines.report.templates import render
+from perfsweep.pipelines.terminal import plain_console
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,6 +1,6 @@
 """Write the reference of the JSON objects and CSV tables from their declarations.
 
-``python -m pipelines.report.object_reference`` prints the page that lies in ``docs/json.md``.
+``python -m perfsweep.pipelines.report.object_reference`` prints the page that lies in ``docs/json.md``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pipelines.analysis.columns import Column, file_columns
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.report import comparison_object, history, versions
-from pipelines.report.comparison_object import ComparisonObject
-from pipelines.report.history import HistoryObject
-from pipelines.report.objects import Rows
-from pipelines.report.sweep_status import SweepStatus
-from pipelines.statistics.claims import Ruling
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.records import Outcome
+from perfsweep.pipelines.analysis.columns import Column, file_columns
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.report import comparison_object, history, versions
+from perfsweep.pipelines.report.comparison_object import ComparisonObject
+from perfsweep.pipelines.report.history import HistoryObject
+from perfsweep.pipelines.report.objects import Rows
+from perfsweep.pipelines.report.sweep_status import SweepStatus
+from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.records import Outcome
 
 _INTRODUCTION = """# Answers for programs
 
@@ -43,7 +43,7 @@ and infinity are never printed; CSV leaves such cells empty.
 Units stand in names: `_ns`, `_s` and `_bytes`. A `ratio` is a time by another one: 0.8 is 20 % less. `low` and `high` are the
 ends of its interval.
 
-This page is written by `python -m pipelines.report.object_reference > docs/json.md`, from the declarations in
+This page is written by `python -m perfsweep.pipelines.report.object_reference > docs/json.md`, from the declarations in
 `pipelines/report` and `pipelines/analysis`.
 """  # noqa: E501
 

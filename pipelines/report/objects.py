@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 import click
 
-from pipelines.analysis.columns import Column, T, parquet_table, row_values
+from perfsweep.pipelines.analysis.columns import Column, T, parquet_table, row_values
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.report.profiles import HEADINGS, NAME_WIDTH, shorten
-from pipelines.report.terminal import plain_table
-from pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
-from pipelines.units import duration, percent
-from workloads.errors import ConfigError
+from perfsweep.pipelines.report.profiles import HEADINGS, NAME_WIDTH, shorten
+from perfsweep.pipelines.report.terminal import plain_table
+from perfsweep.pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
+from perfsweep.pipelines.units import duration, percent
+from perfsweep.workloads.errors import ConfigError
 
 COMPARED = ("torch", "pyinstrument", "roofline")
 """Tools whose lines are times; memory and compiled frames are read one by one."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.store.profiles import Kept, kept_profiles
-from pipelines.store.records import SweepFolder
-from pipelines.units import duration
+from perfsweep.pipelines.store.profiles import Kept, kept_profiles
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.units import duration
 
 SHOWN = 3
 """Lines of a profile that a report names; its files have the rest."""

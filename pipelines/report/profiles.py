@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.report.terminal import plain_table
-from pipelines.store.profiles import Cost, Kept, Profile, overhead_text
-from pipelines.units import duration
+from perfsweep.pipelines.report.terminal import plain_table
+from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, overhead_text
+from perfsweep.pipelines.units import duration
 
 NAME_WIDTH = 28
 """Characters of a name that a narrow terminal shows before anything else is cut."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.report.markdown import grid
-from pipelines.report.version_answer import duration_of
-from pipelines.units import bounds_text, percent
+from perfsweep.pipelines.report.markdown import grid
+from perfsweep.pipelines.report.version_answer import duration_of
+from perfsweep.pipelines.units import bounds_text, percent
 
 MARK = "<!-- perfsweep -->"
 """Begins the comment, so that the next run finds it and writes over it."""

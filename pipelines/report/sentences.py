@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Container
 
-from pipelines.analysis.combinations import BETWEEN
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.effect_columns import effect_name
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.outcomes import outcome_text
-from pipelines.report.tables import design_title, fastest_first, has_several_designs
-from pipelines.statistics.verdicts import Verdict
-from pipelines.units import duration, percent
+from perfsweep.pipelines.analysis.combinations import BETWEEN
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.report.tables import design_title, fastest_first, has_several_designs
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.units import duration, percent
 
 
 def headline(comparison: Comparison) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.report.objects import member
-from pipelines.terminal import whole_table
+from perfsweep.pipelines.report.objects import member
+from perfsweep.pipelines.terminal import whole_table
 
 SCHEMA = "perfsweep.status/1"
 

@@ -1,7 +1,7 @@
 """The tables of a comparison, for everybody who shows them: terminal, page and Markdown.
 
-What stands in the tables of effects and arms is declared in `pipelines.analysis`; the columns of the
-smaller tables beside them are declared here.
+What stands in the tables of effects and arms is declared in `perfsweep.pipelines.analysis`; the columns of
+the smaller tables beside them are declared here.
 """
 
 from __future__ import annotations
@@ -11,20 +11,29 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Generic
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, T, Where, soft, visible_columns
-from pipelines.analysis.combinations import AloneAndBeside, Corners
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.counters import CounterChange
-from pipelines.analysis.effect_columns import effect_name
-from pipelines.analysis.failures import FAILURES
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.oracles import Quality
-from pipelines.analysis.quantities.columns import arm_table, effect_table
-from pipelines.analysis.rulings import RuledClaim
-from pipelines.statistics.clocks import Clock
-from pipelines.store.schema import PLACEBO
-from pipelines.units import percent
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.columns import (
+    NAME_WIDTH,
+    PROSE,
+    Column,
+    Style,
+    T,
+    Where,
+    soft,
+    visible_columns,
+)
+from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.counters import CounterChange
+from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.failures import FAILURES
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.oracles import Quality
+from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.store.schema import PLACEBO
+from perfsweep.pipelines.units import percent
 
 
 @dataclass(frozen=True)

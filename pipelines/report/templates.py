@@ -34,7 +34,7 @@ def unbroken(text: str) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pipelines.report", "."),
+        loader=jinja2.PackageLoader("perfsweep.pipelines.report", "."),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

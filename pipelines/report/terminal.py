@@ -10,10 +10,10 @@ from rich import table as rich_table
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where
-from pipelines.analysis.compare import Comparison
-from pipelines.report.sentences import answer, footnotes, headline
-from pipelines.report.tables import Table, answer_tables
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.report.sentences import answer, footnotes, headline
+from perfsweep.pipelines.report.tables import Table, answer_tables
 
 STYLES = {
     Style.PLAIN: "",

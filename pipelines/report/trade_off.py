@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.quantities.cost import COST
-from pipelines.analysis.quantities.energy import ENERGY
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.schema import PLACEBO, Effect
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.quantities.cost import COST
+from perfsweep.pipelines.analysis.quantities.energy import ENERGY
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.schema import PLACEBO, Effect
 
 TOLD = (Verdict.FASTER, Verdict.SLOWER, Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
 """Verdicts on times that count, whatever they say."""

@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from pipelines.analysis.quantities.cost import cost_text
-from pipelines.report.charts import fold
-from pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
-from pipelines.report.trade_off import Choice, TradeOff
-from pipelines.statistics.clocks import Clock
-from pipelines.units import MB
+from perfsweep.pipelines.analysis.quantities.cost import cost_text
+from perfsweep.pipelines.report.charts import fold
+from perfsweep.pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
+from perfsweep.pipelines.report.trade_off import Choice, TradeOff
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.units import MB
 
 NAMED = 8
 """Most arms that are named in the picture, as far as there is room; the table of arms has all of them."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.analysis.exclusions import BASE, OTHER_DATA
-from pipelines.analysis.judge import EffectResult
-from pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.statistics.verdicts import Verdict
-from pipelines.units import bounds_text, percent
+from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.units import bounds_text, percent
 
 SCHEMA = "perfsweep.judge/1"
 """Name and version of the JSON object; fields may be added to a version, and never change their meaning."""

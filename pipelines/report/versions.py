@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column
-from pipelines.analysis.versions import Baseline, Change, Changes, compare_baselines, load
-from pipelines.report.objects import Rows, member
-from pipelines.report.tables import Table
-from pipelines.report.terminal import print_lines, print_table
-from pipelines.statistics.clocks import Clock
-from pipelines.units import bounds_text, percent
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column
+from perfsweep.pipelines.analysis.versions import Baseline, Change, Changes, compare_baselines, load
+from perfsweep.pipelines.report.objects import Rows, member
+from perfsweep.pipelines.report.tables import Table
+from perfsweep.pipelines.report.terminal import print_lines, print_table
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.units import bounds_text, percent
 
 SLOWER = "slower"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.statistics.log_ratios import Cell
+from perfsweep.pipelines.statistics.log_ratios import Cell
 
 LEAST_SD = 0.005
 """Least standard deviation of one log time: a few rounds may agree by luck."""

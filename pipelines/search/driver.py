@@ -7,21 +7,21 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines import api
-from pipelines.config.types import TuneCommand
-from pipelines.execution import detach, progress_display
-from pipelines.execution.events import Held
-from pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
-from pipelines.plan.designs import Assignment
-from pipelines.publish import publish as publishing
-from pipelines.publish.published import published_line
-from pipelines.search.factors import Grid
-from pipelines.search.limits import limit_words
-from pipelines.search.measurements import Candidate, PackBroke, SearchSweep
-from pipelines.search.search import Observation, Proposal, exhaustive
-from pipelines.search.surrogate import Point
-from pipelines.terminal import bold
-from pipelines.units import percent
+from perfsweep.pipelines import api
+from perfsweep.pipelines.config.types import TuneCommand
+from perfsweep.pipelines.execution import detach, progress_display
+from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.publish.published import published_line
+from perfsweep.pipelines.search.factors import Grid
+from perfsweep.pipelines.search.limits import limit_words
+from perfsweep.pipelines.search.measurements import Candidate, PackBroke, SearchSweep
+from perfsweep.pipelines.search.search import Observation, Proposal, exhaustive
+from perfsweep.pipelines.search.surrogate import Point
+from perfsweep.pipelines.terminal import bold
+from perfsweep.pipelines.units import percent
 
 DESIGNS = {"ladder": "ladder", "alone": "one_at_a_time"}
 """How the report calls what a proposal compares; of other proposals the arms have names."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.types import TuneConfig
-from pipelines.plan.arms import Space
-from pipelines.plan.designs import Assignment
-from pipelines.search import ladders
-from pipelines.search.surrogate import Factor, Point
-from workloads.api import Levels, LevelValue, Parity
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import TuneConfig
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.search import ladders
+from perfsweep.pipelines.search.surrogate import Factor, Point
+from perfsweep.workloads.api import Levels, LevelValue, Parity
+from perfsweep.workloads.errors import ConfigError
 
 MOST_TOGGLES = 8
 ORDER = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workloads.api import LevelValue, Numbers, Toggle
-from workloads.errors import ConfigError
+from perfsweep.workloads.api import LevelValue, Numbers, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 CLIFF = 0.10
 """A size whose unit takes so much longer than at the best smaller size lies beyond the cliff."""

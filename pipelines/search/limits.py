@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.config.types import SweepCommand, TuneCommand
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import SweepCommand, TuneCommand
+from perfsweep.workloads.errors import ConfigError
 
 
 def take_memory(command: SweepCommand, name: str, memory_gib: float | None) -> None:

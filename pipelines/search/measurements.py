@@ -19,27 +19,27 @@ import polars as pl
 from omegaconf import DictConfig
 from rich.console import Console
 
-from pipelines.analysis import collect
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.analysis.comparable import comparable_trials
-from pipelines.analysis.exclusions import Exclusion, Exclusions
-from pipelines.config.declared import declare
-from pipelines.config.types import SweepCommand
-from pipelines.config.validation import load_workload
-from pipelines.execution import executor_choice, launch, missing_trials, progress_display, submitted
-from pipelines.parity.evidence import Agreement
-from pipelines.plan import plan
-from pipelines.plan.arms import Space
-from pipelines.plan.designs import Assignment
-from pipelines.search.arm_times import LogTime, log_times
-from pipelines.search.search import Observation
-from pipelines.statistics.log_ratios import Cell
-from pipelines.store import provenance
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
-from pipelines.trial.identity import arm_id
-from pipelines.trial.machine import environment
-from workloads.errors import PerfsweepError
+from perfsweep.pipelines.analysis import collect
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.comparable import comparable_trials
+from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
+from perfsweep.pipelines.config.declared import declare
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, progress_display, submitted
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.search.arm_times import LogTime, log_times
+from perfsweep.pipelines.search.search import Observation
+from perfsweep.pipelines.statistics.log_ratios import Cell
+from perfsweep.pipelines.store import provenance
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
+from perfsweep.pipelines.trial.identity import arm_id
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.errors import PerfsweepError
 
 
 class PackBroke(PerfsweepError):

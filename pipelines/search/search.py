@@ -15,8 +15,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipelines.search.ladders import LadderResult, SizeResult, climb, fastest, largest_feasible, summary
-from pipelines.search.surrogate import Factor, Measured, Point, predict
+from perfsweep.pipelines.search.ladders import (
+    LadderResult,
+    SizeResult,
+    climb,
+    fastest,
+    largest_feasible,
+    summary,
+)
+from perfsweep.pipelines.search.surrogate import Factor, Measured, Point, predict
 
 LADDER_LIMIT = 10
 """Most sizes that the climb measures."""
@@ -89,7 +96,7 @@ def screens(count: int) -> np.ndarray:
         return np.array(list(itertools.product((0, 1), repeat=count)), dtype=int).reshape(2**count, count)
     from pyDOE3 import fracfact
 
-    from pipelines.plan.fractional import GENERATORS
+    from perfsweep.pipelines.plan.fractional import GENERATORS
 
     known = {3: {3: "a b -ab"}, 4: {4: "a b c abc"}, **GENERATORS}[count]
     return (fracfact(known[min(known)]).astype(int) + 1) // 2

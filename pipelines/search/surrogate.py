@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.api import LevelValue
+from perfsweep.workloads.api import LevelValue
 
 Point = tuple[int, ...]
 """An arm: for each factor the number of its value."""

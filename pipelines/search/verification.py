@@ -11,22 +11,22 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from pipelines.config import presets
-from pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
-from pipelines.config.validation import load_workload
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.plan.designs import Assignment
-from pipelines.plan.plan import folder_name
-from pipelines.search.driver import SearchDriver
-from pipelines.search.limits import limit_words
-from pipelines.search.search import SearchResult, exhaustive
-from pipelines.search.surrogate import Factor, Point
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.provenance import command_line
-from pipelines.store.records import Outcome, SweepFolder
-from pipelines.terminal import bold, shell_line
-from pipelines.units import bounds_text, percent
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import presets
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
+from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.plan.plan import folder_name
+from perfsweep.pipelines.search.driver import SearchDriver
+from perfsweep.pipelines.search.limits import limit_words
+from perfsweep.pipelines.search.search import SearchResult, exhaustive
+from perfsweep.pipelines.search.surrogate import Factor, Point
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.provenance import command_line
+from perfsweep.pipelines.store.records import Outcome, SweepFolder
+from perfsweep.pipelines.terminal import bold, shell_line
+from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.workloads.errors import ConfigError
 
 TRIES = 3
 """Most verifications: each says whether the arm is to be changed once more."""

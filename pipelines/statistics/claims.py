@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipelines.statistics.verdicts import Judgement, Verdict
-from workloads.api import Claim, Device
+from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
+from perfsweep.workloads.api import Claim, Device
 
 
 class Ruling(StrEnum):

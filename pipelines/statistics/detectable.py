@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipelines.statistics.estimates import ALPHA
+from perfsweep.pipelines.statistics.estimates import ALPHA
 
 POWER = 0.8
 

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable
-from pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
-from pipelines.statistics.robust_fit import pseudo_values
-from workloads.errors import RecordError
+from perfsweep.pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable
+from perfsweep.pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
+from perfsweep.pipelines.statistics.robust_fit import pseudo_values
+from perfsweep.workloads.errors import RecordError
 
 
 @dataclass(frozen=True)

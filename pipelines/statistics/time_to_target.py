@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.statistics.estimates import Estimate, student_estimate
-from pipelines.statistics.paired_steps import PairedSteps
+from perfsweep.pipelines.statistics.estimates import Estimate, student_estimate
+from perfsweep.pipelines.statistics.paired_steps import PairedSteps
 
 
 def time_to_target(steps: PairedSteps, times: Estimate, work_shift: float = 0.0) -> Estimate | None:

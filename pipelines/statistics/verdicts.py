@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pipelines.statistics.estimates import ALPHA, LEVEL, Estimate, HolmStep, Interval, holm, rounds_to_decide
+from perfsweep.pipelines.statistics.estimates import (
+    ALPHA,
+    LEVEL,
+    Estimate,
+    HolmStep,
+    Interval,
+    holm,
+    rounds_to_decide,
+)
 
 MARGIN = math.log(1.01)
 """Log ratios closer to zero than this make no difference worth a word."""

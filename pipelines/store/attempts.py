@@ -13,9 +13,9 @@ import socket
 import time
 from pathlib import Path
 
-from pipelines.store.files import write_once
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import (
+from perfsweep.pipelines.store.files import write_once
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import (
     Failure,
     Manifest,
     Outcome,
@@ -25,7 +25,7 @@ from pipelines.store.records import (
     read_spec,
     write_record,
 )
-from pipelines.store.trial_schema import JOB_OOM
+from perfsweep.pipelines.store.trial_schema import JOB_OOM
 
 
 class Superseded(BaseException):

@@ -1,4 +1,4 @@
-"""The code a sweep runs: a copy of our packages, and of a user's sources, under digests of their content.
+"""The code a sweep runs: a copy of perfsweep, and of a user's sources, under digests of their content.
 
 Jobs that wait in a queue for hours import what was submitted, whatever the checkout has become; a copy that
 jobs may still import is never touched.
@@ -14,22 +14,22 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipelines.own_code import PACKAGES
-from slurm.element import digest_of
-from workloads.snapshot import VARIABLE, Snapshot
+from perfsweep.slurm.element import digest_of
+from perfsweep.workloads.imports import OURS, PACKAGE
+from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 _HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
 """Names under which Python writes what it compiles before it renames it."""
 
 
 def take(code_dir: Path) -> Path:
-    """Copy the packages as they are now, unless the copy is there; return its folder."""
-    place = code_dir / digest_of(_sources())
+    """Copy perfsweep as it is now, unless the copy is there; return its folder."""
+    package = OURS / PACKAGE
+    place = code_dir / digest_of([package])
     if not place.is_dir():
         fresh = code_dir / f".{place.name}.{os.getpid()}"
-        for source in _sources():
-            # With what is compiled already (valid, as copies keep their times): no job compiles it again.
-            shutil.copytree(source, fresh / source.name, ignore=_HALF_COMPILED)
+        # With what is compiled already (valid, as copies keep their times): no job compiles it again.
+        shutil.copytree(package, fresh / PACKAGE, ignore=_HALF_COMPILED)
         _place(fresh, place)
     return place
 
@@ -118,8 +118,3 @@ def _place(fresh: Path, place: Path) -> None:
         fresh.rename(place)
     except OSError:  # another command was first: a folder that is not empty is not replaced
         shutil.rmtree(fresh)
-
-
-def _sources() -> list[Path]:
-    specs = [find_spec(name) for name in PACKAGES]
-    return [Path(spec.origin).parent for spec in specs if spec and spec.origin]

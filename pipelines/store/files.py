@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slurm.checksums import sealed, unsealed
-from workloads.errors import RecordError
+from perfsweep.slurm.checksums import sealed, unsealed
+from perfsweep.workloads.errors import RecordError
 
 if TYPE_CHECKING:  # trials use this module too, and need no tables
     import polars as pl

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from pipelines.store.files import write_atomically
-from pipelines.store.records import StoredValue, SweepFolder
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.records import StoredValue, SweepFolder
+from perfsweep.workloads.errors import RecordError
 
 _FILE = "idle.json"
 

@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.store import result_folder
-from pipelines.store.progress import Progress
-from pipelines.store.schema import Arm, Keep, Kind, Manifest, Outcome
+from perfsweep.pipelines.store import result_folder
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.schema import Arm, Keep, Kind, Manifest, Outcome
 
 
 def kept_folder(manifest: Manifest, arm: Arm) -> Keep | None:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pipelines.store.records import SweepFolder, read_pid
+from perfsweep.pipelines.store.records import SweepFolder, read_pid
 
 _OURS = re.compile(r"^\..+\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp$")
-"""What `pipelines.store.files` writes under."""
+"""What `perfsweep.pipelines.store.files` writes under."""
 
 _OF_JOBS = re.compile(r"^\..+\.[0-9a-f]{8}\.tmp$|\.save_tmp$")
 """What elements of an array and submitit write under, below `submissions/`."""

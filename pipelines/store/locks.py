@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.records import SweepFolder
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.errors import ConfigError
 
 _NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP))
 """What flock says on file systems without locks, such as Lustre mounted without them."""

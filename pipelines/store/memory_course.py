@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.store.files import read_arrays, write_arrays
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.files import read_arrays, write_arrays
+from perfsweep.workloads.errors import RecordError
 
 COURSE = "memory.npz"
 

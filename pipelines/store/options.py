@@ -1,7 +1,7 @@
 """Options that stand in the files of a sweep: how trials measure, what is profiled, where is published.
 
-Each option is declared once, here; `pipelines.config.types` puts them into the commands. Imports the standard
-library only, so that help answers at once.
+Each option is declared once, here; `perfsweep.pipelines.config.types` puts them into the commands. Imports
+the standard library only, so that help answers at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar
 
-from slurm.fields import default_of, option
+from perfsweep.slurm.fields import default_of, option
 
 MODES = ("offline", "online", "disabled")
 """Ways of publishing to W&B."""

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.store.files import write_atomically
-from pipelines.store.options import ProfileConfig
-from pipelines.store.records import (
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.records import (
     SCHEMA,
     AnyRow,
     Arm,
@@ -27,8 +27,8 @@ from pipelines.store.records import (
     read_row,
     row_json,
 )
-from pipelines.units import duration
-from workloads.errors import RecordError
+from perfsweep.pipelines.units import duration
+from perfsweep.workloads.errors import RecordError
 
 RESULT = "profile.json"
 SPEC = "spec.json"

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.records import Kind, Outcome, Pack, TrialRecord
-from pipelines.store.stop_rule import StopRule
+from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.store.stop_rule import StopRule
 
 GIVE_UP_AFTER = 2
 """An arm of which this many timing trials of a pack failed, whatever the round and attempt, is retired."""

@@ -6,10 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.store.progress import Progress, StoredTrial, agrees, machine_of
-from pipelines.store.records import Arm, Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
-from pipelines.store.stop_rule import StopRule
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.progress import Progress, StoredTrial, agrees, machine_of
+from perfsweep.pipelines.store.records import (
+    Arm,
+    Kind,
+    Manifest,
+    Outcome,
+    SweepFolder,
+    TrialRecord,
+    read_record,
+)
+from perfsweep.pipelines.store.stop_rule import StopRule
+from perfsweep.workloads.errors import RecordError
 
 
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from slurm.site import REDACTED
+from perfsweep.slurm.site import REDACTED
 
 _PACKAGES = ("torch", "hydra-core", "wandb", "numpy", "scipy", "polars")
 

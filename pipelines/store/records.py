@@ -14,7 +14,7 @@
       tables/               Parquet, written by collect and compare
       report.html, .md      the answer: a page that opens without a network, and the same as text
       wandb/                offline runs
-      profiles/             where the time of single arms goes: see `pipelines.store.profiles`
+      profiles/             where the time of single arms goes: see `perfsweep.pipelines.store.profiles`
 
 Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in
 one step; of two writers of a result the first wins.
@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.store.files import (
+from perfsweep.pipelines.store.files import (
     append_line,
     json_line,
     json_object,
@@ -39,7 +39,7 @@ from pipelines.store.files import (
     read_json_lines,
     write_atomically,
 )
-from pipelines.store.schema import (
+from perfsweep.pipelines.store.schema import (
     IDEAL_LOADER,
     PLACEBO,
     Effect,
@@ -52,7 +52,7 @@ from pipelines.store.schema import (
     Sweep,
     Version,
 )
-from pipelines.store.trial_files import (
+from perfsweep.pipelines.store.trial_files import (
     RankFailure,
     of_this_schema,
     read_evidence,
@@ -70,7 +70,7 @@ from pipelines.store.trial_files import (
     write_spec,
     write_status,
 )
-from pipelines.store.trial_schema import (
+from perfsweep.pipelines.store.trial_schema import (
     REPEAT,
     SCHEMA,
     Arm,
@@ -82,7 +82,7 @@ from pipelines.store.trial_schema import (
     TrialRecord,
     TrialSpec,
 )
-from workloads.errors import ConfigError, RecordError
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 __all__ = [
     "IDEAL_LOADER",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 PARTIAL = ".partial"
 """Behind the name of a folder that is still written, or whose writing broke off."""

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
-from pipelines.store.trial_schema import SCHEMA, Arm, Keep, Kind, Outcome
-from workloads.declarations import Check, Parity
+from perfsweep.pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
+from perfsweep.pipelines.store.trial_schema import SCHEMA, Arm, Keep, Kind, Outcome
+from perfsweep.workloads.declarations import Check, Parity
 
 PLACEBO = "placebo"
 """Design of the effects that compare an arm with itself."""
@@ -79,7 +79,7 @@ class Refused(StoredValue):
 
 
 class DeclaredLevel(StoredValue):
-    """What judging reads of a level: see `workloads.declarations.Level`."""
+    """What judging reads of a level: see `perfsweep.workloads.declarations.Level`."""
 
     value: str | int | float
     parity: Parity = Parity.EXACT
@@ -123,7 +123,7 @@ class Environment(StoredValue):
     ----------
     interpreter, prefix : the executable, and the folder of the environment
     python, abi : version of Python, and what its compiled modules are built for
-    installed : digest of what trials find installed, see `pipelines.trial.machine.installed`
+    installed : digest of what trials find installed, see `perfsweep.pipelines.trial.machine.installed`
     packages : version of each installed package by its name, torch's own name of its build among them
     keys : comparison keys that its trials have in place of this installation's
     """
@@ -148,8 +148,8 @@ class Version(StoredValue):
     config : the workload's, with the defaults that this code has
     repository : root of the checkout that the files belong to; empty where the sweep's own code runs
     commit : full hash; None for the state of the checkout
-    sources : digest of all code files of the version, see `pipelines.versions.tree`; empty as `repository`
-    environment : None where this installation runs it
+    sources : digest of all code files of the version, see `perfsweep.pipelines.versions.tree`; empty as
+    `repository` environment : None where this installation runs it
     """
 
     levels: dict[str, str]

@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pipelines.statistics.clocks import Conditions, choose_clock
-from pipelines.statistics.estimates import precise_enough
-from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.statistics.clocks import Conditions, choose_clock
+from perfsweep.pipelines.statistics.estimates import precise_enough
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
 
 
 class TimedTrial(Protocol):
@@ -23,7 +23,7 @@ class TimedTrial(Protocol):
 
 
 class Measured(Protocol):
-    """The part of a sweep's progress that stopping depends on: see `pipelines.store.progress`."""
+    """The part of a sweep's progress that stopping depends on: see `perfsweep.pipelines.store.progress`."""
 
     @property
     def timing(self) -> Mapping[tuple[str, int], Mapping[int, object]]: ...

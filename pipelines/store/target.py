@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.options import MeasureConfig
 
 
 @dataclass(frozen=True)

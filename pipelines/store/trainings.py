@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from pipelines.store.progress import Progress
-from pipelines.store.records import IDEAL_LOADER, PLACEBO, Manifest, Outcome, Pack, TrialRecord
-from pipelines.store.target import Target
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.records import IDEAL_LOADER, PLACEBO, Manifest, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.store.target import Target
 
 NO_TRAINING = frozenset({PLACEBO, IDEAL_LOADER})
 """Designs whose arms are no choice, and are not trained to a target."""

@@ -1,6 +1,6 @@
 """Files of one trial, as the trial itself reads and writes them: numpy and the standard library only.
 
-Their names stand in `pipelines.store.records`, whose reader validates what a trial has written.
+Their names stand in `perfsweep.pipelines.store.records`, whose reader validates what a trial has written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipelines.store.files import (
+from perfsweep.pipelines.store.files import (
     json_object,
     read_arrays,
     read_json,
@@ -22,10 +22,10 @@ from pipelines.store.files import (
     write_atomically,
     write_once,
 )
-from pipelines.store.trial_schema import SCHEMA, STRICT, Failure, Outcome, TrialRecord, TrialSpec
-from pipelines.store.typed_json import Misfit, build, plain
-from workloads.api import Evidence
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.trial_schema import SCHEMA, STRICT, Failure, Outcome, TrialRecord, TrialSpec
+from perfsweep.pipelines.store.typed_json import Misfit, build, plain
+from perfsweep.workloads.api import Evidence
+from perfsweep.workloads.errors import RecordError
 
 _NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts under these names
 

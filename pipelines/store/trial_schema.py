@@ -1,7 +1,8 @@
 """Schemas of trials: what each is told, and what it leaves behind.
 
 A trial may run in an environment that has torch, numpy and nothing else, so these are plain dataclasses and
-this module imports the standard library only. `pipelines.store.records` validates them where it reads them.
+this module imports the standard library only. `perfsweep.pipelines.store.records` validates them where it
+reads them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.options import MeasureConfig
 
 if TYPE_CHECKING:
-    from pipelines.store.schema import Sweep
+    from perfsweep.pipelines.store.schema import Sweep
 
 SCHEMA = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from workloads.api import Levels, Workload
+from perfsweep.workloads.api import Levels, Workload
 
 
 def prepare_collector(workload: type[Workload], levels: Levels) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pipelines.store.trial_schema import Kind
+from perfsweep.pipelines.store.trial_schema import Kind
 
 VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
 """Where torch.compile and Triton keep compiled code, and which part of a process's folder is theirs."""

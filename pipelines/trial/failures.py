@@ -6,9 +6,9 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from pipelines.store.trial_schema import Failure, Outcome
-from pipelines.trial.memory_snapshot import is_oom
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.store.trial_schema import Failure, Outcome
+from perfsweep.pipelines.trial.memory_snapshot import is_oom
+from perfsweep.workloads.errors import UnsupportedHere
 
 
 def classify(error: Exception) -> tuple[Outcome, Failure]:

@@ -1,11 +1,11 @@
 """A fork server: it has imported torch and the workload, and forks every trial from there.
 
-Run as ``python -m pipelines.trial.fork_server SOCKET MODULE... [-- LATER...]`` by `execution.spawn`.
-What stands behind the dashes is imported while the first child runs, which is forked without it. A fork
-costs milliseconds where imports cost seconds. One server is one draw of library addresses and hash seed,
-which all of its trials share: so that effects can be judged by several draws, it is a process of our own that
-ends and starts anew, and not the one for life that multiprocessing has. Nor do its children inherit a start
-method: their loaders start workers as a user's do.
+Run as ``python -m perfsweep.pipelines.trial.fork_server SOCKET MODULE... [-- LATER...]`` by
+`execution.spawn`. What stands behind the dashes is imported while the first child runs, which is forked
+without it. A fork costs milliseconds where imports cost seconds. One server is one draw of library addresses
+and hash seed, which all of its trials share: so that effects can be judged by several draws, it is a process
+of our own that ends and starts anew, and not the one for life that multiprocessing has. Nor do its children
+inherit a start method: their loaders start workers as a user's do.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
-from pipelines import own_code
-from workloads import copied_imports
+from perfsweep.pipelines import own_code
+from perfsweep.workloads import copied_imports
 
 STATUS = struct.Struct("i")
 """How a child ended, as it is written to its pipe: exit status, negative for a signal."""
@@ -99,7 +99,7 @@ def branch(variables: str, modules: str, requests: int) -> None:
     modules : what else it imports, as a JSON list
     requests : descriptor of its socket
     """
-    from pipelines.trial.parent import die_with_parent
+    from perfsweep.pipelines.trial.parent import die_with_parent
 
     _leave_signals_to_pack()
     die_with_parent()

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.trial_schema import SCHEMA
-from workloads import registry
-from workloads.api import Workload
+from perfsweep.pipelines.store.trial_schema import SCHEMA
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Workload
 
 
 def code_digest(cls: type[Workload]) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import mmap
 import random
 
-from workloads.allocators import STEADY
+from perfsweep.workloads.allocators import STEADY
 
 _PADDING = "PERFSWEEP_PADDING"
 _PAGE = mmap.PAGESIZE

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.store.trial_schema import UNWRITTEN, Failure, Outcome
+from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Outcome
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def forked(spec_file: str, pipe: int | None = None) -> None:
     `pipe` is the descriptor that one which stays takes its turns from.
     """
     # This module is imported where no trial runs, and torch would come along.
-    from pipelines.trial import process
+    from perfsweep.pipelines.trial import process
 
     detach(Path(spec_file).with_name("log.txt"))
     if status := process.main([spec_file, *([] if pipe is None else ["0", str(pipe)])]):

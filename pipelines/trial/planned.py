@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.store.typed_json import Misfit, build
-from workloads import registry
-from workloads.api import Workload
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.typed_json import Misfit, build
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.errors import ConfigError
 
 
 def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
     """Find a workload and its typed configuration; the class is the one that this configuration makes it.
 
-    As `pipelines.config.validation.load_workload`, which asks more libraries than a trial may have.
+    As `perfsweep.pipelines.config.validation.load_workload`, which asks more libraries than a trial may have.
 
     Raises
     ------

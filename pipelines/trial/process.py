@@ -1,7 +1,7 @@
 """A process that runs an arm: set-up, warm-up, timed region, record; once, or in turns with other arms'.
 
-Started by `pipelines.execution.spawn`: forked from a server that has imported torch, or by exec with the path
-of a spec.json.
+Started by `perfsweep.pipelines.execution.spawn`: forked from a server that has imported torch, or by exec
+with the path of a spec.json.
 """
 
 from __future__ import annotations
@@ -15,18 +15,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.trial_files import read_spec, sizes_of_arrays, write_rank_failure, write_record
-from pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
-from pipelines.trial import scratch
-from pipelines.trial.failures import classify
-from pipelines.trial.fork_server import flush_streams
-from pipelines.trial.memory_snapshot import keep_on_oom
-from pipelines.trial.parent import Reply, die_with_parent
-from pipelines.trial.scene import Scene, set_up
-from pipelines.trial.timing.regions import Timing, timing_trial
-from pipelines.trial.turns import Turns
-from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial, quality_trial, result_trial
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.trial_files import read_spec, sizes_of_arrays, write_rank_failure, write_record
+from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
+from perfsweep.pipelines.trial import scratch
+from perfsweep.pipelines.trial.failures import classify
+from perfsweep.pipelines.trial.fork_server import flush_streams
+from perfsweep.pipelines.trial.memory_snapshot import keep_on_oom
+from perfsweep.pipelines.trial.parent import Reply, die_with_parent
+from perfsweep.pipelines.trial.scene import Scene, set_up
+from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial
+from perfsweep.pipelines.trial.turns import Turns
+from perfsweep.pipelines.trial.untimed import (
+    counting_trial,
+    course_trial,
+    evidence_trial,
+    quality_trial,
+    result_trial,
+)
+from perfsweep.workloads.errors import RecordError
 
 
 def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:

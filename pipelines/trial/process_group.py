@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pipelines.store.trial_schema import TrialSpec
-from workloads.api import Device
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 """For each type of device: ranks on GPUs exchange gradients by NCCL, and what hosts decide by Gloo."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from workloads.api import REPLAYED, Evidence, Replayable
+from perfsweep.workloads.api import REPLAYED, Evidence, Replayable
 
 LARGEST_BYTES = 2**29
 """States above this are not kept: several of them would not fit beside a model that fills its device."""

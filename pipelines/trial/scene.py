@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines.store.trial_files import write_status
-from pipelines.store.trial_schema import Failure, Kind, Outcome, TrialSpec
-from pipelines.trial import compile_cache, layout, process_group, scratch
-from pipelines.trial.collector import prepare_collector
-from pipelines.trial.identity import code_digest
-from pipelines.trial.machine import calibration, energy, environment, installed
-from pipelines.trial.machine.environment import HostUsage
-from pipelines.trial.planned import load_workload
-from pipelines.trial.step_logging import BufferedLog, LiveLog
-from workloads.api import Context, Device, Level, Workload
-from workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.pipelines.store.trial_files import write_status
+from perfsweep.pipelines.store.trial_schema import Failure, Kind, Outcome, TrialSpec
+from perfsweep.pipelines.trial import compile_cache, layout, process_group, scratch
+from perfsweep.pipelines.trial.collector import prepare_collector
+from perfsweep.pipelines.trial.identity import code_digest
+from perfsweep.pipelines.trial.machine import calibration, energy, environment, installed
+from perfsweep.pipelines.trial.machine.environment import HostUsage
+from perfsweep.pipelines.trial.planned import load_workload
+from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog
+from perfsweep.workloads.api import Context, Device, Level, Workload
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from slurm.site import SCRATCH
+from perfsweep.slurm.site import SCRATCH
 
 
 def make(folder: Path) -> Path:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.wandb_settings import own_environment, settings, settings_of
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.config.wandb_settings import own_environment, settings, settings_of
+from perfsweep.workloads.errors import UnsupportedHere
 
 
 class BufferedLog:

@@ -6,9 +6,9 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from pipelines.trial.machine import environment
-from pipelines.trial.machine.environment import HostUsage
-from pipelines.trial.parent import Reply
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine.environment import HostUsage
+from perfsweep.pipelines.trial.parent import Reply
 
 
 class Turns:

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines.store import result_folder
-from pipelines.store.target import Target
-from pipelines.store.trial_files import write_evidence, write_status
-from pipelines.store.trial_schema import TrialSpec
-from pipelines.trial import process_group, replay
-from pipelines.trial.counting.counters import CompileCounting, Counting, CountingGc
-from pipelines.trial.counting.device_activity import DeviceActivity
-from pipelines.trial.process_group import leads
-from pipelines.trial.timing.iteration_time import Duration, over_a_cadence
-from pipelines.trial.timing.iterations import iterate, numbers_of, whole_cadences
-from pipelines.trial.timing.regions import MetricLog, clock_of
-from workloads.api import Device, Evidence, NullClock, Workload
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store import result_folder
+from perfsweep.pipelines.store.target import Target
+from perfsweep.pipelines.store.trial_files import write_evidence, write_status
+from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.pipelines.trial import process_group, replay
+from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting, CountingGc
+from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
+from perfsweep.pipelines.trial.process_group import leads
+from perfsweep.pipelines.trial.timing.iteration_time import Duration, over_a_cadence
+from perfsweep.pipelines.trial.timing.iterations import iterate, numbers_of, whole_cadences
+from perfsweep.pipelines.trial.timing.regions import MetricLog, clock_of
+from perfsweep.workloads.api import Device, Evidence, NullClock, Workload
+from perfsweep.workloads.errors import ConfigError
 
 
 def counting_trial(

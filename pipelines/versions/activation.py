@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines.store import code_snapshot
-from pipelines.store.schema import Environment
-from workloads.user_environment import INTERPRETER
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.schema import Environment
+from perfsweep.workloads.user_environment import INTERPRETER
 
 
 def variables(environment: Environment, code_dir: Path, import_path: Iterable[str]) -> dict[str, str]:

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.schema import Environment
-from pipelines.versions import locked
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.schema import Environment
+from perfsweep.pipelines.versions import locked
+from perfsweep.workloads.errors import ConfigError
 
 OLDEST_PYTHON = (3, 11)
 """What measures is written for it."""

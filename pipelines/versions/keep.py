@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines.store import code_snapshot
-from pipelines.store.schema import Version
-from pipelines.versions import tree
-from pipelines.versions.repository import WORKTREE, Repository
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.versions.repository import WORKTREE, Repository
+from perfsweep.workloads.errors import ConfigError
 
 
 def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.store.files import write_atomically
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.workloads.errors import ConfigError
 
 REQUIREMENTS, PYLOCK = (".txt", ".in"), ".toml"
 WHOLE = "perfsweep.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipelines.store.schema import Version
-from pipelines.versions.repository import WORKTREE, Repository, submodules
-from workloads.registry import CODE
+from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.versions.repository import WORKTREE, Repository, submodules
+from perfsweep.workloads.registry import CODE
 
 ENVIRONMENT = "environment"
 """The toggle whose levels are environments."""

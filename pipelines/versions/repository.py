@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 WORKTREE = "worktree"
 """Names the state of the checkout, with what is not committed."""

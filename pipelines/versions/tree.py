@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.own_code import PACKAGES
-from pipelines.versions.repository import WORKTREE, Repository
-from workloads.imports import OURS
-from workloads.registry import CODE
-from workloads.snapshot import Snapshot
+from perfsweep.pipelines.versions.repository import WORKTREE, Repository
+from perfsweep.workloads.imports import OURS, PACKAGE
+from perfsweep.workloads.registry import CODE
+from perfsweep.workloads.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def hidden(tree: Tree) -> list[Path]:
 
 
 def export(tree: Tree, place: Path) -> None:
-    """Write the version into a folder, unless it is there, as `workloads.snapshot` reads it."""
+    """Write the version into a folder, unless it is there, as `perfsweep.workloads.snapshot` reads it."""
     if place.is_dir():
         return
     fresh = Snapshot(place.with_name(f".{place.name}.{os.getpid()}"))
@@ -93,7 +92,9 @@ def export(tree: Tree, place: Path) -> None:
 
 def _code(paths: Iterable[str], repository: Repository) -> list[str]:
     """The paths of code; what measures is never a version's, wherever it is installed."""
-    ours = tuple(OURS / package for package in PACKAGES)
+    package = OURS / PACKAGE
+    linked = [place.resolve() for place in package.iterdir() if place.is_symlink()]  # as a checkout has it
+    ours = (package, *linked)
     code = (path for path in paths if Path(path).suffix in CODE)
     return [path for path in code if not any((repository.root / path).is_relative_to(one) for one in ours)]
 

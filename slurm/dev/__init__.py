@@ -1,1 +1,1 @@
-"""A real Slurm on this host for development and tests: ``python -m slurm.dev up``, ``make slurm-up``."""
+"""A real Slurm on this host, for tests: ``python -m perfsweep.slurm.dev up``, ``make slurm-up``."""

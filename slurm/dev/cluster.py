@@ -12,10 +12,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from slurm.dev import accounting
-from slurm.dev.daemons import alive, binary, daemonise, pid_in, processes_of_jobs, stop, until
-from slurm.dev.settings import Settings, gres_conf, slurm_conf, slurmdbd_conf
-from slurm.errors import ClusterError
+from perfsweep.slurm.dev import accounting
+from perfsweep.slurm.dev.daemons import alive, binary, daemonise, pid_in, processes_of_jobs, stop, until
+from perfsweep.slurm.dev.settings import Settings, gres_conf, slurm_conf, slurmdbd_conf
+from perfsweep.slurm.errors import ClusterError
 
 FOLDERS = ("etc", "run", "log", "state", "spool", "dev")
 CLIENT_TIMEOUT_S = 20.0

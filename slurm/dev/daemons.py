@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from slurm.errors import ClusterError
+from perfsweep.slurm.errors import ClusterError
 
 STEP_S = 0.01
 """Pause between two looks while waiting for a daemon: a cluster comes up in some of these."""

@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm.errors import ClusterError
+from perfsweep.slurm.errors import ClusterError
 
 SOCKET_PATH_LIMIT = 107
 """Longest path of a Unix socket on Linux, without its final zero."""

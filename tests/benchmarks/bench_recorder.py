@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import torch
 
-from pipelines.trial.timing.clock import HostClock
-from pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.recorder import Recorder
 
 ROUNDS = 31
 ITERATIONS = 20_000

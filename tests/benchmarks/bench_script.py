@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from loops import HEAD, STEP
 
-from workloads.api import Context, Device, Levels, NullClock
-from workloads.script.config import ScriptConfig
-from workloads.script.workload import Script
+from perfsweep.workloads.api import Context, Device, Levels, NullClock
+from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.script.workload import Script
 
 BLOCKS, ITERATIONS = 20, 500
 

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipelines.execution.spawn import Exec, ForkServer, wait
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Kind, TrialSpec, read_record, write_spec
+from perfsweep.pipelines.execution.spawn import Exec, ForkServer, wait
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_record, write_spec
 
 STARTS = {"fork": 60, "exec": 5}
 GOAL_FORK_MS = 40
@@ -44,7 +44,10 @@ def start_ms(starter: ForkServer | Exec, folder: Path) -> float:
 def main() -> None:
     """Print the median and the quartiles of each way to start."""
     with tempfile.TemporaryDirectory() as scratch:
-        for name, starter in {"fork": ForkServer(["workloads.digits.workload"]), "exec": Exec()}.items():
+        for name, starter in {
+            "fork": ForkServer(["perfsweep.workloads.digits.workload"]),
+            "exec": Exec(),
+        }.items():
             start_ms(starter, Path(scratch) / f"{name}-first")  # starts the server, which imports
             values = [start_ms(starter, Path(scratch) / f"{name}-{number}") for number in range(STARTS[name])]
             low, middle, high = statistics.quantiles(values, n=4)

@@ -37,7 +37,7 @@ def sweep(mode: str, arms: int, rounds: int) -> Cost:
     command = [
         sys.executable,
         "-m",
-        "pipelines.cli",
+        "perfsweep.pipelines.cli",
         "sweep",
         "workload=toys.spinner:Spinner",
         "name=toy",

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from pipelines.analysis import collect, compare
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch
-from pipelines.execution.pack import PackRun
-from pipelines.plan import plan
-from pipelines.store.records import Kind, SweepFolder
-from pipelines.trial.machine import environment
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Kind, SweepFolder
+from perfsweep.pipelines.trial.machine import environment
 
 ROUNDS = 16
 DELAY = 10

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from pipelines.statistics.change_points import ChangePoints, find_change_points
+from perfsweep.pipelines.statistics.change_points import ChangePoints, find_change_points
 
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 Table = Iterator[Sequence[str]]

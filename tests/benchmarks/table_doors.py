@@ -97,7 +97,7 @@ from dataclasses import dataclass
 
 import torch
 from models import built, loss
-from workloads.training import Parts, Training, shared_toggles
+from perfsweep.workloads.training import Parts, Training, shared_toggles
 
 @dataclass
 class Config:

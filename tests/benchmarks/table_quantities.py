@@ -27,7 +27,7 @@ from simulated_quantities import (
     held_time,
 )
 
-from pipelines.statistics.step_percentiles import LEAST_STEPS
+from perfsweep.pipelines.statistics.step_percentiles import LEAST_STEPS
 
 Table = Iterator[Sequence[str]]
 

@@ -21,14 +21,14 @@ from unittest.mock import patch
 import numpy as np
 from machines import SHARED, TRIALS, Machine, addressed, decided, effects_of, hits, rounds_of
 
-from pipelines.analysis.decisions import decide
-from pipelines.plan.power import LEAST_TO_STOP
-from pipelines.statistics import robust_fit
-from pipelines.statistics.arm_variance import Level
-from pipelines.statistics.claims import ANY_GAIN, Ruling, rule_claim
-from pipelines.statistics.detectable import detectable_effect, pair_error
-from pipelines.statistics.estimates import precise_enough
-from pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.analysis.decisions import decide
+from perfsweep.pipelines.plan.power import LEAST_TO_STOP
+from perfsweep.pipelines.statistics import robust_fit
+from perfsweep.pipelines.statistics.arm_variance import Level
+from perfsweep.pipelines.statistics.claims import ANY_GAIN, Ruling, rule_claim
+from perfsweep.pipelines.statistics.detectable import detectable_effect, pair_error
+from perfsweep.pipelines.statistics.estimates import precise_enough
+from perfsweep.pipelines.statistics.verdicts import Verdict
 
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 LAYOUTS = (0.0, 0.005, 0.01, 0.02, 0.05)

@@ -73,7 +73,14 @@ class Sweeps:
 def measure(workload: str, number: int, runs: Path, options: list[str]) -> Path:
     """Run one sweep, or finish it; return its folder."""
     name = f"trust-{workload}-{number}"
-    command = [sys.executable, "-m", "pipelines.cli", "sweep", f"workload={workload}", "sweep=placebo"]
+    command = [
+        sys.executable,
+        "-m",
+        "perfsweep.pipelines.cli",
+        "sweep",
+        f"workload={workload}",
+        "sweep=placebo",
+    ]
     command += [f"name={name}", f"runs={runs}", "tracking=disabled", *QUICK.get(workload, ()), *options]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     return runs / name

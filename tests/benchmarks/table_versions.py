@@ -24,13 +24,13 @@ import numpy as np
 from planted_versions import SLOWER, culprit, is_right, line
 from replayed import Recorded, Replay, read, write
 
-from pipelines.commands.bisect import Walk
-from pipelines.commands.sweep import Display
-from pipelines.commands.two_versions import DEFAULTS, PRECISE, TwoVersions
-from pipelines.report.bisect_answer import BisectAnswer, Find
-from pipelines.report.version_answer import Answer, Side, judged
-from pipelines.store.options import MeasureConfig
-from pipelines.versions.repository import Repository
+from perfsweep.pipelines.commands.bisect import Walk
+from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.pipelines.commands.two_versions import DEFAULTS, PRECISE, TwoVersions
+from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find
+from perfsweep.pipelines.report.version_answer import Answer, Side, judged
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.versions.repository import Repository
 
 RECORDED = Path(__file__).with_name("versions_trials.csv")
 

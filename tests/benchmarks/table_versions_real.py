@@ -102,7 +102,7 @@ def perfsweep(folder: Path, *words: str) -> Found:
     """Run a command in a folder; its JSON object, and how long it took."""
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *words],
+        [sys.executable, "-m", "perfsweep.pipelines.cli", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis.claim_ledger import published_rulings
-from pipelines.report import ledger
-from workloads import registry
+from perfsweep.pipelines.analysis.claim_ledger import published_rulings
+from perfsweep.pipelines.report import ledger
+from perfsweep.workloads import registry
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(page for page in (DOCS / "results").glob("*.md") if "\n## Claims\n" in page.read_text())

@@ -14,16 +14,16 @@ from _pytest.mark import ParameterSet
 from documented import PAGES, ROOT, blocks, commands
 from installed_wheel import python, run
 
-from pipelines import cli
-from pipelines.commands.catalog import COMMANDS, Composed
-from pipelines.config import composition, types, validation
-from pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
-from pipelines.plan.arms import Space
-from pipelines.plan.plan import load_workload, make_plan, single_arm
-from pipelines.profiling.profile import wanted
-from pipelines.search import factors, ladders
-from slurm.site import Shape
-from workloads.api import Device
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
+from perfsweep.pipelines.config import composition, types, validation
+from perfsweep.pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.plan import load_workload, make_plan, single_arm
+from perfsweep.pipelines.profiling.profile import wanted
+from perfsweep.pipelines.search import factors, ladders
+from perfsweep.slurm.site import Shape
+from perfsweep.workloads.api import Device
 
 QUICK = ("README.md", "index.md")
 
@@ -147,7 +147,7 @@ def test_a_documented_make_target_exists(page: Path, words: list[str]) -> None:
 
 def test_the_index_documents_every_exit_status() -> None:
     table = (ROOT / "docs/index.md").read_text().partition("## Exit status")[2].partition("##")[0]
-    from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED, UNDECIDED
+    from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED, UNDECIDED
 
     mistake = 2
     assert set(map(int, re.findall(r"^\| (\d+) ", table, re.MULTILINE))) == {

@@ -8,10 +8,10 @@ from functools import cache
 import pytest
 from documented import ROOT
 
-from pipelines.gpu_check.cases import ASSUMED
-from pipelines.gpu_check.levels import only_on
-from workloads import registry
-from workloads.api import Device
+from perfsweep.pipelines.gpu_check.cases import ASSUMED
+from perfsweep.pipelines.gpu_check.levels import only_on
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Device
 
 PAGE = ROOT / "docs" / "gpu.md"
 SECTION = "## How each CUDA path was checked without a GPU"

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import pytest
 from documented import ROOT
 
-from pipelines.analysis.arm_columns import ARMS
-from pipelines.analysis.columns import Column, Where
-from pipelines.analysis.effect_columns import EFFECTS
-from pipelines.analysis.quantities.quantity import Quantity
-from pipelines.analysis.quantities.registry import QUANTITIES
+from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.columns import Column, Where
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity
+from perfsweep.pipelines.analysis.quantities.registry import QUANTITIES
 
 PAGE = (ROOT / "docs" / "reading.md").read_text()
 EFFECTS_PART, _, ARMS_PART = PAGE.partition("\n### The table of arms\n")

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from perfsweep import __main__ as door
-from pipelines.exits import INTERRUPTED
+from perfsweep.pipelines.exits import INTERRUPTED
 
 
 class Interrupted(ModuleType):
@@ -49,7 +49,7 @@ class Broken(ModuleType):
 @pytest.mark.parametrize("module", [Interrupted, Compiled, InTheMaking])
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(module, monkeypatch, capsys) -> None:
     monkeypatch.setattr(door, "refuse_shadows", lambda: None)
-    monkeypatch.setitem(sys.modules, "pipelines.cli", module("pipelines.cli"))
+    monkeypatch.setitem(sys.modules, "perfsweep.pipelines.cli", module("perfsweep.pipelines.cli"))
     with pytest.raises(SystemExit) as end:
         door.main()
     assert end.value.code == door.INTERRUPTED == INTERRUPTED
@@ -58,6 +58,6 @@ def test_ctrl_c_while_the_command_line_is_imported_is_one_line(module, monkeypat
 
 def test_a_module_that_cannot_be_imported_is_not_taken_for_ctrl_c(monkeypatch) -> None:
     monkeypatch.setattr(door, "refuse_shadows", lambda: None)
-    monkeypatch.setitem(sys.modules, "pipelines.cli", Broken("pipelines.cli"))
+    monkeypatch.setitem(sys.modules, "perfsweep.pipelines.cli", Broken("perfsweep.pipelines.cli"))
     with pytest.raises(ImportError, match="initialization failed"):
         door.main()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import perfsweep
-from pipelines import api
+from perfsweep.pipelines import api
 
 
 def python(*arguments: str) -> str:

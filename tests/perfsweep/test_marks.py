@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import perfsweep
-from workloads.script import explicit_marks
+from perfsweep.workloads.script import explicit_marks
 
 
 def test_each_batch_is_marked_when_its_iteration_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from recorded import Built, build, publish_here
 
-from pipelines.publish.published import Published
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 from measured import SimulatedLaunch, cost
 from recorded import build
 
-from pipelines import api
-from pipelines.config.types import ClusterConfig, DesignConfig
-from pipelines.execution import executor_choice, launch, notebook_progress
-from pipelines.execution.launch import Launched
-from pipelines.store.options import TrackingConfig
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.pipelines import api
+from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
+from perfsweep.pipelines.execution import executor_choice, launch, notebook_progress
+from perfsweep.pipelines.execution.launch import Launched
+from perfsweep.pipelines.store.options import TrackingConfig
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 OPTIONS = {
     "workload": "toys.spinner:Spinner",

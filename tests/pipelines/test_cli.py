@@ -12,12 +12,12 @@ from pathlib import Path
 import click
 import pytest
 
-from pipelines import cli
-from pipelines.commands.catalog import COMMANDS, Composed
-from pipelines.config import composition
-from slurm.errors import ClusterError
-from workloads import registry
-from workloads.errors import ConfigError
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
+from perfsweep.pipelines.config import composition
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.workloads import registry
+from perfsweep.workloads.errors import ConfigError
 
 HEAVY = {"torch", "wandb", "numpy", "scipy", "polars", "plotly", "matplotlib"}
 
@@ -110,7 +110,7 @@ def test_hydras_own_options_work_through_the_command() -> None:
     command = [
         sys.executable,
         "-m",
-        "pipelines.cli",
+        "perfsweep.pipelines.cli",
         "sweep",
         "measure.rounds=3",
         "toggles.amp=bf16",

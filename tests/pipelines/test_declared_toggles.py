@@ -13,13 +13,13 @@ import pytest
 from recorded import build
 from toys.renamed import OtherNames, SameNames
 
-import pipelines
-from pipelines.publish.dashboard import view_of
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Kind, Manifest, TrialSpec
-from pipelines.trial import collector, scene, step_logging
-from workloads import toggles as shared
-from workloads.api import Level, Levels, Toggle, Workload
+from perfsweep import pipelines
+from perfsweep.pipelines.publish.dashboard import view_of
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Arm, Kind, Manifest, TrialSpec
+from perfsweep.pipelines.trial import collector, scene, step_logging
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Level, Levels, Toggle, Workload
 
 SHARED = {
     name
@@ -29,7 +29,7 @@ SHARED = {
 
 OTHERWISE = {
     ("analysis", "compile"),  # heading of the column that says what compiling costs
-    ("profiling", "tf32"),  # a type of product in workloads.peaks, as below
+    ("profiling", "tf32"),  # a type of product in perfsweep.workloads.peaks, as below
     ("gpu_check", "tf32"),
     *((package, "data") for package in ("store", "trial", "analysis", "check")),  # key of the data's digest
     *((package, "data") for package in ("config", "publish", "report")),  # words of W&B and matplotlib

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import own_code
+from perfsweep.pipelines import own_code
 
 OWN_CODE = Path(own_code.__file__).parent / "trial/process.py"
-OURS, THEIRS = "pipelines.trial.process", "users_module"
+OURS, THEIRS = "perfsweep.pipelines.trial.process", "users_module"
 
 
 @pytest.mark.parametrize(
     ("module", "error", "gone"),
     [
-        (OURS, ModuleNotFoundError("x", name="pipelines.trial.process"), True),
+        (OURS, ModuleNotFoundError("x", name="perfsweep.pipelines.trial.process"), True),
         (OURS, ModuleNotFoundError("x", name="pipelines"), True),
         (OURS, ModuleNotFoundError("x", name="torch"), False),
         (OURS, ModuleNotFoundError("x", name="pipelines_of_users"), False),
         (OURS, ModuleNotFoundError("x"), False),
-        (OURS, ImportError("cannot import name", name="pipelines.execution"), True),
-        (THEIRS, ModuleNotFoundError("x", name="pipelines.trial.proces"), False),
+        (OURS, ImportError("cannot import name", name="perfsweep.pipelines.execution"), True),
+        (THEIRS, ModuleNotFoundError("x", name="perfsweep.pipelines.trial.proces"), False),
         (OURS, PermissionError(13, "x", str(OWN_CODE)), True),
         (THEIRS, PermissionError(13, "x", str(OWN_CODE.parents[2] / "users_module.py")), True),
         (THEIRS, PermissionError(13, "x", "/srv/data/x"), False),
@@ -37,7 +37,7 @@ def test_code_of_ours_that_is_gone_is_told_from_a_users_mistake(
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipelines.own_code", *words]
+    command = [sys.executable, "-m", "perfsweep.pipelines.own_code", *words]
     return subprocess.run(
         command, cwd=folder, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False
     )

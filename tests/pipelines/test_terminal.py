@@ -12,10 +12,10 @@ from tempfile import TemporaryFile
 
 import pytest
 
-from pipelines.terminal import shell_line
+from perfsweep.pipelines.terminal import shell_line
 
 PRINT = """
-from pipelines.terminal import console_here
+from perfsweep.pipelines.terminal import console_here
 console = console_here()
 console.print("my_module:Rocket: is fine", style="red")
 console.print("expected [batch, dim] and [/red]", style="red", highlight=False)
@@ -29,9 +29,9 @@ from collections import Counter
 from recorded import EPOCH_NS, NAIVE, build
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from pipelines.execution import progress_display
-from pipelines.store.records import Event, Kind, Outcome
-from pipelines.terminal import console_here
+from perfsweep.pipelines.execution import progress_display
+from perfsweep.pipelines.store.records import Event, Kind, Outcome
+from perfsweep.pipelines.terminal import console_here
 
 with TemporaryDirectory() as place:
     manifest = build(Path(place) / "demo").manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.units import bounds_text, duration, megabytes_more, percent
+from perfsweep.pipelines.units import bounds_text, duration, megabytes_more, percent
 
 
 @pytest.mark.parametrize(

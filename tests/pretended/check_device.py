@@ -13,7 +13,7 @@ from pretend_cuda.graphs import compiled
 from pretend_cuda.tensors import waits
 from torch import Tensor, nn
 
-from pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.counting.counters import Counting
 
 X = torch.linspace(-1.0, 1.0, 12).reshape(3, 4)
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 from pretend_cuda.graphs import modes
 
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device, NullClock
-from workloads.spd.config import SpdConfig
-from workloads.spd.data import rows
-from workloads.spd.presets import PRESETS
-from workloads.spd.training import targets
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data import rows
+from perfsweep.workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.training import targets
+from perfsweep.workloads.spd.workload import Spd
 
 GPU = Device("cuda", 1, "NVIDIA H100", 80 * 2**30, (9, 0), 2, True)
 TOY = {"preset": "tms_5-2_test", "batch_size": 8, "log_every": 1000, "eval_every": 1000, "save_every": 1000}

@@ -14,20 +14,20 @@ import pytest
 import torch
 from pretend_cuda.graphs import compiled
 
-from pipelines.plan.arms import Space
-from pipelines.plan.plan import load_workload
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import read_evidence, read_iterations
-from pipelines.store.trial_schema import Arm, Kind, TrialSpec
-from pipelines.trial import untimed
-from pipelines.trial.process import MEASURE
-from pipelines.trial.step_logging import BufferedLog
-from pipelines.trial.timing import warm_up
-from workloads import registry
-from workloads.api import Context, Device, Evidence, LevelValue
-from workloads.probe1d.data import generator
-from workloads.spd.data import rows
-from workloads.spd.training import targets
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.plan import load_workload
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import read_evidence, read_iterations
+from perfsweep.pipelines.store.trial_schema import Arm, Kind, TrialSpec
+from perfsweep.pipelines.trial import untimed
+from perfsweep.pipelines.trial.process import MEASURE
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.pipelines.trial.timing import warm_up
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Context, Device, Evidence, LevelValue
+from perfsweep.workloads.probe1d.data import generator
+from perfsweep.workloads.spd.data import rows
+from perfsweep.workloads.spd.training import targets
 
 pytestmark = pytest.mark.workloads
 

@@ -12,8 +12,8 @@ import pytest
 from bench import Bench
 from stand_ins import PROGRAMS, program
 
-from slurm.dev.cluster import DevCluster, free_port, installed, remove
-from slurm.dev.settings import Settings
+from perfsweep.slurm.dev.cluster import DevCluster, free_port, installed, remove
+from perfsweep.slurm.dev.settings import Settings
 
 MakeCluster = Callable[..., DevCluster]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stand_ins import program
 
-from slurm.allocation import Allocation
+from perfsweep.slurm.allocation import Allocation
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stand_ins import executor_on, job, program
 
-from slurm.batch import (
+from perfsweep.slurm.batch import (
     SETUP_FAILED,
     ArrayExecutor,
     SubmissionFailed,
@@ -21,10 +21,10 @@ from slurm.batch import (
     refusal,
     rehearsal,
 )
-from slurm.client import SlurmClient
-from slurm.element import REQUEUE_ME
-from slurm.errors import ClusterError
-from slurm.site import Shape, SiteProfile
+from perfsweep.slurm.client import SlurmClient
+from perfsweep.slurm.element import REQUEUE_ME
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.site import Shape, SiteProfile
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stand_ins import executor_on, job, program
 
-from slurm.errors import ClusterError
-from slurm.executor import SlurmExecutor
-from slurm.jobs import Job
-from slurm.site import Shape, SiteProfile, option_name
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import Job
+from perfsweep.slurm.site import Shape, SiteProfile, option_name
 
 
 def text(site: SiteProfile, folder: Path, *jobs: Job) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store import code_snapshot
-from slurm import element
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.slurm import element
 
 Change = Callable[[Path], object]
 

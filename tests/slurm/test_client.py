@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stand_ins import calls, program
 
-from slurm.client import (
+from perfsweep.slurm.client import (
     MOST_ELEMENTS,
     NoAccounting,
     Refused,

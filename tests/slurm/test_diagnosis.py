@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from stand_ins import program
 
-from slurm.client import Unreachable
-from slurm.diagnosis import Diagnosis, Partition, diagnose, minutes, several_gpu_types
-from slurm.site import SiteProfile
+from perfsweep.slurm.client import Unreachable
+from perfsweep.slurm.diagnosis import Diagnosis, Partition, diagnose, minutes, several_gpu_types
+from perfsweep.slurm.site import SiteProfile
 
 CPUS = SiteProfile(gpus=0)
 GPU_ROW = "gpu*|up|2:00:00|2|idle|32|64000|gpu:a100:4|fast"

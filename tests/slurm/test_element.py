@@ -14,8 +14,17 @@ from typing import Any
 import pytest
 from stand_ins import calls, program
 
-from slurm.element import CANNOT_WRITE, CHANGED, REQUEUE_ME, STUCK, TRY_AGAIN, Element, digest_of, main
-from slurm.element_records import RecordFiles
+from perfsweep.slurm.element import (
+    CANNOT_WRITE,
+    CHANGED,
+    REQUEUE_ME,
+    STUCK,
+    TRY_AGAIN,
+    Element,
+    digest_of,
+    main,
+)
+from perfsweep.slurm.element_records import RecordFiles
 
 DEAF = "trap '' USR2 TERM; "
 WARNED = f"{DEAF}kill -USR2 $PPID; exit {TRY_AGAIN}"

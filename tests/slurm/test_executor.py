@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from stand_ins import Clock, calls, job, on_stand_ins, program
 
-from slurm.errors import ClusterError
-from slurm.executor import SlurmExecutor
-from slurm.jobs import Job, JobState, Refusal
-from slurm.journal import Journal, Verdict
-from slurm.retry import Action
-from slurm.site import SiteProfile
-from slurm.states import End
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import Job, JobState, Refusal
+from perfsweep.slurm.journal import Journal, Verdict
+from perfsweep.slurm.retry import Action
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.states import End
 
 TAKES = "echo Submitted batch job 62"
 

@@ -11,11 +11,11 @@ from bench import WAIT, Bench, ends, over
 from stand_ins import executor_on, job, program
 from waiting import until
 
-from slurm.client import Sighting, SlurmClient
-from slurm.failed_nodes import FailedNodes
-from slurm.jobs import JobState
-from slurm.site import SiteProfile
-from slurm.states import End
+from perfsweep.slurm.client import Sighting, SlurmClient
+from perfsweep.slurm.failed_nodes import FailedNodes
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.states import End
 
 JOB = "JobId=7 ArrayJobId=7 ArrayTaskId=0 JobState=NODE_FAIL Reason=NodeDown"
 

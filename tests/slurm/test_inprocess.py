@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from stand_ins import job
 
-from slurm.inprocess import InProcessExecutor
-from slurm.jobs import ExecutorContext, Job, JobState
-from slurm.site import SiteProfile
+from perfsweep.slurm.inprocess import InProcessExecutor
+from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.site import SiteProfile
 
 
 @pytest.fixture

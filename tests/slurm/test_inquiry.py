@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm.client import NoAccounting, Refused, Sighting, SlurmClient, Unreachable
-from slurm.errors import ClusterError
-from slurm.inquiry import ARRAYS_A_TIME, MARK, SETTLE_S, Inquiry
-from slurm.journal import Journal, Submission, Verdict
-from slurm.judge import Missing
-from slurm.retry import Action
-from slurm.states import End
+from perfsweep.slurm.client import NoAccounting, Refused, Sighting, SlurmClient, Unreachable
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.inquiry import ARRAYS_A_TIME, MARK, SETTLE_S, Inquiry
+from perfsweep.slurm.journal import Journal, Submission, Verdict
+from perfsweep.slurm.judge import Missing
+from perfsweep.slurm.retry import Action
+from perfsweep.slurm.states import End
 
 LATER = 100.0
 

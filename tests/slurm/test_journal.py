@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm.checksums import FIELD, sealed, unsealed
-from slurm.journal import Journal, Verdict
-from slurm.retry import Action
-from slurm.states import End
+from perfsweep.slurm.checksums import FIELD, sealed, unsealed
+from perfsweep.slurm.journal import Journal, Verdict
+from perfsweep.slurm.retry import Action
+from perfsweep.slurm.states import End
 
 DONE = Verdict(End.DONE, Action.NONE, "")
 LOST = Verdict(End.PREEMPTED, Action.RETRY, "lost")

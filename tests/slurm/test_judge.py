@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from slurm.client import Sighting
-from slurm.judge import ElementRecords, ExitRecord, Missing, Patience, Silence, Standing, judge
-from slurm.states import End
+from perfsweep.slurm.client import Sighting
+from perfsweep.slurm.judge import ElementRecords, ExitRecord, Missing, Patience, Silence, Standing, judge
+from perfsweep.slurm.states import End
 
 PATIENCE = Patience(file_s=30, heartbeat_s=10)
 """Signs of life are fresh for 50 s."""

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm.allocation import refuse_missing_nodes
-from slurm.errors import ClusterError
-from slurm.jobs import ExecutorContext, Job, JobState
-from slurm.local import LocalExecutor, gpus_here
-from slurm.site import SiteProfile
+from perfsweep.slurm.allocation import refuse_missing_nodes
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.local import LocalExecutor, gpus_here
+from perfsweep.slurm.site import SiteProfile
 
 DEADLINE_S = 120
 
@@ -97,7 +97,7 @@ def test_cancelling_ends_running_jobs_and_drops_waiting_ones(tmp_path: Path) -> 
 
 
 def test_a_job_that_ignores_being_asked_is_killed(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("slurm.local.GRACE_S", 0.3)
+    monkeypatch.setattr("perfsweep.slurm.local.GRACE_S", 0.3)
     executor = LocalExecutor()
     stubborn = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm.client import Sighting
-from slurm.element_records import TAIL_BYTES, last_beat, tail_of
-from slurm.journal import Journal, Submission
-from slurm.judge import ElementRecords, ExitRecord, Missing, Patience
-from slurm.observation import Observer
-from slurm.states import End
+from perfsweep.slurm.client import Sighting
+from perfsweep.slurm.element_records import TAIL_BYTES, last_beat, tail_of
+from perfsweep.slurm.journal import Journal, Submission
+from perfsweep.slurm.judge import ElementRecords, ExitRecord, Missing, Patience
+from perfsweep.slurm.observation import Observer
+from perfsweep.slurm.states import End
 
 NOTHING, STARTED = ElementRecords({}), ElementRecords({}, starts=1)
 FAILED = Sighting("62", 0, "65", "FAILED")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from slurm.errors import ClusterError
-from slurm.price import Price, parse_price
-from slurm.site import SiteProfile
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.price import Price, parse_price
+from perfsweep.slurm.site import SiteProfile
 
 
 @pytest.mark.parametrize(

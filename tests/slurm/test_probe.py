@@ -9,10 +9,10 @@ import pytest
 from bench import Bench
 from stand_ins import program
 
-from slurm import rehearsal
-from slurm.errors import ClusterError
-from slurm.probe import SUBJECTS, Finding, Probed, judged, probe
-from slurm.site import SiteProfile
+from perfsweep.slurm import rehearsal
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.probe import SUBJECTS, Finding, Probed, judged, probe
+from perfsweep.slurm.site import SiteProfile
 
 ENV = {"PATH": "/usr/bin:/bin"}
 FACTS = {
@@ -157,7 +157,7 @@ def probed(stand_in: Path, tmp_path: Path, state: str) -> list[Finding]:
 def test_a_probe_that_fails_is_judged_and_its_folder_is_removed(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm.probe.POLL_S", 0.0)
+    monkeypatch.setattr("perfsweep.slurm.probe.POLL_S", 0.0)
     found = probed(stand_in, tmp_path, "NODE_FAIL")
     assert "no node wrote anything into" in found[0].text
     assert "(node failed by Slurm's word (NODE_FAIL))" in found[0].text, "it is tried once"
@@ -174,7 +174,7 @@ def test_a_probe_that_can_never_start_is_taken_out_of_the_queue(stand_in: Path, 
 def test_a_probe_that_waits_says_so_once_and_what_for(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm.probe.POLL_S", 0.0)
+    monkeypatch.setattr("perfsweep.slurm.probe.POLL_S", 0.0)
     program(stand_in, "sbatch", ANSWERED.format(state="PENDING", folder=stand_in))
     ends = f"[ $(grep -c . {stand_in}/squeue.calls) -gt 2 ] && sed -i s/PENDING/NODE_FAIL/ {stand_in}/rows"
     program(stand_in, "squeue", f"{ends}; sed 's/None/Priority/' {stand_in}/rows")

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from slurm import probe_body
+from perfsweep.slurm import probe_body
 
 SILENT = "http://127.0.0.1:9"
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
-from slurm.element_records import RecordFiles
-from slurm.journal import Journal, Verdict
-from slurm.judge import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
-from slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
-from slurm.states import LIVE, TERMINAL, End, remedy
+from perfsweep.slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
+from perfsweep.slurm.element_records import RecordFiles
+from perfsweep.slurm.journal import Journal, Verdict
+from perfsweep.slurm.judge import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
+from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
+from perfsweep.slurm.states import LIVE, TERMINAL, End, remedy
 
 PATIENCE = Patience(file_s=30, heartbeat_s=10)
 

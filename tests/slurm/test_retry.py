@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm.retry import RULES, Rule, kept_when_asked_again, remedied, used_up
-from slurm.states import LIVE, TERMINAL, End, end_of, remedy
+from perfsweep.slurm.retry import RULES, Rule, kept_when_asked_again, remedied, used_up
+from perfsweep.slurm.states import LIVE, TERMINAL, End, end_of, remedy
 
 
 @pytest.mark.parametrize(

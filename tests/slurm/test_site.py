@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from slurm.errors import ClusterError
-from slurm.site import Shape, SiteProfile, exported, sbatch_option
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.site import Shape, SiteProfile, exported, sbatch_option
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from stand_ins import ROOT, Clock, calls, on_stand_ins, program
 
-from slurm.errors import ClusterError
-from slurm.executor import SlurmExecutor
-from slurm.jobs import PYTHON, ExecutorContext, Job
-from slurm.journal import Verdict
-from slurm.retry import Action
-from slurm.site import SiteProfile
-from slurm.states import End
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import PYTHON, ExecutorContext, Job
+from perfsweep.slurm.journal import Verdict
+from perfsweep.slurm.retry import Action
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.states import End
 
 TAKES = "echo Submitted batch job 62"
 SUBMIT_LIMIT = "echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2; exit 1"

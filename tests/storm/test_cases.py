@@ -8,7 +8,7 @@ import pytest
 from storm import cases_decisions, cases_jobs, cases_nodes, cases_submissions
 from storm.stage import CASES, tried
 
-from slurm.errors import ClusterError
+from perfsweep.slurm.errors import ClusterError
 
 _REGISTERED = (cases_jobs, cases_submissions, cases_decisions, cases_nodes)
 

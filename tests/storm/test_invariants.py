@@ -280,7 +280,7 @@ def test_a_process_is_noticed_by_its_mark_and_by_the_folder_that_it_works_in(tmp
     [
         "fine\nTraceback (most recent call last):\n  File x\nKeyError: 'a'\n",
         "Exception ignored in: <function f>\n",
-        "pipelines.store.RecordError: it is damaged\n",
+        "perfsweep.pipelines.store.RecordError: it is damaged\n",
         "OSError: [Errno 28] No space left on device\n",
     ],
 )

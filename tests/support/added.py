@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.lora import LowRank
-from workloads.latentwire.presets import LMS, LORA_TARGETS, LMConfig
-from workloads.latentwire.workload import LatentWire
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.lora import LowRank
+from perfsweep.workloads.latentwire.presets import LMS, LORA_TARGETS, LMConfig
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 LORA = {"lora_rank": 4, "lora_targets": list(LORA_TARGETS)}
 BOTH = {**LORA, "deep_prefix": True}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from waiting import DEADLINE_S, until
 
-from slurm.dev.cluster import DevCluster
-from slurm.executor import SlurmExecutor
-from slurm.jobs import ExecutorContext, Job, JobState
-from slurm.site import SiteProfile
-from slurm.states import End
+from perfsweep.slurm.dev.cluster import DevCluster
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.states import End
 
 ROOT = Path(__file__).parents[2]
 

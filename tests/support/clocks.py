@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from pipelines.trial.timing.clock import EventClock
+from perfsweep.pipelines.trial.timing.clock import EventClock
 
 SPENT_BEFORE_NS = 7_777
 """CPU time of a process before anybody looks: what begins at zero hides a difference that is not taken."""

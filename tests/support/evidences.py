@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workloads.api import Evidence
+from perfsweep.workloads.api import Evidence
 
 
 def tensor_evidence(**tensors: object) -> Evidence:

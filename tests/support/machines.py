@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from pipelines.analysis.decisions import Decisions, decide
-from pipelines.statistics.estimates import Estimate
-from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.store.records import PLACEBO, Effect
+from perfsweep.pipelines.analysis.decisions import Decisions, decide
+from perfsweep.pipelines.statistics.estimates import Estimate
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.records import PLACEBO, Effect
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.analysis import collect, compare
-from pipelines.analysis.compare import Comparison
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution.launch import Launched
-from pipelines.plan import plan
-from pipelines.store import files
-from pipelines.store.records import (
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.execution.launch import Launched
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store import files
+from perfsweep.pipelines.store.records import (
     Failure,
     Kind,
     Manifest,
@@ -28,8 +34,8 @@ from pipelines.store.records import (
     write_iterations,
     write_record,
 )
-from pipelines.trial.machine import environment
-from workloads.api import Device, Evidence, Levels
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.api import Device, Evidence, Levels
 
 TimeOf = Callable[[Levels], float]
 

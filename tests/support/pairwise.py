@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
-from pipelines.plan.arms import Space
-from workloads.api import Levels, LevelValue
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Levels, LevelValue
+from perfsweep.workloads.errors import ConfigError
 
 Choice = tuple[str, LevelValue]
 Pair = frozenset[Choice]

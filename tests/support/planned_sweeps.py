@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import (
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import (
     Arm,
     Effect,
     Kind,

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 
-from pipelines.gpu_check.answer import Here, Line, judged
+from perfsweep.pipelines.gpu_check.answer import Here, Line, judged
 
 
 def fine(here: Here) -> Iterator[Line]:

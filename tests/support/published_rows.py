@@ -8,8 +8,8 @@ import numpy as np
 from loopback import Loopback
 from recorded import Built, publish_here
 
-from pipelines.publish.publish import publish
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 def produced(folder: SweepFolder) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from run_file import RunFile, read_run
 
-from pipelines.publish.published import Published, warning
-from pipelines.publish.runs import SweepRuns
-from pipelines.publish.worker import publisher
-from pipelines.store.files import read_arrays, write_arrays
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import (
+from perfsweep.pipelines.publish.published import Published, warning
+from perfsweep.pipelines.publish.runs import SweepRuns
+from perfsweep.pipelines.publish.worker import publisher
+from perfsweep.pipelines.store.files import read_arrays, write_arrays
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import (
     Arm,
     Failure,
     Kind,

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.analysis.collect import TRIALS, Trial
-from pipelines.analysis.columns import parquet_table
-from pipelines.analysis.judge import EffectResult, Judge
-from pipelines.plan.plan import balanced_orders
-from pipelines.store.options import MeasureConfig
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import (
+from perfsweep.pipelines.analysis.collect import TRIALS, Trial
+from perfsweep.pipelines.analysis.columns import parquet_table
+from perfsweep.pipelines.analysis.judge import EffectResult, Judge
+from perfsweep.pipelines.plan.plan import balanced_orders
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import (
     Arm,
     Effect,
     Kind,
@@ -35,8 +35,8 @@ from pipelines.store.records import (
     SweepFolder,
     TrialRecord,
 )
-from pipelines.store.schema import Declared
-from pipelines.store.stop_rule import StopRule
+from perfsweep.pipelines.store.schema import Declared
+from perfsweep.pipelines.store.stop_rule import StopRule
 
 BASE, HEAD = Arm(id="a" * 16, label="baseline", levels={}), Arm(id="b" * 16, label="commit=head", levels={})
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="head", pairs=((HEAD.id, BASE.id),))

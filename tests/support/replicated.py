@@ -17,8 +17,8 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from workloads.api import Context, Device
-from workloads.training import replicas
+from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.training import replicas
 
 PAIRS = TensorDataset(INPUTS, TARGETS)
 

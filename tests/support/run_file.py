@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.wandb_file import file_in, read_records
+from perfsweep.pipelines.publish.wandb_file import file_in, read_records
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 
 from scripted import context, run, running
 
-from pipelines.parity import comparison
-from pipelines.trial.counting.counters import CompileCounting, Counting
-from workloads.api import Device, Evidence
-from workloads.script.config import ScriptConfig
-from workloads.script.toggles import CHECKS, EVERY
+from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting
+from perfsweep.workloads.api import Device, Evidence
+from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.script.toggles import CHECKS, EVERY
 
 NAMES = {toggle.name for toggle in EVERY}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from workloads.api import Context, Device, LevelValue, NullClock
-from workloads.script.config import ScriptConfig
-from workloads.script.workload import Script
+from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
+from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.script.workload import Script
 
 SCRIPTS = Path(__file__).with_name("scripts")
 

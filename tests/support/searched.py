@@ -11,16 +11,16 @@ from types import SimpleNamespace
 from rich.console import Console
 from toys.tunable import Config, Tunable
 
-from pipelines.config.types import TuneCommand, TuneConfig
-from pipelines.plan.arms import Space
-from pipelines.plan.designs import Assignment
-from pipelines.search.driver import SearchDriver
-from pipelines.search.factors import Grid
-from pipelines.search.measurements import Candidate
-from pipelines.search.search import Observation, Proposal
-from pipelines.search.surrogate import Factor, Point
-from pipelines.store.records import Arm, SweepFolder
-from workloads.api import Device, LevelValue
+from perfsweep.pipelines.config.types import TuneCommand, TuneConfig
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.search.driver import SearchDriver
+from perfsweep.pipelines.search.factors import Grid
+from perfsweep.pipelines.search.measurements import Candidate
+from perfsweep.pipelines.search.search import Observation, Proposal
+from perfsweep.pipelines.search.surrogate import Factor, Point
+from perfsweep.pipelines.store.records import Arm, SweepFolder
+from perfsweep.workloads.api import Device, LevelValue
 
 SPACE = Space(Tunable.toggles, Config())
 FUSE, NARROW = Factor("fuse", (None, "on")), Factor("narrow", (None, "on"))

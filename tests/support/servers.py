@@ -7,9 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines.execution.spawn import ForkServer
+from perfsweep.pipelines.execution.spawn import ForkServer
 
-TAKEN = ("pipelines.execution.servers", "pipelines.check.checked", "pipelines.profiling.profile")
+TAKEN = (
+    "perfsweep.pipelines.execution.servers",
+    "perfsweep.pipelines.check.checked",
+    "perfsweep.pipelines.profiling.profile",
+)
 """Modules that start one."""
 FEW_KERNELS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 """Arms that compile begin with an empty cache, where precompiled headers take longer than a few kernels."""

@@ -10,11 +10,11 @@ from statistics import NormalDist
 import numpy as np
 from machines import TRIALS, effects_of, rounds_of
 
-from pipelines.analysis.quantities.stall import share_estimate
-from pipelines.statistics.log_ratios import Cell
-from pipelines.statistics.paired_steps import paired_steps
-from pipelines.statistics.step_percentiles import percentile
-from pipelines.statistics.time_to_target import time_to_target
+from perfsweep.pipelines.analysis.quantities.stall import share_estimate
+from perfsweep.pipelines.statistics.log_ratios import Cell
+from perfsweep.pipelines.statistics.paired_steps import paired_steps
+from perfsweep.pipelines.statistics.step_percentiles import percentile
+from perfsweep.pipelines.statistics.time_to_target import time_to_target
 
 PERCENTILES = (50.0, 95.0, 99.0)
 

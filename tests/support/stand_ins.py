@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from slurm.executor import SlurmExecutor
-from slurm.jobs import ExecutorContext, Job
-from slurm.site import SiteProfile
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import ExecutorContext, Job
+from perfsweep.slurm.site import SiteProfile
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "srun", "scancel")

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from workloads.api import Context, Levels, NullClock
-from workloads.training import Parts, Training, shared_toggles
+from perfsweep.workloads.api import Context, Levels, NullClock
+from perfsweep.workloads.training import Parts, Training, shared_toggles
 
 ROWS = 70
 INPUTS = torch.randn(ROWS, 8, generator=torch.Generator().manual_seed(1))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch, pack
-from pipelines.plan import plan
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import SweepFolder
-from workloads import allocators
-from workloads.allocators import ALLOCATOR, LIBRARIES, STEADY
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads import allocators
+from perfsweep.workloads.allocators import ALLOCATOR, LIBRARIES, STEADY
+from perfsweep.workloads.api import Device
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.api import (
+from perfsweep.workloads.api import (
     Baseline,
     Check,
     Claim,
@@ -24,7 +24,7 @@ from workloads.api import (
     Toggle,
     Workload,
 )
-from workloads.errors import ConfigError, ContractError
+from perfsweep.workloads.errors import ConfigError, ContractError
 
 AMP = Toggle("amp", (Level("off"), Level("bf16")), "")
 SLAB = Toggle("slab", (Level("all"), Level(8)), "", numbers=Numbers(1, 64))

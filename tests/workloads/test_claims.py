@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import trial
-from pipelines.analysis import claim_refusals
-from pipelines.analysis.claim_ledger import promise
-from pipelines.statistics.claims import SIZE_WORDS, Obstacle
-from workloads import registry
-from workloads.api import Claim, Device, Workload
-from workloads.digits import toggles as digits
-from workloads.errors import ConfigError
-from workloads.latentwire import claims as latentwire
-from workloads.probe1d import claims as probe1d
-from workloads.prover import claims as prover
-from workloads.spd import claims as spd
+from perfsweep.pipelines import trial
+from perfsweep.pipelines.analysis import claim_refusals
+from perfsweep.pipelines.analysis.claim_ledger import promise
+from perfsweep.pipelines.statistics.claims import SIZE_WORDS, Obstacle
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Claim, Device, Workload
+from perfsweep.workloads.digits import toggles as digits
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import claims as latentwire
+from perfsweep.workloads.probe1d import claims as probe1d
+from perfsweep.workloads.prover import claims as prover
+from perfsweep.workloads.spd import claims as spd
 
 ALL = Device(type="cuda", name="big", capability=(9, 0), count=8, memory_bytes=10**12, compiler=True)
 DEVICES = {

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store import code_snapshot
-from workloads import copied_imports, native, registry
-from workloads.snapshot import VARIABLE, Snapshot
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.workloads import copied_imports, native, registry
+from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 MODULE = """
 from dataclasses import dataclass
-from workloads.api import Check, Evidence, Level, Toggle, Workload
+from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
 from . import near
 import copied_far
 

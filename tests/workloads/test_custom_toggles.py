@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from workloads import custom_toggles
-from workloads.api import Parity
-from workloads.custom_toggles import with_arguments
-from workloads.errors import ConfigError
+from perfsweep.workloads import custom_toggles
+from perfsweep.workloads.api import Parity
+from perfsweep.workloads.custom_toggles import with_arguments
+from perfsweep.workloads.errors import ConfigError
 
 DECLARED = {
     "flash": {False: "--flash=False", True: "--flash=True", "parity": "tolerance"},

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from workloads.declarations import Baseline, Claim, Device, Level, Numbers, Parity, Toggle, as_number
-from workloads.errors import ConfigError
+from perfsweep.workloads.declarations import (
+    Baseline,
+    Claim,
+    Device,
+    Level,
+    Numbers,
+    Parity,
+    Toggle,
+    as_number,
+)
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

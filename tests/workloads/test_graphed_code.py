@@ -15,11 +15,11 @@ import torch
 from host_syncs import HostSyncs
 from pairwise import covering
 
-from pipelines.plan.arms import Space
-from pipelines.plan.plan import load_workload
-from workloads import toggles as shared
-from workloads.api import Context, Device, LevelValue, NullClock
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.plan import load_workload
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
+from perfsweep.workloads.errors import ConfigError
 
 pytestmark = pytest.mark.workloads
 

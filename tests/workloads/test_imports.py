@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from workloads import registry
-from workloads.imports import folder_of, followed
+from perfsweep.workloads import registry
+from perfsweep.workloads.imports import folder_of, followed
 
 WORKLOAD = """
 from dataclasses import dataclass
 {line}
-from workloads.api import Check, Evidence, Level, Toggle, Workload
+from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
 
 @dataclass
 class Config:
@@ -118,7 +118,7 @@ def test_two_modules_that_import_each_other_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_importing_workloads_runs_no_torch_operator_and_starts_no_thread() -> None:
     # A fork server imports workloads and must stay free of threads and device state.
-    modules = ", ".join(f"workloads.{name}.workload" for name in registry.BUILT_IN)
+    modules = ", ".join(f"perfsweep.workloads.{name}.workload" for name in registry.BUILT_IN)
     code = f"""
 import threading
 import torch

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from workloads.api import NullClock
-from workloads.job_passes import JobOfPasses
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.job_passes import JobOfPasses
 
 
 class Three(JobOfPasses):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads import native
-from workloads.errors import UnsupportedHere
+from perfsweep.workloads import native
+from perfsweep.workloads.errors import UnsupportedHere
 
 TWO = 'extern "C" int two() { return 2; }\n'
 

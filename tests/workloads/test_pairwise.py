@@ -6,8 +6,8 @@ from itertools import combinations, product
 
 from pairwise import covering
 
-from pipelines.plan.arms import Space
-from workloads.api import Level, Toggle
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Level, Toggle
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 CHOICES = {name: [1, 2, 3] for name in NAMES}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.peaks import peak
+from perfsweep.workloads.peaks import peak
 
 
 @pytest.mark.parametrize(

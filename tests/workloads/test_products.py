@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.products import NativeProducts, products
+from perfsweep.workloads.products import NativeProducts, products
 
 pytestmark = pytest.mark.workloads
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from workloads import products as module
-from workloads.products import products
+from perfsweep.workloads import products as module
+from perfsweep.workloads.products import products
 
 
 @dataclass

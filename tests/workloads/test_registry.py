@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from workloads import registry
-from workloads.digits.workload import Digits
-from workloads.errors import ConfigError, ContractError
-from workloads.registry import digest, find, from_outside, import_root, module_of, origin, sources
+from perfsweep.workloads import registry
+from perfsweep.workloads.digits.workload import Digits
+from perfsweep.workloads.errors import ConfigError, ContractError
+from perfsweep.workloads.registry import digest, find, from_outside, import_root, module_of, origin, sources
 
 MODULE = """
 from dataclasses import dataclass
-from workloads.api import Check, Evidence, Level, Toggle, Workload
+from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
 from {helper} import *
 
 @dataclass
@@ -76,8 +76,8 @@ def test_the_modules_of_a_package_belong_together(write, tmp_path) -> None:
 
 
 def test_ours_are_identified_by_module_wherever_they_are_installed() -> None:
-    assert find("digits") is Digits and module_of("digits") == "workloads.digits.workload"
-    assert origin(Digits) == "workloads.digits.workload:Digits"
+    assert find("digits") is Digits and module_of("digits") == "perfsweep.workloads.digits.workload"
+    assert origin(Digits) == "perfsweep.workloads.digits.workload:Digits"
     assert import_root(Digits) is None and from_outside(Digits) == []
     own = {path.name for path in sources(Digits) if path.parent.name == "digits"}
     assert own == {"__init__.py", "config.py", "data.py", "model.py", "toggles.py", "workload.py"}
@@ -106,7 +106,12 @@ def test_a_digest_is_of_names_and_contents_wherever_files_lie(tmp_path: Path) ->
     [
         ("dgits", "", ConfigError, r"=dgits is unknown; did you mean digits\? choose from: command, digits"),
         ("rgm_mine:Mne", None, ConfigError, "has no Mne; did you mean Mine.? its workloads are: "),
-        ("rgm_mine:X", "X = 1", ContractError, "rgm_mine:X is no subclass of workloads.api.Workload"),
+        (
+            "rgm_mine:X",
+            "X = 1",
+            ContractError,
+            "rgm_mine:X is no subclass of perfsweep.workloads.api.Workload",
+        ),
         ("rgm_mine:X", "", ConfigError, "module rgm_mine has no X; its workloads are: none$"),
         (
             "rgm_mine:X",

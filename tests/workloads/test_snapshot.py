@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from workloads import snapshot
-from workloads.snapshot import Snapshot
+from perfsweep.workloads import snapshot
+from perfsweep.workloads.snapshot import Snapshot
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from pipelines.analysis import claim_refusals
-from workloads import registry
-from workloads.api import Claim, Device
+from perfsweep.pipelines.analysis import claim_refusals
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Claim, Device
 
 # Workload: section of the ledger, statement. Statements that only repeat a number as code are not listed.
 STATEMENTS = {

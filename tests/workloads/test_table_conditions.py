@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
-from workloads.api import Device, Levels, LevelValue, Parity, Toggle
+from perfsweep.workloads.api import Device, Levels, LevelValue, Parity, Toggle
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
-from pipelines.statistics.claims import SIZE_WORDS
-from workloads.api import Evidence, Parity, Toggle, Workload
+from perfsweep.pipelines.statistics.claims import SIZE_WORDS
+from perfsweep.workloads.api import Evidence, Parity, Toggle, Workload
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}
 
@@ -288,15 +288,15 @@ def test_numbers_have_what_the_named_numbers_have(table: str) -> None:
 def test_declarations_import_no_torch(table: str) -> None:
     """Plans and completion read them, and importing torch takes seconds."""
     declared = {
-        f"workloads.{table}.toggles",
-        f"workloads.{table}.claims",
-        f"workloads.{table}.arms",
+        f"perfsweep.workloads.{table}.toggles",
+        f"perfsweep.workloads.{table}.claims",
+        f"perfsweep.workloads.{table}.arms",
     }  # of a workload that is there already
     own = {
         "tables",
         "workloads",
-        "workloads.api",
-        "workloads.toggles",
+        "perfsweep.workloads.api",
+        "perfsweep.workloads.toggles",
         "__future__",
         "collections.abc",
         "dataclasses",
@@ -307,7 +307,7 @@ def test_declarations_import_no_torch(table: str) -> None:
     for module in declared & imported:
         imported |= imported_by(Path(sys.modules[module].__file__ or ""))
     # A workload's configuration is plain data, and its own tests look at what it imports.
-    assert imported - {f"tables.{table}_claims", f"workloads.{table}.config"} - declared <= own
+    assert imported - {f"tables.{table}_claims", f"perfsweep.workloads.{table}.config"} - declared <= own
 
 
 def imported_by(file: Path) -> set[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
-from workloads import registry
-from workloads import toggles as shared
-from workloads.api import Device, Level, Numbers, Parity, Toggle
-from workloads.digits.toggles import TOGGLES as DIGITS
-from workloads.errors import ConfigError, ContractError
+from perfsweep.workloads import registry
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
+from perfsweep.workloads.digits.toggles import TOGGLES as DIGITS
+from perfsweep.workloads.errors import ConfigError, ContractError
 
 TABLES: dict[str, tuple[Toggle, ...]] = {
     "digits": DIGITS,

@@ -7,12 +7,12 @@ from triton_targets import interpreted
 CODE = """
 import json
 import torch
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.kernels.triton_kernel import TritonKernel
-from workloads.probe1d.maths.buckets import Bucket
-from workloads.probe1d.maths.event_sums import EagerKernel
-from workloads.probe1d.maths.precision import PRECISIONS
-from workloads.prover.kernels.triton_trunk import activate
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.kernels.triton_kernel import TritonKernel
+from perfsweep.workloads.probe1d.maths.buckets import Bucket
+from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel
+from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
+from perfsweep.workloads.prover.kernels.triton_trunk import activate
 
 torch.manual_seed(0)
 found = {}

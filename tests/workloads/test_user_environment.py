@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workloads.user_environment import INTERPRETER, NOTE, at_start, changed, user_environment
+from perfsweep.workloads.user_environment import INTERPRETER, NOTE, at_start, changed, user_environment
 
 OWN = {"PATH": "/bin", "PYTHONPATH": "/mine"}
 

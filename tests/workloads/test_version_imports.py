@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads import copied_imports, registry
-from workloads.imports import folder_of
-from workloads.snapshot import VARIABLE, Snapshot
+from perfsweep.workloads import copied_imports, registry
+from perfsweep.workloads.imports import folder_of
+from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 HERE = {
     "ver_a.py": "X = 'here'",
@@ -94,7 +94,8 @@ def test_a_package_installed_for_editing_is_the_versions_too(
 def test_a_class_consists_of_what_its_version_imports(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = "import ver_gone\nfrom workloads.selftest.workload import Selftest\nclass Own(Selftest): ...\n"
+    source = "import ver_gone\nfrom perfsweep.workloads.selftest.workload import Selftest\n"
+    source += "class Own(Selftest): ...\n"
     copies = tmp_path / "copies"
     write(Snapshot(copies).copy_of(checkout), {"ver_own.py": source, "ver_unused.py": ""})
     sys.meta_path.pop(0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 import sys
 
-from workloads.command import launcher
-from workloads.command.program import Run
+from perfsweep.workloads.command import launcher
+from perfsweep.workloads.command.program import Run
 
 
 class Account:

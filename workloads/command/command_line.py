@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workloads.custom_toggles import Change, CustomToggles, with_arguments
-from workloads.declarations import Levels
-from workloads.errors import ConfigError
+from perfsweep.workloads.custom_toggles import Change, CustomToggles, with_arguments
+from perfsweep.workloads.declarations import Levels
+from perfsweep.workloads.errors import ConfigError
 
 _OPERATORS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1", "&>"})
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")

@@ -15,7 +15,7 @@ class CommandConfig:
     command : program and arguments; no shell reads them. ``{seed}``, ``{scratch}`` (a folder that is empty
         before every run) and ``{TOGGLE}`` are filled in; arguments of toggles that it does not name follow
     folder : current folder of the program
-    toggles : see `workloads.custom_toggles`
+    toggles : see `perfsweep.workloads.custom_toggles`
     evidence : what shows the result: `file` (paths), `json` (keys of the last JSON line of the output),
         `pattern` (regular expressions with named groups, the last match counts), `output` (its content)
     prepare : another command, run before every run and not timed

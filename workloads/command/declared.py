@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workloads import custom_toggles
-from workloads.command.config import CommandConfig
-from workloads.command.results import Sources
-from workloads.custom_toggles import CustomToggles
-from workloads.declarations import Toggle
-from workloads.errors import ConfigError
+from perfsweep.workloads import custom_toggles
+from perfsweep.workloads.command.config import CommandConfig
+from perfsweep.workloads.command.results import Sources
+from perfsweep.workloads.custom_toggles import CustomToggles
+from perfsweep.workloads.declarations import Toggle
+from perfsweep.workloads.errors import ConfigError
 
 
 def toggles(custom: CustomToggles) -> tuple[Toggle, ...]:

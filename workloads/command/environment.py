@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from workloads.command.command_line import filled
-from workloads.custom_toggles import Change
-from workloads.declarations import Level
-from workloads.user_environment import at_start, user_environment
+from perfsweep.workloads.command.command_line import filled
+from perfsweep.workloads.custom_toggles import Change
+from perfsweep.workloads.declarations import Level
+from perfsweep.workloads.user_environment import at_start, user_environment
 
 
 def of_arm(

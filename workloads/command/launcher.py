@@ -1,9 +1,9 @@
 """Starts a program again and again, and says how each run ended and what its processes used.
 
-Run by `workloads.command.program` as a script, in an interpreter that imports nothing else: the kernel counts
-the memory of whoever starts a program as that program's own, and a process that measures has hundreds of
-megabytes. Descendants that lose their parent become its children, so that none is lost from the account, and
-none outlives a run, or the process that asked for it.
+Run by `perfsweep.workloads.command.program` as a script, in an interpreter that imports nothing else: the
+kernel counts the memory of whoever starts a program as that program's own, and a process that measures has
+hundreds of megabytes. Descendants that lose their parent become its children, so that none is lost from the
+account, and none outlives a run, or the process that asked for it.
 """
 
 from __future__ import annotations

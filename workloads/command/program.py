@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.command import launcher, tree_memory
-from workloads.command.output import Kept
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.workloads.command import launcher, tree_memory
+from perfsweep.workloads.command.output import Kept
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 _AT_ONCE = 1 << 20
 """Bytes read at a time, and room in a pipe: a program that writes much waits less often."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workloads.command.results import NoEvidence, as_value, digest
+from perfsweep.workloads.command.results import NoEvidence, as_value, digest
 
 _TICK_NS = 10_000_000
 """A file's time may lie this far before the moment it was written at: the kernel's own clock ticks."""

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from workloads.command.output import Kept
-from workloads.declarations import Check, Comparator
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.workloads.command.output import Kept
+from perfsweep.workloads.declarations import Check, Comparator
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 KINDS = ("file", "json", "pattern", "output")
 OUTPUT = "output"

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.imports import folder_of
-from workloads.snapshot import Snapshot
+from perfsweep.workloads.imports import folder_of
+from perfsweep.workloads.snapshot import Snapshot
 
 _COMPILED = "__pycache__"
 """Each version compiles for itself: Python tells compiled code by size and second of its source."""

@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from workloads import custom_toggles, snapshot
-from workloads.api import Clock, Context, Evidence, Levels, Workload
-from workloads.command import command_line, declared, result_files, results
-from workloads.command.account import Account
-from workloads.command.config import CommandConfig
-from workloads.command.environment import of_arm
-from workloads.command.program import Program, Run, require_end
-from workloads.command.version_folder import VersionFolder
-from workloads.custom_toggles import CustomToggles
+from perfsweep.workloads import custom_toggles, snapshot
+from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Workload
+from perfsweep.workloads.command import command_line, declared, result_files, results
+from perfsweep.workloads.command.account import Account
+from perfsweep.workloads.command.config import CommandConfig
+from perfsweep.workloads.command.environment import of_arm
+from perfsweep.workloads.command.program import Program, Run, require_end
+from perfsweep.workloads.command.version_folder import VersionFolder
+from perfsweep.workloads.custom_toggles import CustomToggles
 
 
 class Command(Workload):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workloads.digits.data import ROWS
-from workloads.errors import ConfigError
+from perfsweep.workloads.digits.data import ROWS
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 # N examples of a batch, P = 64 pixels of an image.
 ROWS = 1797

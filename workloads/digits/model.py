@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workloads.digits.data import CLASSES, PIXELS
+from perfsweep.workloads.digits.data import CLASSES, PIXELS
 
 # N examples, C channels (features of the mlp), S = 8 rows and columns of an image.
 SIDE = 8

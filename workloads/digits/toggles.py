@@ -8,9 +8,9 @@ instead of as a gain of 1.00x.
 
 from __future__ import annotations
 
-from workloads import toggles as shared
-from workloads.api import Check, Claim, Comparator, LevelValue
-from workloads.training import toggles as training
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Check, Claim, Comparator, LevelValue
+from perfsweep.workloads.training import toggles as training
 
 # Autocast keeps parameters and updates in float32 and rounds what enters products: bfloat16 to 8 significant
 # bits. Measured over 24 to 55 iterations: losses 0.001, logits 0.007, gradient 0.006, parameters 0.005. The

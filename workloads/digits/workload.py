@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workloads.api import Context, Evidence, Levels, Work
-from workloads.digits import data, model
-from workloads.digits.config import DigitsConfig
-from workloads.digits.toggles import CHECKS, CLAIMS, RANKS, TOGGLES
-from workloads.toggles import product_type
-from workloads.training.loop import Training, flat
-from workloads.training.parts import Parts
+from perfsweep.workloads.api import Context, Evidence, Levels, Work
+from perfsweep.workloads.digits import data, model
+from perfsweep.workloads.digits.config import DigitsConfig
+from perfsweep.workloads.digits.toggles import CHECKS, CLAIMS, RANKS, TOGGLES
+from perfsweep.workloads.toggles import product_type
+from perfsweep.workloads.training.loop import Training, flat
+from perfsweep.workloads.training.parts import Parts
 
 
 class Digits(Training):

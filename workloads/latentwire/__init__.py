@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workloads.latentwire.library import load_compressor
+    from perfsweep.workloads.latentwire.library import load_compressor
 
 __all__ = ["load_compressor"]
 
@@ -16,6 +16,6 @@ __all__ = ["load_compressor"]
 def __getattr__(name: str) -> Any:
     if name != "load_compressor":
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    from workloads.latentwire.library import load_compressor
+    from perfsweep.workloads.latentwire.library import load_compressor
 
     return load_compressor

@@ -5,8 +5,8 @@ Declarations only, as in `toggles`.
 
 from __future__ import annotations
 
-from workloads.api import LevelValue
-from workloads.latentwire.claims import REPORT_ALL, REPORT_QUICK_WINS
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.latentwire.claims import REPORT_ALL, REPORT_QUICK_WINS
 
 REFERENCES: dict[str, dict[str, LevelValue]] = {
     "naive": {},

@@ -10,27 +10,27 @@ from typing import Any
 import torch
 from torch import nn
 
-from workloads.api import Levels
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data import cache
-from workloads.latentwire.data.cache import TeacherCache
-from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.kernels import native_attention, native_layers
-from workloads.latentwire.maths import joined_layers, local_models
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.encoder import LatentEncoder, table_rms
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer, store_as
-from workloads.latentwire.maths.lm import Path as PassPath
-from workloads.latentwire.maths.model_config import read_shape
-from workloads.latentwire.maths.objective import Model, Options
-from workloads.latentwire.maths.student import Student, StudentPath
-from workloads.latentwire.maths.teacher import Teacher
-from workloads.latentwire.maths.trainables import Trained, trained_for
-from workloads.latentwire.presets import LMS, LMConfig
-from workloads.latentwire.training.accumulate import Form
-from workloads.latentwire.training.updates import Updates
-from workloads.training.precision import autocast
+from perfsweep.workloads.api import Levels
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data import cache
+from perfsweep.workloads.latentwire.data.cache import TeacherCache
+from perfsweep.workloads.latentwire.data.corpus import Corpus
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.kernels import native_attention, native_layers
+from perfsweep.workloads.latentwire.maths import joined_layers, local_models
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, table_rms
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer, store_as
+from perfsweep.workloads.latentwire.maths.lm import Path as PassPath
+from perfsweep.workloads.latentwire.maths.model_config import read_shape
+from perfsweep.workloads.latentwire.maths.objective import Model, Options
+from perfsweep.workloads.latentwire.maths.student import Student, StudentPath
+from perfsweep.workloads.latentwire.maths.teacher import Teacher
+from perfsweep.workloads.latentwire.maths.trainables import Trained, trained_for
+from perfsweep.workloads.latentwire.presets import LMS, LMConfig
+from perfsweep.workloads.latentwire.training.accumulate import Form
+from perfsweep.workloads.latentwire.training.updates import Updates
+from perfsweep.workloads.training.precision import autocast
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LM_SEED = 100

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data.cache import fingerprint
-from workloads.latentwire.maths.encoder import LatentEncoder
-from workloads.latentwire.maths.local_models import read_file
-from workloads.latentwire.maths.trainables import Trained
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data.cache import fingerprint
+from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder
+from perfsweep.workloads.latentwire.maths.local_models import read_file
+from perfsweep.workloads.latentwire.maths.trainables import Trained
 
 FORMAT, VERSION = "perfsweep.latentwire", 1
 MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workloads.api import Claim, Device, LevelValue
-from workloads.toggles import needs_cuda, needs_tensor_cores
+from perfsweep.workloads.api import Claim, Device, LevelValue
+from perfsweep.workloads.toggles import needs_cuda, needs_tensor_cores
 
 SOURCE = "LatentWire report"
 

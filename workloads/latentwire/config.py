@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workloads.errors import ConfigError
-from workloads.latentwire.presets import ENCODER_HEADS, KINDS, LMS, LORA_TARGETS, PRESETS, LMConfig, Preset
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.presets import (
+    ENCODER_HEADS,
+    KINDS,
+    LMS,
+    LORA_TARGETS,
+    PRESETS,
+    LMConfig,
+    Preset,
+)
 
 LORA_DEFAULT = ("q", "k", "v", "o")
 SIZES = ("latents", "answer_tokens", "early_tokens", "latent_width", "encoder_layers", "max_bytes")

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workloads.api import Levels
-from workloads.latentwire.build import model_shapes
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data import batches
-from workloads.latentwire.data.batches import Piece, Shape, Window
-from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.maths.attention import KERNELS, Allowed, Attend, eager
-from workloads.latentwire.maths.greedy_decoding import Decoder
-from workloads.latentwire.maths.objective import Objective, Phase
-from workloads.latentwire.presets import LMConfig
-from workloads.latentwire.training.accumulate import Accumulator
-from workloads.latentwire.training.ranks import Ranks
-from workloads.latentwire.training.updates import Updates
+from perfsweep.workloads.api import Levels
+from perfsweep.workloads.latentwire.build import model_shapes
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data import batches
+from perfsweep.workloads.latentwire.data.batches import Piece, Shape, Window
+from perfsweep.workloads.latentwire.data.corpus import Corpus
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Allowed, Attend, eager
+from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.objective import Objective, Phase
+from perfsweep.workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.latentwire.training.accumulate import Accumulator
+from perfsweep.workloads.latentwire.training.ranks import Ranks
+from perfsweep.workloads.latentwire.training.updates import Updates
 
 
 @torch.no_grad()

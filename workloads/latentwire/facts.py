@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workloads.latentwire.config import SIZES, LatentWireConfig
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.maths.objective import Model
+from perfsweep.workloads.latentwire.config import SIZES, LatentWireConfig
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.maths.objective import Model
 
 OPTIONS = ("norm", "dropout", "dtype", "lora_rank", "lora_alpha", "lora_layers", "deep_prefix")
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.trainables import Trained
-from workloads.latentwire.training.evaluate import Score
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.trainables import Trained
+from perfsweep.workloads.latentwire.training.evaluate import Score
 
 PLACES = {
     **{name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")},

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.latentwire import checkpoint
-from workloads.latentwire.data.batches import source_bytes
-from workloads.latentwire.maths.encoder import Adapter, LatentEncoder, calibrated
-from workloads.latentwire.maths.trainables import DeepPrefix
-from workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import checkpoint
+from perfsweep.workloads.latentwire.data.batches import source_bytes
+from perfsweep.workloads.latentwire.maths.encoder import Adapter, LatentEncoder, calibrated
+from perfsweep.workloads.latentwire.maths.trainables import DeepPrefix
+from perfsweep.workloads.latentwire.presets import LMConfig
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Train the small models of the preset ``quality``, so that answers mean something.
 
-``python -m workloads.latentwire.pretrain FOLDER`` draws the preset's two models at random, teaches each to
-answer generated questions from the text in its prompt, and writes them as ``FOLDER/tiny-l`` and
+``python -m perfsweep.workloads.latentwire.pretrain FOLDER`` draws the preset's two models at random, teaches
+each to answer generated questions from the text in its prompt, and writes them as ``FOLDER/tiny-l`` and
 ``FOLDER/tiny-q``: config.json, model.safetensors, tokenizer.json and a chat template, as transformers and
 `workload.lm_path` read them. It stops where exact matches on held-out contexts reach ``--until``.
 """
@@ -23,20 +23,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.errors import ConfigError, PerfsweepError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data import batches, generator, readers
-from workloads.latentwire.data.corpus import layouts_for
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.maths.answer_scores import exact_match
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.greedy_decoding import Decoder
-from workloads.latentwire.maths.lm import CausalLM, LayerPath
-from workloads.latentwire.maths.lm import Path as PassPath
-from workloads.latentwire.maths.local_models import parameters_of
-from workloads.latentwire.presets import LMS, LMConfig
-from workloads.training.precision import autocast
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data import batches, generator, readers
+from perfsweep.workloads.latentwire.data.corpus import layouts_for
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.maths.answer_scores import exact_match
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath
+from perfsweep.workloads.latentwire.maths.lm import Path as PassPath
+from perfsweep.workloads.latentwire.maths.local_models import parameters_of
+from perfsweep.workloads.latentwire.presets import LMS, LMConfig
+from perfsweep.workloads.training.precision import autocast
 
 HELD_OUT = 64
 IGNORED = -100
@@ -223,7 +223,9 @@ def _pretrain(given: argparse.Namespace, number: int) -> float:
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m workloads.latentwire.pretrain", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m perfsweep.workloads.latentwire.pretrain", description=__doc__
+    )
     parser.add_argument("folder", help="where the models are written")
     parser.add_argument("--preset", default="quality", help="whose models (default: quality)")
     parser.add_argument("--steps", type=int, default=20_000, help="at most (default: 20000)")

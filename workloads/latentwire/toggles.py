@@ -9,8 +9,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from workloads import toggles as shared
-from workloads.api import Baseline, Check, Comparator, Device, Level, Levels, Numbers, Parity, Toggle
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import (
+    Baseline,
+    Check,
+    Comparator,
+    Device,
+    Level,
+    Levels,
+    Numbers,
+    Parity,
+    Toggle,
+)
 
 CHECKS = (
     Check("terms", Comparator.RELATIVE),  # each loss term and the total, of a fixed probe batch

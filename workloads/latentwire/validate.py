@@ -1,7 +1,8 @@
 """The report's validation as a command: two arms side by side on a hundred examples.
 
-``python -m workloads.latentwire.validate`` trains the naive path and another arm from one seed and says
-whether single steps agree, losses converge alike, what memory they take, and whether answers lose anything.
+``python -m perfsweep.workloads.latentwire.validate`` trains the naive path and another arm from one seed and
+says whether single steps agree, losses converge alike, what memory they take, and whether answers lose
+anything.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from workloads.api import Context, Device, LevelValue, NullClock
-from workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
-from workloads.latentwire.arms import PRESETS
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.maths.answer_scores import bootstrap, resolvable
-from workloads.latentwire.toggles import TOGGLES
-from workloads.latentwire.training import evaluate
-from workloads.latentwire.workload import LatentWire
+from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
+from perfsweep.workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
+from perfsweep.workloads.latentwire.arms import PRESETS
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.maths.answer_scores import bootstrap, resolvable
+from perfsweep.workloads.latentwire.toggles import TOGGLES
+from perfsweep.workloads.latentwire.training import evaluate
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 LOSS_BOUND = {"exact": 1e-3, "rounded": 2e-2}
 SAVED_MIB = 2**20
@@ -159,7 +160,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m workloads.latentwire.validate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m perfsweep.workloads.latentwire.validate", description=__doc__
+    )
     parser.add_argument("--preset", default="test", help="workload.preset (default: test)")
     parser.add_argument(
         "--arm", default="fast_exact", help=f"one of {', '.join(PRESETS)}, or levels as a=b,c=d"

@@ -19,29 +19,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
-from workloads.errors import ConfigError
-from workloads.latentwire import checkpoint, facts, kept, presets
-from workloads.latentwire import evidence as probes
-from workloads.latentwire.build import Builder, groups_of, model_shapes
-from workloads.latentwire.claims import CLAIMS
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.counters import COUNTED
-from workloads.latentwire.data.batches import Shape, Window
-from workloads.latentwire.data.corpus import Corpus, layouts_for
-from workloads.latentwire.maths.objective import Objective
-from workloads.latentwire.toggles import CHECKS, TOGGLES, effective_batch
-from workloads.latentwire.training import evaluate, moving
-from workloads.latentwire.training.accumulate import Accumulator
-from workloads.latentwire.training.metrics import Metrics
-from workloads.latentwire.training.micro_batch import rows_that_fit
-from workloads.latentwire.training.ranks import Ranks
-from workloads.latentwire.training.sharding import check_shards, spread
-from workloads.latentwire.training.teacher_caches import fill_caches
-from workloads.latentwire.training.windows import Windows, window_shape
-from workloads.products import products
-from workloads.toggles import product_type
-from workloads.training.toggles import DATA
+from perfsweep.workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import checkpoint, facts, kept, presets
+from perfsweep.workloads.latentwire import evidence as probes
+from perfsweep.workloads.latentwire.build import Builder, groups_of, model_shapes
+from perfsweep.workloads.latentwire.claims import CLAIMS
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.counters import COUNTED
+from perfsweep.workloads.latentwire.data.batches import Shape, Window
+from perfsweep.workloads.latentwire.data.corpus import Corpus, layouts_for
+from perfsweep.workloads.latentwire.maths.objective import Objective
+from perfsweep.workloads.latentwire.toggles import CHECKS, TOGGLES, effective_batch
+from perfsweep.workloads.latentwire.training import evaluate, moving
+from perfsweep.workloads.latentwire.training.accumulate import Accumulator
+from perfsweep.workloads.latentwire.training.metrics import Metrics
+from perfsweep.workloads.latentwire.training.micro_batch import rows_that_fit
+from perfsweep.workloads.latentwire.training.ranks import Ranks
+from perfsweep.workloads.latentwire.training.sharding import check_shards, spread
+from perfsweep.workloads.latentwire.training.teacher_caches import fill_caches
+from perfsweep.workloads.latentwire.training.windows import Windows, window_shape
+from perfsweep.workloads.products import products
+from perfsweep.workloads.toggles import product_type
+from perfsweep.workloads.training.toggles import DATA
 
 PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 """Type of the frozen models' products, of the types of weights that decide it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workloads.probe1d.library import Probes, fit_probes
+    from perfsweep.workloads.probe1d.library import Probes, fit_probes
 
 __all__ = ["Probes", "fit_probes"]
 
@@ -14,6 +14,6 @@ def __getattr__(name: str) -> Any:
     """The library's names, imported when they are asked for: declarations do without torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from workloads.probe1d import library
+    from perfsweep.workloads.probe1d import library
 
     return getattr(library, name)

@@ -11,40 +11,49 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from workloads.probe1d.choices import Choices
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Constants, Csr, Labels, ProbeData, constants, rms_scale
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.buckets import Layout, build_layout, reorder, to_csc
-from workloads.probe1d.maths.certify import Certifier
-from workloads.probe1d.maths.chunks import CachedChunks, Chunker, EventChunks, PlannedChunks, RebuiltChunks
-from workloads.probe1d.maths.compress import compress_layout
-from workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusion
-from workloads.probe1d.maths.derivatives import Evaluator
-from workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
-from workloads.probe1d.maths.ill_conditioned import ill_conditioned
-from workloads.probe1d.maths.levenberg_marquardt_solver import DampingOptions, LevenbergMarquardtSolver
-from workloads.probe1d.maths.newton import (
+from perfsweep.workloads.probe1d.choices import Choices
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels, ProbeData, constants, rms_scale
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.buckets import Layout, build_layout, reorder, to_csc
+from perfsweep.workloads.probe1d.maths.certify import Certifier
+from perfsweep.workloads.probe1d.maths.chunks import (
+    CachedChunks,
+    Chunker,
+    EventChunks,
+    PlannedChunks,
+    RebuiltChunks,
+)
+from perfsweep.workloads.probe1d.maths.compress import compress_layout
+from perfsweep.workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusion
+from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
+from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
+from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
+from perfsweep.workloads.probe1d.maths.levenberg_marquardt_solver import (
+    DampingOptions,
+    LevenbergMarquardtSolver,
+)
+from perfsweep.workloads.probe1d.maths.newton import (
     DECREMENT_TOL,
     FLOAT32_MARGIN,
     NewtonRules,
     NewtonSolver,
     torch_step,
 )
-from workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
-from workloads.probe1d.maths.pass_timing import NoHook
-from workloads.probe1d.maths.polish import Polisher
-from workloads.probe1d.maths.precision import PRECISIONS, Precision
-from workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows, labelled_constants
-from workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
-from workloads.probe1d.maths.separable import TAIL_LOSS, binary_start
-from workloads.probe1d.maths.solution import Solution
-from workloads.probe1d.maths.sums_by_latent import CscEvaluator
-from workloads.probe1d.maths.sums_by_row import LabelFreeCsr, LabelledCsr
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
+from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.polish import Polisher
+from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
+from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows, labelled_constants
+from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
+from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, binary_start
+from perfsweep.workloads.probe1d.maths.solution import Solution
+from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+from perfsweep.workloads.probe1d.maths.sums_by_row import LabelFreeCsr, LabelledCsr
 
 if TYPE_CHECKING:
-    from workloads.probe1d.kernels.native_step import NativeStep
+    from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
 
 CACHE_BYTES = 2**21
 """Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
@@ -149,10 +158,10 @@ class Builder:
         if not self.choices.fused_kernel:
             return (CompiledKernel if self.choices.compile else EagerKernel)(precision, self.counts)
         if device == "cuda":
-            from workloads.probe1d.kernels.triton_kernel import TritonKernel
+            from perfsweep.workloads.probe1d.kernels.triton_kernel import TritonKernel
 
             return TritonKernel(precision, self.counts)
-        from workloads.probe1d.kernels.native import NativeKernel
+        from perfsweep.workloads.probe1d.kernels.native import NativeKernel
 
         return NativeKernel(precision, self.counts)
 
@@ -238,7 +247,7 @@ class Builder:
         """Step and verdict in one loop each: part of the CPU's hand-written kernel."""
         if not self.choices.fused_kernel or device != "cpu":
             return None
-        from workloads.probe1d.kernels.native_step import NativeStep
+        from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
 
         return NativeStep()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from workloads.api import Levels
-from workloads.errors import ConfigError
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
-from workloads.probe1d.maths.precision import PRECISIONS, Precision
+from perfsweep.workloads.api import Levels
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
+from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
 
 STATE_ARRAYS = 35
 """Arrays of [L, slab] that the report-time solver keeps at once."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workloads import toggles as shared
-from workloads.api import Claim, LevelValue
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Claim, LevelValue
 
 REPORT = "field report 000: Probe1D Performance"
 CONTEXT, SUSPECTED, IDEAS, OPEN, PLAN = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 STORAGE_TYPES = ("float32", "float16", "float64")
 SAMPLE_WIDTH = 8

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.api import Evidence
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import combine
-from workloads.probe1d.maths.job import Job, Task
-from workloads.probe1d.maths.prepared_rows import PreparedRows
-from workloads.probe1d.maths.solution import Reason
-from workloads.probe1d.oracle import minimiser
+from perfsweep.workloads.api import Evidence
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.derivatives import combine
+from perfsweep.workloads.probe1d.maths.job import Job, Task
+from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
+from perfsweep.workloads.probe1d.maths.solution import Reason
+from perfsweep.workloads.probe1d.oracle import minimiser
 
 PROBE_CLASSES = 8
 ORACLE_EVENTS = 10**9

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from workloads.api import Levels, NullClock
-from workloads.errors import ConfigError
-from workloads.native import compiler_here
-from workloads.probe1d.build import Builder
-from workloads.probe1d.choices import Choices
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data import npz
-from workloads.probe1d.data.sources import place
-from workloads.probe1d.maths.job import Job, Task
-from workloads.probe1d.maths.pass_timing import NoHook
-from workloads.probe1d.maths.solution import Reason
-from workloads.probe1d.toggles import TOGGLES
+from perfsweep.workloads.api import Levels, NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.native import compiler_here
+from perfsweep.workloads.probe1d.build import Builder
+from perfsweep.workloads.probe1d.choices import Choices
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data import npz
+from perfsweep.workloads.probe1d.data.sources import place
+from perfsweep.workloads.probe1d.maths.job import Job, Task
+from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.solution import Reason
+from perfsweep.workloads.probe1d.toggles import TOGGLES
 
 OPTIMISED = {
     "solver": "newton",

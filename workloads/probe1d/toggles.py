@@ -6,9 +6,9 @@ names a *witness*, a counter that differs from the baseline's when the level act
 
 from __future__ import annotations
 
-from workloads import toggles as shared
-from workloads.api import Baseline, Check, Comparator, Device, Level, Numbers, Parity, Toggle
-from workloads.probe1d.claims import CONTEXT, IDEAS, OPEN, PLAN, SUSPECTED
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Baseline, Check, Comparator, Device, Level, Numbers, Parity, Toggle
+from perfsweep.workloads.probe1d.claims import CONTEXT, IDEAS, OPEN, PLAN, SUSPECTED
 
 DAMPED = {"solver": ("naive", "late")}
 LABEL_FREE = {"label_free": ("on",)}

@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from workloads.api import Context, Evidence, Levels, Work, Workload
-from workloads.errors import ConfigError
-from workloads.job_passes import JobOfPasses
-from workloads.probe1d import evidence as judging
-from workloads.probe1d.build import CACHE_BYTES, Builder
-from workloads.probe1d.choices import Choices
-from workloads.probe1d.claims import CLAIMS
-from workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.npz import save_probes
-from workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
-from workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
-from workloads.probe1d.maths.job import Job, Task
-from workloads.probe1d.maths.pass_timing import make_hook
-from workloads.probe1d.maths.prepared_rows import Prepared
-from workloads.probe1d.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.api import Context, Evidence, Levels, Work, Workload
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.job_passes import JobOfPasses
+from perfsweep.workloads.probe1d import evidence as judging
+from perfsweep.workloads.probe1d.build import CACHE_BYTES, Builder
+from perfsweep.workloads.probe1d.choices import Choices
+from perfsweep.workloads.probe1d.claims import CLAIMS
+from perfsweep.workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.npz import save_probes
+from perfsweep.workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
+from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
+from perfsweep.workloads.probe1d.maths.job import Job, Task
+from perfsweep.workloads.probe1d.maths.pass_timing import make_hook
+from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared
+from perfsweep.workloads.probe1d.toggles import CHECKS, TOGGLES
 
 KEPT = "probes.npz"
 """Name of the file of probes in the folder that a job is kept in."""

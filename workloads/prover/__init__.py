@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workloads.prover.data.formats import Problem, read_problem
-    from workloads.prover.library import evaluate, random_policy
-    from workloads.prover.policy_file import SavedPolicy, policy_from_state_dict, read_policy, save_policy
-    from workloads.prover.ranking import Proof, Ranks
+    from perfsweep.workloads.prover.data.formats import Problem, read_problem
+    from perfsweep.workloads.prover.library import evaluate, random_policy
+    from perfsweep.workloads.prover.policy_file import (
+        SavedPolicy,
+        policy_from_state_dict,
+        read_policy,
+        save_policy,
+    )
+    from perfsweep.workloads.prover.ranking import Proof, Ranks
 
 __all__ = [
     "Problem",

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.api import Levels, NullClock
-from workloads.errors import ConfigError
-from workloads.prover.data.knowledge import ATOMS, PREDICATE_RULES, KnowledgeBase
-from workloads.prover.maths.clause_pairing import fact_pairing, rule_pairing
-from workloads.prover.maths.episodes import RowFactory
-from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
-from workloads.prover.maths.job import Machinery
-from workloads.prover.maths.packing import Packer
-from workloads.prover.maths.policy import Policy, PolicyShape, Weights, constant_states
-from workloads.prover.maths.schedule import (
+from perfsweep.workloads.api import Levels, NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.data.knowledge import ATOMS, PREDICATE_RULES, KnowledgeBase
+from perfsweep.workloads.prover.maths.clause_pairing import fact_pairing, rule_pairing
+from perfsweep.workloads.prover.maths.episodes import RowFactory
+from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
+from perfsweep.workloads.prover.maths.job import Machinery
+from perfsweep.workloads.prover.maths.packing import Packer
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, Weights, constant_states
+from perfsweep.workloads.prover.maths.schedule import (
     AllRows,
     CompactRows,
     ExitTest,
@@ -27,11 +27,11 @@ from workloads.prover.maths.schedule import (
     queue_fed,
     slab_by_slab,
 )
-from workloads.prover.maths.scoring import SCORERS, RaggedScorer, Scorer, Screen
-from workloads.prover.maths.slab_size import SlabMemory
-from workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied
-from workloads.prover.maths.step import Expander, Phase, Step, TorchExpander
-from workloads.prover.maths.unify import Unifier
+from perfsweep.workloads.prover.maths.scoring import SCORERS, RaggedScorer, Scorer, Screen
+from perfsweep.workloads.prover.maths.slab_size import SlabMemory
+from perfsweep.workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied
+from perfsweep.workloads.prover.maths.step import Expander, Phase, Step, TorchExpander
+from perfsweep.workloads.prover.maths.unify import Unifier
 
 STORE_STATES = 2**17
 """States whose values are kept for a whole job at most: 134 MB at full width."""
@@ -199,7 +199,7 @@ def _schedule(choices: Choices, factory: RowFactory, slab: Slab, step: StepFunct
 def make_policy(weights: Weights, shape: PolicyShape, choices: Choices, low: bool) -> Policy:
     """The network in the arm's form."""
     if choices.fused_trunk:
-        from workloads.prover.kernels.fused_trunk import FusedPolicy
+        from perfsweep.workloads.prover.kernels.fused_trunk import FusedPolicy
 
         return FusedPolicy(weights, shape, choices.fold, low)
     return Policy(weights, shape, choices.fold, low)
@@ -208,7 +208,7 @@ def make_policy(weights: Weights, shape: PolicyShape, choices: Choices, low: boo
 def _step(kb: KnowledgeBase, choices: Choices, scorer: Scorer, phase: Phase) -> Step:
     doubt = ROUNDED_DOUBT if choices.amp or choices.tf32 else FLOAT32_DOUBT
     if choices.select_kernel == "native":
-        from workloads.prover.kernels.native_step import NativeStep
+        from perfsweep.workloads.prover.kernels.native_step import NativeStep
 
         assert isinstance(scorer, RaggedScorer)  # the level requires its lists
         return NativeStep(expander(kb, choices), scorer, doubt, phase)
@@ -236,11 +236,11 @@ def _screen(weights: Weights, shape: PolicyShape, choices: Choices, values: Ever
 def expander(kb: KnowledgeBase, choices: Choices) -> Expander:
     """The lists of successors of the level of `expand_kernel`."""
     if choices.expand_kernel == "native":
-        from workloads.prover.kernels.native import NativeExpander
+        from perfsweep.workloads.prover.kernels.native import NativeExpander
 
         return NativeExpander(kb, choices.dtype, choices.ragged)
     if choices.expand_kernel == "triton":
-        from workloads.prover.kernels.triton_expand import TritonExpander
+        from perfsweep.workloads.prover.kernels.triton_expand import TritonExpander
 
         return TritonExpander(kb, choices.dtype, choices.ragged)
     return TorchExpander(

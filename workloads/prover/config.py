@@ -6,9 +6,9 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.errors import ConfigError
-from workloads.prover.data.formats import read_problem
-from workloads.prover.data.generator import generate
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.data.formats import read_problem
+from perfsweep.workloads.prover.data.generator import generate
 
 MODES = ("head", "tail", "both")
 GENERATORS = ("kinship", "countries", "wide")
@@ -24,7 +24,7 @@ class ProverConfig:
     data : generator name (kinship, countries, wide) or a folder with train.txt, test.txt and rules.txt
     data_seed, size, hide, distractors : of a generator; `size` is clans, countries or entities
     arity : largest number of arguments of a relation
-    weights : file of a policy, see `workloads.prover.policy_file`; null: random weights
+    weights : file of a policy, see `perfsweep.workloads.prover.policy_file`; null: random weights
     embedding, width, layers, policy_seed : the policy's sizes, and the seed of random weights
     gain : factor of the last random layer, so that logits reach some hundreds, as sharp as after training,
         and not ten or so

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.api import Evidence
-from workloads.prover.data.corruption import Corruptor
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.job import Job, ModeResult
-from workloads.prover.maths.results import Ranked, digest, metrics, ranked
-from workloads.prover.maths.scoring import DELTA
-from workloads.prover.maths.slab_size import processor_seconds
-from workloads.prover.ranking import averaged, metrics_of
-from workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.api import Evidence
+from perfsweep.workloads.prover.data.corruption import Corruptor
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.job import Job, ModeResult
+from perfsweep.workloads.prover.maths.results import Ranked, digest, metrics, ranked
+from perfsweep.workloads.prover.maths.scoring import DELTA
+from perfsweep.workloads.prover.maths.slab_size import processor_seconds
+from perfsweep.workloads.prover.ranking import averaged, metrics_of
+from perfsweep.workloads.prover.training.imitation import resolver_of
 
 REPORTED_STEPS = {"done_after_step_1": 1, "done_after_step_11": 11, "done_after_step_19": 19}
 """Steps of a slab after which the report says how many rows are done."""

@@ -9,20 +9,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workloads.api import Context, Device, Levels, NullClock
-from workloads.errors import ConfigError
-from workloads.native import compiler_here
-from workloads.prover.build import Choices, assemble
-from workloads.prover.config import ProverConfig
-from workloads.prover.counters import Counts
-from workloads.prover.data.formats import Problem, Triple
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.job import Job, Task
-from workloads.prover.maths.policy import PolicyShape, make_weights
-from workloads.prover.maths.slab_size import device_budget
-from workloads.prover.policy_file import SavedPolicy, policy_of
-from workloads.prover.ranking import Proof, Ranks, proofs_of, ranks_of
-from workloads.prover.toggles import FAST, TOGGLES
+from perfsweep.workloads.api import Context, Device, Levels, NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.native import compiler_here
+from perfsweep.workloads.prover.build import Choices, assemble
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.counters import Counts
+from perfsweep.workloads.prover.data.formats import Problem, Triple
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.maths.job import Job, Task
+from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
+from perfsweep.workloads.prover.maths.slab_size import device_budget
+from perfsweep.workloads.prover.policy_file import SavedPolicy, policy_of
+from perfsweep.workloads.prover.ranking import Proof, Ranks, proofs_of, ranks_of
+from perfsweep.workloads.prover.toggles import FAST, TOGGLES
 
 
 def evaluate(

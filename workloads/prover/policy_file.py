@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.prover.data.formats import STATE_ATOMS
-from workloads.prover.data.knowledge import Vocabulary
-from workloads.prover.maths.policy import PolicyShape, Weights
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.data.formats import STATE_ATOMS
+from perfsweep.workloads.prover.data.knowledge import Vocabulary
+from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights
 
 FORMAT = "perfsweep prover policy"
 VERSION = 1
@@ -273,17 +273,17 @@ def read_policy(file: str | os.PathLike[str], where: str = "") -> SavedPolicy:
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
         raise ConfigError(
             f"{where}: the file is no policy of this workload{_among(content)}; make one of a state_dict with"
-            " workloads.prover.policy_from_state_dict and save_policy"
+            " perfsweep.workloads.prover.policy_from_state_dict and save_policy"
         )
     if content.get("version") != VERSION:
         raise ConfigError(
             f"{where}: the file has version {content.get('version')} and only {VERSION} can be read; save it"
-            " anew with workloads.prover.save_policy"
+            " anew with perfsweep.workloads.prover.save_policy"
         )
     for name in FIELDS:
         if name not in content:
             raise ConfigError(
-                f"{where}: the file has no {name}; save it anew with workloads.prover.save_policy"
+                f"{where}: the file has no {name}; save it anew with perfsweep.workloads.prover.save_policy"
             )
     if surplus := sorted(map(str, content.keys() - set(FIELDS))):
         raise ConfigError(f"{where}: the file has a field {surplus[0]}, which would be ignored; remove it")
@@ -299,7 +299,7 @@ def _loaded(file: Path, where: str) -> Any:
     except Exception as error:  # noqa: BLE001  torch.load has no error of its own for a damaged or foreign file
         raise ConfigError(
             f"{where}: the file is damaged or was not written by torch.save with tensors alone"
-            f" ({_first_line(error)}); write it with workloads.prover.save_policy"
+            f" ({_first_line(error)}); write it with perfsweep.workloads.prover.save_policy"
         ) from None
 
 

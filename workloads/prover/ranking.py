@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.prover.data.corruption import Corruptor
-from workloads.prover.data.knowledge import Vocabulary
-from workloads.prover.maths.job import Job
-from workloads.prover.maths.results import metrics, ranked, scores
-from workloads.prover.oracle.resolution import Atom, Resolver, State
-from workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.data.corruption import Corruptor
+from perfsweep.workloads.prover.data.knowledge import Vocabulary
+from perfsweep.workloads.prover.maths.job import Job
+from perfsweep.workloads.prover.maths.results import metrics, ranked, scores
+from perfsweep.workloads.prover.oracle.resolution import Atom, Resolver, State
+from perfsweep.workloads.prover.training.imitation import resolver_of
 
 
 @dataclass(frozen=True)

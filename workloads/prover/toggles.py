@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from workloads import toggles as shared
-from workloads.api import Check, Comparator, Device, Level, Levels, LevelValue, Parity, Toggle
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Check, Comparator, Device, Level, Levels, LevelValue, Parity, Toggle
 
 
 class HasIds(Protocol):

@@ -14,27 +14,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
-from workloads.errors import ConfigError
-from workloads.job_passes import JobOfPasses
-from workloads.prover import evidence as judging
-from workloads.prover.build import Choices, assemble
-from workloads.prover.claims import CLAIMS
-from workloads.prover.config import GENERATORS, ProverConfig
-from workloads.prover.counters import Counts
-from workloads.prover.data.formats import Problem, read_problem
-from workloads.prover.data.generator import generate
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.compiled import CompiledStep
-from workloads.prover.maths.job import Job, Task
-from workloads.prover.maths.policy import PolicyShape, Weights, macs, make_weights, weights_digest
-from workloads.prover.maths.schedule import StepFunction, bucket_sizes
-from workloads.prover.maths.slab_size import best_slab, cache_file, device_budget
-from workloads.prover.policy_file import policy_of, read_policy, save_policy
-from workloads.prover.ranking import ranks_of
-from workloads.prover.toggles import CHECKS, TOGGLES
-from workloads.prover.training.imitation import trained
-from workloads.training.precision import set_tf32, tf32_is_on
+from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.job_passes import JobOfPasses
+from perfsweep.workloads.prover import evidence as judging
+from perfsweep.workloads.prover.build import Choices, assemble
+from perfsweep.workloads.prover.claims import CLAIMS
+from perfsweep.workloads.prover.config import GENERATORS, ProverConfig
+from perfsweep.workloads.prover.counters import Counts
+from perfsweep.workloads.prover.data.formats import Problem, read_problem
+from perfsweep.workloads.prover.data.generator import generate
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.maths.compiled import CompiledStep
+from perfsweep.workloads.prover.maths.job import Job, Task
+from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, macs, make_weights, weights_digest
+from perfsweep.workloads.prover.maths.schedule import StepFunction, bucket_sizes
+from perfsweep.workloads.prover.maths.slab_size import best_slab, cache_file, device_budget
+from perfsweep.workloads.prover.policy_file import policy_of, read_policy, save_policy
+from perfsweep.workloads.prover.ranking import ranks_of
+from perfsweep.workloads.prover.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.prover.training.imitation import trained
+from perfsweep.workloads.training.precision import set_tf32, tf32_is_on
 
 
 class Prover(JobOfPasses, Workload):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 AUTOMATIC = "auto"
 """The iteration ends at the script's own marks where it imports perfsweep, else with its updates."""

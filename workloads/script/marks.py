@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from workloads.script import explicit_marks
-from workloads.script.config import LOADER, MARKS, OPTIMIZER
-from workloads.script.watched import Watched
+from perfsweep.workloads.script import explicit_marks
+from perfsweep.workloads.script.config import LOADER, MARKS, OPTIMIZER
+from perfsweep.workloads.script.watched import Watched
 
 LONGEST_CYCLE = 32
 """Updates of several optimisers among which their cycle is looked for."""

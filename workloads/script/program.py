@@ -20,8 +20,8 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from workloads.errors import ConfigError
-from workloads.script.thread_state import ThreadState
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.thread_state import ThreadState
 
 STOP_WITHIN_S = 8.0
 """A script that is told to end and does not is left where it stands after this time."""

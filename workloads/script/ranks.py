@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from workloads.api import Context
+from perfsweep.workloads.api import Context
 
 
 def variables(context: Context) -> dict[str, str]:

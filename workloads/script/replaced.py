@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from types import CodeType, ModuleType
 from typing import Any
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 Change = Callable[[Any], Any]
 """From what stood there to what stands there now."""

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from workloads.script.changes.scene import Scene
-from workloads.script.sources import Sources
-from workloads.script.toggles import obstacles
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.sources import Sources
+from perfsweep.workloads.script.toggles import obstacles
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import re
 from functools import cache, partial
 from pathlib import Path
 
-from workloads import snapshot
-from workloads.errors import ConfigError, did_you_mean
-from workloads.imports import OURS, folder_of, followed
-from workloads.script.config import AUTOMATIC, MARKS, OPTIMIZER, ScriptConfig
-from workloads.snapshot import Snapshot
+from perfsweep.workloads import snapshot
+from perfsweep.workloads.errors import ConfigError, did_you_mean
+from perfsweep.workloads.imports import OURS, PACKAGE, folder_of, followed
+from perfsweep.workloads.script.config import AUTOMATIC, MARKS, OPTIMIZER, ScriptConfig
+from perfsweep.workloads.snapshot import Snapshot
 
 _LOADERS = re.compile(r"\b(DataLoader|Trainer|LightningDataModule)\b")
 _EXPLICIT = re.compile(r"^\s*(import|from)\s+perfsweep\b", re.MULTILINE)
@@ -96,7 +96,7 @@ def script_file(config: ScriptConfig) -> Path:
     Raises
     ------
     ConfigError
-        None is named, or it is not there, or no Python.
+        None is named, or it is not there, or no Python, or imports something else as perfsweep.
     """
     if not config.path:
         raise ConfigError("workload.path is missing: name the script, such as workload.path=train.py")
@@ -104,6 +104,12 @@ def script_file(config: ScriptConfig) -> Path:
     copies = snapshot.current()
     if not file.is_file() and not (copies and file in copies.copies):
         raise ConfigError(f"workload.path={config.path}: {file} does not exist; {_others(file)}")
+    for place in (file.with_name(PACKAGE), file.with_name(f"{PACKAGE}.py")):
+        if place.is_file() or any(place.glob("*.py")):
+            raise ConfigError(
+                f"workload.path={config.path}: {place} has the name of perfsweep, and the script would import"
+                " the one in the place of the other; rename it"
+            )
     if file.suffix != ".py":
         raise ConfigError(
             f"workload.path={config.path}: {file.name} is no Python script, whose name ends in .py; whole"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from workloads import toggles as shared
-from workloads.api import Check, Level, Levels, LevelValue, Numbers, Toggle
-from workloads.errors import UnsupportedHere
-from workloads.script.changes import (
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Check, Level, Levels, LevelValue, Numbers, Toggle
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.changes import (
     attention,
     autocasting,
     compilation,
@@ -23,9 +23,9 @@ from workloads.script.changes import (
     settings,
     updates,
 )
-from workloads.script.changes.change import Change
-from workloads.script.changes.loader_options import COUNTED as COUNTED_OF_LOADERS
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.change import Change
+from perfsweep.workloads.script.changes.loader_options import COUNTED as COUNTED_OF_LOADERS
+from perfsweep.workloads.script.changes.scene import Scene
 
 CHECKS = (
     Check("losses"),  # one for each iteration: the sum of what backward was called on

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.jit._script import RecursiveScriptModule
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
 """Variables that name folders in which libraries keep what can be made anew."""

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from workloads.api import Clock, NullClock
+from perfsweep.workloads.api import Clock, NullClock
 
 KEPT_LOSSES = 1000
 FRUITLESS = 1000

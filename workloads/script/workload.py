@@ -17,23 +17,23 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from workloads import copied_imports as copies
-from workloads import custom_toggles, snapshot
-from workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
-from workloads.custom_toggles import CustomToggles
-from workloads.errors import ConfigError
-from workloads.script import marks, ranks
-from workloads.script.changes.scene import Scene
-from workloads.script.config import OPTIMIZER, ScriptConfig
-from workloads.script.output import Output
-from workloads.script.program import Ended, Program, alarm
-from workloads.script.ranks import mean_over_ranks
-from workloads.script.replaced import Change, Replacements, imported
-from workloads.script.sight import Sight, look
-from workloads.script.sources import Sources, script_file
-from workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
-from workloads.script.user_files import UserFiles, cache_folders
-from workloads.script.watched import Watched, flat, gradients_of
+from perfsweep.workloads import copied_imports as copies
+from perfsweep.workloads import custom_toggles, snapshot
+from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
+from perfsweep.workloads.custom_toggles import CustomToggles
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script import marks, ranks
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.config import OPTIMIZER, ScriptConfig
+from perfsweep.workloads.script.output import Output
+from perfsweep.workloads.script.program import Ended, Program, alarm
+from perfsweep.workloads.script.ranks import mean_over_ranks
+from perfsweep.workloads.script.replaced import Change, Replacements, imported
+from perfsweep.workloads.script.sight import Sight, look
+from perfsweep.workloads.script.sources import Sources, script_file
+from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
+from perfsweep.workloads.script.user_files import UserFiles, cache_folders
+from perfsweep.workloads.script.watched import Watched, flat, gradients_of
 
 _TRACKER = re.compile(r"^\s*(?:import|from)\s+wandb\b", re.MULTILINE)
 

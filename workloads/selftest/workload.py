@@ -12,8 +12,19 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Numbers, Toggle, Work, Workload
-from workloads.errors import ConfigError
+from perfsweep.workloads.api import (
+    Check,
+    Clock,
+    Context,
+    Evidence,
+    Level,
+    Levels,
+    Numbers,
+    Toggle,
+    Work,
+    Workload,
+)
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass

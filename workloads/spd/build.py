@@ -13,16 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workloads.api import Context, Levels
-from workloads.errors import ConfigError
-from workloads.spd import upstream
-from workloads.spd.config import SpdConfig
-from workloads.spd.data.loading import Feed, FeedAhead, Mover, Plan, by_data_loader, by_mapped_file, on_device
-from workloads.spd.data.rows import given_rows, load_rows
-from workloads.spd.data.tokens import Rows
-from workloads.spd.kernels import uniform
-from workloads.spd.maths import losses, random_draws
-from workloads.spd.maths.adversarial_search import (
+from perfsweep.workloads.api import Context, Levels
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import upstream
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data.loading import (
+    Feed,
+    FeedAhead,
+    Mover,
+    Plan,
+    by_data_loader,
+    by_mapped_file,
+    on_device,
+)
+from perfsweep.workloads.spd.data.rows import given_rows, load_rows
+from perfsweep.workloads.spd.data.tokens import Rows
+from perfsweep.workloads.spd.kernels import uniform
+from perfsweep.workloads.spd.maths import losses, random_draws
+from perfsweep.workloads.spd.maths.adversarial_search import (
     DetachedSearch,
     EverySteps,
     LargerSteps,
@@ -31,33 +39,39 @@ from workloads.spd.maths.adversarial_search import (
     Search,
     Steps,
 )
-from workloads.spd.maths.components import CachedDeltas, Deltas
-from workloads.spd.maths.decomposition import Decomposition
-from workloads.spd.maths.divergence import CachedKl, ChunkedKl, Divergence, RecomputedKl, SquaredError
-from workloads.spd.maths.masked_passes import Passes
-from workloads.spd.maths.masked_products import CHECKS, UnmaskedForm
-from workloads.spd.maths.objective import Functions, Objective
-from workloads.spd.maths.patching import Patching, PersistentHooks, TemporaryHooks, Wrappers
-from workloads.spd.maths.random_draws import Draws
-from workloads.spd.maths.reconstruction import Reconstruction
-from workloads.spd.maths.sites import Site, find_sites
-from workloads.spd.maths.target import Target
-from workloads.spd.maths.user_models import UserModel, try_out
-from workloads.spd.presets import TargetSpec
-from workloads.spd.training import compiled
-from workloads.spd.training.checkpoints import read, read_values
-from workloads.spd.training.collector import collector_for
-from workloads.spd.training.evaluation import Evaluation
-from workloads.spd.training.loop import Parts, Training
-from workloads.spd.training.metrics import DeferredMetrics, EagerMetrics
-from workloads.spd.training.profiling import profiler_for
-from workloads.spd.training.targets import load_target
-from workloads.spd.training.updates import Updates
-from workloads.spd.training.written_gradients import FormulaTraining, NativeTraining
-from workloads.training import precision
-from workloads.training.checkpoints import WRITERS
-from workloads.training.kept_batches import KeptBatches, repeated
-from workloads.training.toggles import DATA
+from perfsweep.workloads.spd.maths.components import CachedDeltas, Deltas
+from perfsweep.workloads.spd.maths.decomposition import Decomposition
+from perfsweep.workloads.spd.maths.divergence import (
+    CachedKl,
+    ChunkedKl,
+    Divergence,
+    RecomputedKl,
+    SquaredError,
+)
+from perfsweep.workloads.spd.maths.masked_passes import Passes
+from perfsweep.workloads.spd.maths.masked_products import CHECKS, UnmaskedForm
+from perfsweep.workloads.spd.maths.objective import Functions, Objective
+from perfsweep.workloads.spd.maths.patching import Patching, PersistentHooks, TemporaryHooks, Wrappers
+from perfsweep.workloads.spd.maths.random_draws import Draws
+from perfsweep.workloads.spd.maths.reconstruction import Reconstruction
+from perfsweep.workloads.spd.maths.sites import Site, find_sites
+from perfsweep.workloads.spd.maths.target import Target
+from perfsweep.workloads.spd.maths.user_models import UserModel, try_out
+from perfsweep.workloads.spd.presets import TargetSpec
+from perfsweep.workloads.spd.training import compiled
+from perfsweep.workloads.spd.training.checkpoints import read, read_values
+from perfsweep.workloads.spd.training.collector import collector_for
+from perfsweep.workloads.spd.training.evaluation import Evaluation
+from perfsweep.workloads.spd.training.loop import Parts, Training
+from perfsweep.workloads.spd.training.metrics import DeferredMetrics, EagerMetrics
+from perfsweep.workloads.spd.training.profiling import profiler_for
+from perfsweep.workloads.spd.training.targets import load_target
+from perfsweep.workloads.spd.training.updates import Updates
+from perfsweep.workloads.spd.training.written_gradients import FormulaTraining, NativeTraining
+from perfsweep.workloads.training import precision
+from perfsweep.workloads.training.checkpoints import WRITERS
+from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
+from perfsweep.workloads.training.toggles import DATA
 
 EVALUATION_SEED = 977
 MASK_SEED = 7919  # apart from the seed of values and data
@@ -154,7 +168,7 @@ class Builder:
         else:
             self._warm_up_faithfulness(training)
         if self.on("cuda_graph"):
-            from workloads.spd.training.cuda_graph import Replay
+            from perfsweep.workloads.spd.training.cuda_graph import Replay
 
             replay = Replay(training, self.counts)
             training.replace_advance(replay, replay.suspended)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from workloads.errors import ConfigError
-from workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec
 
 IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp")
 SIGMOIDS = ("leaky_hard", "normal", "hard")

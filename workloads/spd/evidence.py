@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import NullClock
-from workloads.spd.maths.adversarial_search import FixedSteps
-from workloads.spd.maths.losses import faithfulness
-from workloads.spd.maths.objective import Objective
-from workloads.spd.training.evaluation import ci_errors, one_feature_importances
-from workloads.spd.training.loop import Training
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.spd.maths.adversarial_search import FixedSteps
+from perfsweep.workloads.spd.maths.losses import faithfulness
+from perfsweep.workloads.spd.maths.objective import Objective
+from perfsweep.workloads.spd.training.evaluation import ci_errors, one_feature_importances
+from perfsweep.workloads.spd.training.loop import Training
 
 RANK = 48  # of the factorisation that faithfulness is tried on
 

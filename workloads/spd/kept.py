@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ConfigError
-from workloads.spd import upstream
-from workloads.spd.config import SpdConfig
-from workloads.spd.maths.sites import Site
-from workloads.spd.maths.weight_files import write_safetensors
-from workloads.spd.training.loop import Training
-from workloads.training.checkpoints import write
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import upstream
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.maths.weight_files import write_safetensors
+from perfsweep.workloads.spd.training.loop import Training
+from perfsweep.workloads.training.checkpoints import write
 
 DECOMPOSITION, DESCRIPTION = "decomposition.safetensors", "decomposition.json"
 CHECKPOINT, UPSTREAM = "checkpoint.pt", "upstream.pth"

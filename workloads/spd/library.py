@@ -1,4 +1,4 @@
-"""Decompose a network from a program, without a sweep: ``from workloads.spd import decompose``."""
+"""Decompose a network from a program, without a sweep: ``from perfsweep.workloads.spd import decompose``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workloads.api import Context, Device, LevelValue, NullClock
-from workloads.errors import ConfigError
-from workloads.spd import upstream
-from workloads.spd.build import Given
-from workloads.spd.config import SpdConfig
-from workloads.spd.maths.sites import unstack
-from workloads.spd.toggles import TOGGLES
-from workloads.spd.workload import Spd
+from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import upstream
+from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.maths.sites import unstack
+from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.workload import Spd
 
 FAST: dict[str, LevelValue] = {
     "patching": "wrapper",
@@ -75,7 +75,8 @@ class Decomposition:
         return dict(training.parts.evaluate(training.step))
 
     def keep(self, folder: str | Path) -> None:
-        """Write the files of a kept decomposition into a new or empty folder; see `workloads.spd.kept`.
+        """Write the files of a kept decomposition into a new or empty folder; see
+        `perfsweep.workloads.spd.kept`.
 
         Raises
         ------

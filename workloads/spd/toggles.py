@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from workloads import toggles as shared
-from workloads.api import Check, Comparator, Device, Level, Levels, LevelValue, Numbers, Parity, Toggle
-from workloads.spd.config import SpdConfig
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import (
+    Check,
+    Comparator,
+    Device,
+    Level,
+    Levels,
+    LevelValue,
+    Numbers,
+    Parity,
+    Toggle,
+)
+from perfsweep.workloads.spd.config import SpdConfig
 
 CHECKS = (
     Check("losses", Comparator.RELATIVE),

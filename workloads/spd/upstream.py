@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.sites import Site, bias_of
-from workloads.spd.maths.target import Target
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.sites import Site, bias_of
+from perfsweep.workloads.spd.maths.target import Target
 
 _HERE = re.compile(r"importance\.([^.]+)\.(weights|biases)\.(\d+)")
 _THERE = re.compile(r"_ci_fns\.([^.]+)\.layers\.(\d+)\.([Wb])")

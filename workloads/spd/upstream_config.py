@@ -1,8 +1,8 @@
 """Upstream's configuration of a decomposition as the arguments of `decompose`, or as a workload's fields.
 
-``python -m workloads.spd.upstream_config final_config.yaml`` prints the fields as YAML for ``workload:``.
-Network and data are given here, so what names them there is left out; so is what concerns only logging. What
-changes a training and is not implemented is refused by its name.
+``python -m perfsweep.workloads.spd.upstream_config final_config.yaml`` prints the fields as YAML for
+``workload:``. Network and data are given here, so what names them there is left out; so is what concerns only
+logging. What changes a training and is not implemented is refused by its name.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ConfigError, PerfsweepError
-from workloads.spd.config import IMPORTANCE_KINDS
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
+from perfsweep.workloads.spd.config import IMPORTANCE_KINDS
 
 TERMS = {
     "FaithfulnessLoss": "faithfulness",

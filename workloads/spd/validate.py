@@ -1,7 +1,7 @@
 """Whether a decomposition finds the features of a toy whose answer is known.
 
-``python -m workloads.spd.validate --seeds 0 1 2`` trains the recipe ``tms_5-2_test`` and prints how far
-each seed is from one subcomponent for each feature. Values to begin with decide whether two features that
+``python -m perfsweep.workloads.spd.validate --seeds 0 1 2`` trains the recipe ``tms_5-2_test`` and prints how
+far each seed is from one subcomponent for each feature. Values to begin with decide whether two features that
 point nearly opposite ways end up in one subcomponent; it costs more loss than keeping them apart, so of
 several seeds the one with the lowest loss is believed.
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workloads.api import Context, Device, LevelValue, NullClock
-from workloads.errors import PerfsweepError
-from workloads.native import compiler_here
-from workloads.spd.config import SpdConfig
-from workloads.spd.oracle.recovery import Recovery, judge
-from workloads.spd.toggles import TOGGLES
-from workloads.spd.training.evaluation import one_feature_importances
-from workloads.spd.workload import Spd
+from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
+from perfsweep.workloads.errors import PerfsweepError
+from perfsweep.workloads.native import compiler_here
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.oracle.recovery import Recovery, judge
+from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.training.evaluation import one_feature_importances
+from perfsweep.workloads.spd.workload import Spd
 
 PRESET = "tms_5-2_test"
 QUIET = 10**6  # iterations between logging, evaluations and saves: none
@@ -70,7 +70,7 @@ def _loss_of_a_step(workload: Spd) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each seed, and the one to believe; 1 where that has not found the features."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.spd.validate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m perfsweep.workloads.spd.validate", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(8)))
     parser.add_argument("--steps", type=int, default=None, help="iterations, instead of the recipe's")
     given = parser.parse_args(arguments)

@@ -12,20 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
-from workloads.products import products
-from workloads.spd import kept
-from workloads.spd.build import Builder, Given
-from workloads.spd.claims import CLAIMS
-from workloads.spd.config import SpdConfig
-from workloads.spd.counters import COUNTED
-from workloads.spd.evidence import Probe, exact_faithfulness
-from workloads.spd.maths import user_models
-from workloads.spd.maths.cost import flops_per_position
-from workloads.spd.toggles import CHECKS, TOGGLES
-from workloads.toggles import product_type
-from workloads.training.precision import tf32_is_on
-from workloads.training.toggles import DATA
+from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
+from perfsweep.workloads.products import products
+from perfsweep.workloads.spd import kept
+from perfsweep.workloads.spd.build import Builder, Given
+from perfsweep.workloads.spd.claims import CLAIMS
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.counters import COUNTED
+from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
+from perfsweep.workloads.spd.maths import user_models
+from perfsweep.workloads.spd.maths.cost import flops_per_position
+from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.toggles import product_type
+from perfsweep.workloads.training.precision import tf32_is_on
+from perfsweep.workloads.training.toggles import DATA
 
 
 class Spd(Workload):

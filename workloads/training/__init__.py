@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.training.toggles import shared_toggles
+from perfsweep.workloads.training.toggles import shared_toggles
 
 if TYPE_CHECKING:
-    from workloads.training.loop import Training
-    from workloads.training.parts import Parts
+    from perfsweep.workloads.training.loop import Training
+    from perfsweep.workloads.training.parts import Parts
 
 __all__ = ["Parts", "Training", "shared_toggles"]
 
@@ -17,6 +17,6 @@ def __getattr__(name: str) -> Any:
     """Import the loop, and torch with it, when it is asked for: declarations of toggles need neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from workloads.training import loop
+    from perfsweep.workloads.training import loop
 
     return getattr(loop, name)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 Collate = Callable[[list[Any]], Any]
 """Puts rows together: from a list of rows to a batch."""

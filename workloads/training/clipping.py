@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from workloads.training.parts import Parts
+from perfsweep.workloads.training.parts import Parts
 
 Clip = Callable[[torch.optim.Optimizer, torch.amp.GradScaler], None]
 """Called between the backward pass and the update."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from workloads.training.batches import rows_of, tensors
-from workloads.training.parts import Parts
-from workloads.training.sources import first_batches, fixed_draws, is_stream, length_of
+from perfsweep.workloads.training.batches import rows_of, tensors
+from perfsweep.workloads.training.parts import Parts
+from perfsweep.workloads.training.sources import first_batches, fixed_draws, is_stream, length_of
 
 DIGESTED_ROWS = 256
 """Rows that identify the data: the digest of all would read data sets that do not fit into memory."""

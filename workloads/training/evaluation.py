@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from workloads.training.batches import arguments, collate, grouped, moved, rows_of
-from workloads.training.parts import Parts
-from workloads.training.sources import rows_in
+from perfsweep.workloads.training.batches import arguments, collate, grouped, moved, rows_of
+from perfsweep.workloads.training.parts import Parts
+from perfsweep.workloads.training.sources import rows_in
 
 
 class Evaluation:

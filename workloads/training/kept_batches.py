@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from workloads.errors import UnsupportedHere
+from perfsweep.workloads.errors import UnsupportedHere
 
 MOST_BATCHES = 32
 MOST_BYTES = 2**30

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from workloads.errors import ConfigError
-from workloads.training.batches import Place, Share, cut, moved, rows_of, tensors
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.batches import Place, Share, cut, moved, rows_of, tensors
 
 WHOLE = Share()
 """What a rank that is alone takes of a batch."""

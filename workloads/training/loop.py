@@ -18,22 +18,40 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from workloads.api import Check, Clock, Context, Evidence, Levels, NullClock, Replayable, Toggle, Workload
-from workloads.errors import ConfigError, ContractError
-from workloads.training import batches, checkpoints, data_identity, loading, precision, prefetch, sources
-from workloads.training.batches import Place, Portion
-from workloads.training.clipping import clipping_of
-from workloads.training.compilation import compile_model
-from workloads.training.evaluation import Evaluation
-from workloads.training.garbage_collection import POLICIES, Collector
-from workloads.training.kept_batches import KeptBatches, repeated
-from workloads.training.losses import LateLosses, Row
-from workloads.training.parts import ACTS_ON, Parts
-from workloads.training.recomputation import recompute
-from workloads.training.replicas import own_device, replicas_of
-from workloads.training.schedules import Schedule
-from workloads.training.toggles import CHECKS, DATA, shared_toggles
-from workloads.training.updates import optimizer_of
+from perfsweep.workloads.api import (
+    Check,
+    Clock,
+    Context,
+    Evidence,
+    Levels,
+    NullClock,
+    Replayable,
+    Toggle,
+    Workload,
+)
+from perfsweep.workloads.errors import ConfigError, ContractError
+from perfsweep.workloads.training import (
+    batches,
+    checkpoints,
+    data_identity,
+    loading,
+    precision,
+    prefetch,
+    sources,
+)
+from perfsweep.workloads.training.batches import Place, Portion
+from perfsweep.workloads.training.clipping import clipping_of
+from perfsweep.workloads.training.compilation import compile_model
+from perfsweep.workloads.training.evaluation import Evaluation
+from perfsweep.workloads.training.garbage_collection import POLICIES, Collector
+from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
+from perfsweep.workloads.training.losses import LateLosses, Row
+from perfsweep.workloads.training.parts import ACTS_ON, Parts
+from perfsweep.workloads.training.recomputation import recompute
+from perfsweep.workloads.training.replicas import own_device, replicas_of
+from perfsweep.workloads.training.schedules import Schedule
+from perfsweep.workloads.training.toggles import CHECKS, DATA, shared_toggles
+from perfsweep.workloads.training.updates import optimizer_of
 
 OFF: Levels = {
     "amp": "off",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 ACTS_ON = {"grad_checkpointing": "blocks", "gc": "evaluate_every", "checkpoint": "save_every"}
 """The part that a toggle changes, for those that not every training has: without it a level does nothing."""

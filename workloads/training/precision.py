@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from workloads.errors import UnsupportedHere
+from perfsweep.workloads.errors import UnsupportedHere
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -10,10 +10,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads.api import Context, Levels
-from workloads.errors import ConfigError
-from workloads.training.batches import Share
-from workloads.training.parts import Parts
+from perfsweep.workloads.api import Context, Levels
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.batches import Share
+from perfsweep.workloads.training.parts import Parts
 
 
 class Alone:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from workloads.errors import ConfigError
-from workloads.training.parts import Parts
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.parts import Parts
 
 
 class Schedule:

@@ -14,10 +14,19 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
-from workloads.errors import ConfigError
-from workloads.training.batches import Batch, Collate, Place, Share, Stamped, collate, full_batches, rows_of
-from workloads.training.loading import EpochPlan, Epochs, Planned, data_loader, toggled
-from workloads.training.parts import Parts
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.batches import (
+    Batch,
+    Collate,
+    Place,
+    Share,
+    Stamped,
+    collate,
+    full_batches,
+    rows_of,
+)
+from perfsweep.workloads.training.loading import EpochPlan, Epochs, Planned, data_loader, toggled
+from perfsweep.workloads.training.parts import Parts
 
 
 def source_of(

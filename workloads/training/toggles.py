@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workloads import toggles as shared
-from workloads.api import Check, Comparator, LevelValue, Toggle
-from workloads.errors import ContractError
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Check, Comparator, LevelValue, Toggle
+from perfsweep.workloads.errors import ContractError
 
 # Sixteen bits round to 8 significant bits (bfloat16) or 11 (fp16, TF32). Over the tens of iterations of an
 # evidence trial a small network stays well inside; a network that does not should say so with bounds of its
@@ -74,7 +74,7 @@ there are cores or GPUs for several processes."""
 def shared_toggles(*names: str, **own: Mapping[str, Any]) -> tuple[Toggle, ...]:
     """Toggles that `Training` acts on; where no name is given, all but those `ON_REQUEST`.
 
-    `own` changes single ones, as the functions of `workloads.toggles` take it:
+    `own` changes single ones, as the functions of `perfsweep.workloads.toggles` take it:
     ``shared_toggles("amp", "optimizer", amp={"keep": ("off", "bf16")})``, and `micro_batch` and `num_workers`
     with ``{"levels": (...)}``. What a toggle requires must be among the names: `non_blocking` needs
     `pin_memory`.

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from workloads.api import LevelValue
-from workloads.errors import UnsupportedHere
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.errors import UnsupportedHere
 
 UPDATES: dict[str, dict[str, Any]] = {
     # PyTorch by itself takes `foreach` on CUDA and the loop elsewhere; the baseline is the loop everywhere.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines.analysis import effect_columns
-from pipelines.analysis.arm_columns import ARMS
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import Column, Where, file_column
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.quantities.quantity import Quantity, QuantityResult
-from pipelines.units import bounds_text, percent
+from perfsweep.pipelines.analysis import effect_columns
+from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.columns import Column, Where, file_column
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity, QuantityResult
+from perfsweep.pipelines.units import bounds_text, percent
 
 LAST_DROPPED = 7
 """A narrow terminal leaves out what nobody asked for first."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pipelines.analysis.quantities.paired import per_trial
-from pipelines.analysis.quantities.quantity import Measured, Quantity, Withheld
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Sweep, TrialRecord
-from slurm.price import REMEDY, Price, parse_price
+from perfsweep.pipelines.analysis.quantities.paired import per_trial
+from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity, Withheld
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Sweep, TrialRecord
+from perfsweep.slurm.price import REMEDY, Price, parse_price
 
 MILLION = 1e6
 NO_PRICE = f"no price is given; give cluster.price: {REMEDY}"

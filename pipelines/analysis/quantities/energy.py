@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from pipelines.analysis.quantities.paired import per_trial, recorded
-from pipelines.analysis.quantities.quantity import Measured, Quantity
-from pipelines.store.idle import read_idle
-from workloads.errors import RecordError
+from perfsweep.pipelines.analysis.quantities.paired import per_trial, recorded
+from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
+from perfsweep.pipelines.store.idle import read_idle
+from perfsweep.workloads.errors import RecordError
 
 ENERGY_J = "energy_j"
-"""What records call the joules of a region, see `pipelines.trial.machine.energy`."""
+"""What records call the joules of a region, see `perfsweep.pipelines.trial.machine.energy`."""
 
 
 def energy_text(joules: float) -> str:

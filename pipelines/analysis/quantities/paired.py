@@ -6,10 +6,16 @@ import math
 from collections.abc import Callable
 from statistics import median
 
-from pipelines.analysis.quantities.quantity import NO_ROUND, Measured, QuantityResult, Source, Withheld
-from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Effect, Sweep
+from perfsweep.pipelines.analysis.quantities.quantity import (
+    NO_ROUND,
+    Measured,
+    QuantityResult,
+    Source,
+    Withheld,
+)
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Effect, Sweep
 
 Read = Callable[[StoredTrial, Sweep], float | Withheld]
 """Reads the value of one timing trial, or says why there is none."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.log_ratios import Rounds
-from pipelines.statistics.verdicts import ReasonCode
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Effect, Manifest, SweepFolder
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.log_ratios import Rounds
+from perfsweep.pipelines.statistics.verdicts import ReasonCode
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Effect, Manifest, SweepFolder
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Bounded(Protocol):
 
 @dataclass(frozen=True)
 class Quantity:
-    """One quantity beside time; `pipelines.analysis.quantities.registry` lists them.
+    """One quantity beside time; `perfsweep.pipelines.analysis.quantities.registry` lists them.
 
     Attributes
     ----------

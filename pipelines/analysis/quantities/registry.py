@@ -1,18 +1,18 @@
-"""The quantities that `report.columns` may choose, in the order of `pipelines.store.options.COLUMNS`."""
+"""The quantities that `report.columns` may choose, in the order of `store.options.COLUMNS`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.analysis.quantities.cost import COST, JOB_COST
-from pipelines.analysis.quantities.energy import ENERGY
-from pipelines.analysis.quantities.quantity import Quantity
-from pipelines.analysis.quantities.stall import STALL
-from pipelines.analysis.quantities.tails import TAILS
-from pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
+from perfsweep.pipelines.analysis.quantities.cost import COST, JOB_COST
+from perfsweep.pipelines.analysis.quantities.energy import ENERGY
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity
+from perfsweep.pipelines.analysis.quantities.stall import STALL
+from perfsweep.pipelines.analysis.quantities.tails import TAILS
+from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
 
 QUANTITIES: tuple[Quantity, ...] = (ENERGY, COST, JOB_COST, *TAILS, STALL, TARGET, TARGET_STEPS)
-"""A new one is added here and to `pipelines.store.options.COLUMNS`, by which configurations are checked."""
+"""A new one is added here and to `store.options.COLUMNS`, by which configurations are checked."""
 
 
 def chosen(keys: Iterable[str]) -> tuple[Quantity, ...]:

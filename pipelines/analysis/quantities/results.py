@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.quantities.quantity import (
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.quantities.quantity import (
     NO_ROUND,
     Bounded,
     Commented,
@@ -16,8 +16,8 @@ from pipelines.analysis.quantities.quantity import (
     Source,
     Withheld,
 )
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import ReasonCode
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode
 
 NAMED = 5
 """Arms that a sentence names."""

@@ -6,14 +6,14 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from pipelines.analysis.quantities.paired import Paired
-from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Withheld
-from pipelines.analysis.quantities.steps import steps_of
-from pipelines.config.declared import declared_by
-from pipelines.statistics.estimates import Estimate
-from pipelines.statistics.log_ratios import Cell, Rounds, Weighted
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Effect, Sweep
+from perfsweep.pipelines.analysis.quantities.paired import Paired
+from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Withheld
+from perfsweep.pipelines.analysis.quantities.steps import steps_of
+from perfsweep.pipelines.config.declared import declared_by
+from perfsweep.pipelines.statistics.estimates import Estimate
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds, Weighted
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Effect, Sweep
 
 NO_LOADER = "no step marks where it waits for data: there is no loader, or none that is seen"
 

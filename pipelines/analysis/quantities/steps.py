@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.analysis.quantities.quantity import Withheld
-from pipelines.store.iteration_times import iteration_times, phase_times
-from pipelines.store.records import read_iterations
-from workloads.errors import RecordError
+from perfsweep.pipelines.analysis.quantities.quantity import Withheld
+from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
+from perfsweep.pipelines.store.records import read_iterations
+from perfsweep.workloads.errors import RecordError
 
 HOST, DEVICE = "host_", "device_"
 

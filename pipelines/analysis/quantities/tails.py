@@ -6,13 +6,24 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from pipelines.analysis.quantities.paired import Paired, Read
-from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Source, Withheld
-from pipelines.analysis.quantities.steps import Steps, steps_of
-from pipelines.statistics.step_percentiles import LEAST_STEPS, SLOW, excess_of_slow_steps, percentile
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Effect, Sweep
-from pipelines.units import duration
+from perfsweep.pipelines.analysis.quantities.paired import Paired, Read
+from perfsweep.pipelines.analysis.quantities.quantity import (
+    Measured,
+    Quantity,
+    QuantityResult,
+    Source,
+    Withheld,
+)
+from perfsweep.pipelines.analysis.quantities.steps import Steps, steps_of
+from perfsweep.pipelines.statistics.step_percentiles import (
+    LEAST_STEPS,
+    SLOW,
+    excess_of_slow_steps,
+    percentile,
+)
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Effect, Sweep
+from perfsweep.pipelines.units import duration
 
 NAMED_SHARE = 0.1
 """Part of the time that slow steps took more, from which a phase is named."""

@@ -6,16 +6,22 @@ import math
 from collections import Counter, defaultdict
 from statistics import median
 
-from pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, QuantityResult, Withheld
-from pipelines.statistics.estimates import Estimate
-from pipelines.statistics.paired_steps import LEAST_SEEDS, MOST_MISSED, PairedSteps, paired_steps
-from pipelines.statistics.time_to_target import steps_to_target, time_to_target
-from pipelines.statistics.verdicts import ReasonCode
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Effect, Outcome, TrialRecord
-from pipelines.store.target import Target
-from pipelines.store.trainings import NO_TRAINING, trained_arms
-from pipelines.units import bounds_text, duration, percent
+from perfsweep.pipelines.analysis.quantities.quantity import (
+    NO_ROUND,
+    Measured,
+    Quantity,
+    QuantityResult,
+    Withheld,
+)
+from perfsweep.pipelines.statistics.estimates import Estimate
+from perfsweep.pipelines.statistics.paired_steps import LEAST_SEEDS, MOST_MISSED, PairedSteps, paired_steps
+from perfsweep.pipelines.statistics.time_to_target import steps_to_target, time_to_target
+from perfsweep.pipelines.statistics.verdicts import ReasonCode
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Effect, Outcome, TrialRecord
+from perfsweep.pipelines.store.target import Target
+from perfsweep.pipelines.store.trainings import NO_TRAINING, trained_arms
+from perfsweep.pipelines.units import bounds_text, duration, percent
 
 FEW_ROUNDS = "too few rounds tell how far the time of a step scatters"
 

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from workloads.api import Claim, Context, Level, Levels, Toggle
-from workloads.training import Parts, Training, shared_toggles
+from perfsweep.workloads.api import Claim, Context, Level, Levels, Toggle
+from perfsweep.workloads.training import Parts, Training, shared_toggles
 
 
 @dataclass
@@ -112,7 +112,8 @@ class MyWorkload(Training):
                 parameters, lr=config.lr, **how
             )  # `how` is the level of the toggle optimizer
 
-        # held_out, evaluate, evaluate_every and save_every are parts as well: see workloads.training.parts.
+        # held_out, evaluate, evaluate_every and save_every are parts as well: see
+        # perfsweep.workloads.training.parts.
         return Parts(model, self.data, loss, optimizer)
 
     def counters(self) -> dict[str, float]:

@@ -7,8 +7,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from pipelines.trial.counting.kernel_compiles import KNOBS, KernelCompiles
-from pipelines.trial.timing.series import Flag
+from perfsweep.pipelines.trial.counting.kernel_compiles import KNOBS, KernelCompiles
+from perfsweep.pipelines.trial.timing.series import Flag
 
 _COMPILE_ID = re.compile(r"\d+/(\d+)(?:_\d+)?$")  # frame/how often compiled before, and attempts
 _MOST_METRICS = 4096  # torch remembers 64 compiles, fewer than a model of many blocks makes

@@ -8,16 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.trial.machine.energy_counters import (
+from perfsweep.pipelines.trial.machine.energy_counters import (
     Counters,
     Unreadable,
     gpu_counters,
     grown_j,
     processor_counters,
 )
-from pipelines.trial.machine.environment import HostUsage, foreign_cores
-from pipelines.trial.timing.clock import HostClock
-from pipelines.units import duration
+from perfsweep.pipelines.trial.machine.environment import HostUsage, foreign_cores
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.units import duration
 
 ENERGY_J = "energy_j"
 """The quantity in records: joules of all counters over the region; each of several has one of its own."""

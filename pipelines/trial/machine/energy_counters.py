@@ -17,7 +17,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from pipelines.trial.machine import gpus
+from perfsweep.pipelines.trial.machine import gpus
 
 POWERCAP = Path("/sys/class/powercap")
 

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.trial.machine import gpus
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.machine.torch_version import driver_refusal, torch_build
-from pipelines.trial.machine.usage import Usage
-from workloads.api import Device
-from workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.pipelines.trial.machine import gpus
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.machine.torch_version import driver_refusal, torch_build
+from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 STEAL_SHARE = 0.02
 """Share of CPU time that the hypervisor gave to other machines."""

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines.trial.machine.torch_version import torch_build
-from workloads.errors import ConfigError
+from perfsweep.pipelines.trial.machine.torch_version import torch_build
+from perfsweep.workloads.errors import ConfigError
 
 _AT_START = tuple(sys.path)
 """Before the user's code adds to it: whoever needs this module imports it first."""

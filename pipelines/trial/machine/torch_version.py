@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass(frozen=True)

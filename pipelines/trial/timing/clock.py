@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipelines.trial.machine import usage
-from pipelines.trial.machine.usage import Moment
-from workloads.api import Device
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.trial.machine import usage
+from perfsweep.pipelines.trial.machine.usage import Moment
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
 
 EVENTS = 512
 """Events a device clock creates: some forty iterations of a dozen marks may be under way."""

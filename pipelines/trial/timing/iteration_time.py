@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from pipelines.trial.machine.usage import Usage
-from pipelines.trial.timing.clock import HostClock
-from workloads.api import NullClock, Workload
+from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.workloads.api import NullClock, Workload
 
 
 class Duration:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workloads.api import Workload
-from workloads.errors import ContractError
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.errors import ContractError
 
 UNITS = "units"
 """The number that every workload has: units so far, of a job those of the last one."""

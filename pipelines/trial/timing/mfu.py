@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workloads.api import Device, Work
-from workloads.peaks import peak
+from perfsweep.workloads.api import Device, Work
+from perfsweep.workloads.peaks import peak
 
 
 def share_of_peak(work: Work, units: float, region_ns: int, device: Device, ranks: int = 1) -> float | None:

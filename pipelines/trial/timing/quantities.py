@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.trial.machine import energy
-from pipelines.trial.machine.energy import Spent
-from pipelines.trial.timing.ranks import Region
-from workloads.api import Workload
+from perfsweep.pipelines.trial.machine import energy
+from perfsweep.pipelines.trial.machine.energy import Spent
+from perfsweep.pipelines.trial.timing.ranks import Region
+from perfsweep.workloads.api import Workload
 
 
 def record_fields(

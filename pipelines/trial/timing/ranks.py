@@ -15,9 +15,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from pipelines.store.trial_schema import RankFigures
-from pipelines.trial.counting.device_activity import covered
-from pipelines.trial.parent import node_name
+from perfsweep.pipelines.store.trial_schema import RankFigures
+from perfsweep.pipelines.trial.counting.device_activity import covered
+from perfsweep.pipelines.trial.parent import node_name
 
 PROFILED_ITERATIONS = 5
 

@@ -12,30 +12,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipelines.store.trial_files import write_iterations, write_status
-from pipelines.store.trial_schema import RankFigures, TrialSpec
-from pipelines.trial import process_group
-from pipelines.trial.collector import settle_collector
-from pipelines.trial.compile_cache import FOUND_ON_DISK
-from pipelines.trial.counting.counters import CompileCounting
-from pipelines.trial.machine import gpus
-from pipelines.trial.machine.energy import Meter
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.machine.usage import Usage
-from pipelines.trial.timing import quantities, ranks
-from pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
-from pipelines.trial.timing.iterations import endless_step, iterate, numbers_of
-from pipelines.trial.timing.mfu import share_of_peak
-from pipelines.trial.timing.recorder import Recorder, Series
-from pipelines.trial.timing.slices import Slices
-from pipelines.trial.timing.steady import region_alarm
-from pipelines.trial.timing.warm_up import Warm, warm_up
-from workloads.api import Device, NullClock, Workload
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.trial_files import write_iterations, write_status
+from perfsweep.pipelines.store.trial_schema import RankFigures, TrialSpec
+from perfsweep.pipelines.trial import process_group
+from perfsweep.pipelines.trial.collector import settle_collector
+from perfsweep.pipelines.trial.compile_cache import FOUND_ON_DISK
+from perfsweep.pipelines.trial.counting.counters import CompileCounting
+from perfsweep.pipelines.trial.machine import gpus
+from perfsweep.pipelines.trial.machine.energy import Meter
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.timing import quantities, ranks
+from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
+from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of
+from perfsweep.pipelines.trial.timing.mfu import share_of_peak
+from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
+from perfsweep.pipelines.trial.timing.slices import Slices
+from perfsweep.pipelines.trial.timing.steady import region_alarm
+from perfsweep.pipelines.trial.timing.warm_up import Warm, warm_up
+from perfsweep.workloads.api import Device, NullClock, Workload
+from perfsweep.workloads.errors import RecordError
 
 
 class MetricLog(Protocol):
-    """Takes one row of metrics per iteration; see `pipelines.trial.step_logging`."""
+    """Takes one row of metrics per iteration; see `perfsweep.pipelines.trial.step_logging`."""
 
     calls: int
 

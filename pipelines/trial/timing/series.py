@@ -8,7 +8,7 @@ from enum import IntFlag
 
 import numpy as np
 
-from pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.machine.usage import Usage
 
 NO_TIME = -1
 """Stands in a device series for an iteration whose events could not all be had."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipelines.store.trial_schema import TrialSpec
-from pipelines.trial.timing.iterations import iterate, whole_cadences
-from workloads.api import NullClock, Workload
+from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.pipelines.trial.timing.iterations import iterate, whole_cadences
+from perfsweep.workloads.api import NullClock, Workload
 
 SHORT_SLICE = 5
 """Iterations up to which a slice begins with a timed one, whatever others have left in the caches."""

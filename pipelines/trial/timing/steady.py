@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipelines.trial.timing.series import Flag
+from perfsweep.pipelines.trial.timing.series import Flag
 
 BATCH = 5
 SHORTEST_WARMUP = 5

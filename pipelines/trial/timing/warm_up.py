@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pipelines.store.trial_schema import TrialSpec
-from pipelines.trial import process_group
-from pipelines.trial.counting.counters import CompileCounting
-from pipelines.trial.machine import gpus
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.timing.clock import HostClock
-from pipelines.trial.timing.iterations import endless_step
-from pipelines.trial.timing.recorder import Recorder
-from pipelines.trial.timing.steady import WarmUp
-from workloads.api import NullClock, Workload
+from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.pipelines.trial import process_group
+from perfsweep.pipelines.trial.counting.counters import CompileCounting
+from perfsweep.pipelines.trial.machine import gpus
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.iterations import endless_step
+from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.steady import WarmUp
+from perfsweep.workloads.api import NullClock, Workload
 
 DEVICE_WARM_NS = 1_000_000_000
 """A device's clocks rise under load: a warm-up on one lasts a second, however many iterations that takes."""

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.analysis.arm_columns import ARMS
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import Where, row_values, visible_columns
-from pipelines.analysis.phases import PhaseShare
-from pipelines.store.records import Outcome
-from pipelines.units import MB
+from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.columns import Where, row_values, visible_columns
+from perfsweep.pipelines.analysis.phases import PhaseShare
+from perfsweep.pipelines.store.records import Outcome
+from perfsweep.pipelines.units import MB
 
 PHASES = (
     PhaseShare("forward", "device", 600_000.0),

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Kind, Outcome, Pack, TrialRecord
-from workloads.api import Device
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
+from perfsweep.workloads.api import Device
 
 PACK = Pack(id="p000", orders=(("arm",), ("arm",)), start="fork")
 

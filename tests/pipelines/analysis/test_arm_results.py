@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from measured import change, compared, simulated, spec_of, write
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.config.types import DesignConfig
-from pipelines.store.records import Kind, Manifest, SweepFolder
-from workloads.api import Levels
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder
+from perfsweep.workloads.api import Levels
 
 Results = Callable[..., dict[str, ArmResult]]
 

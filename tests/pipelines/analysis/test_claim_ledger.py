@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from pipelines.analysis.claim_ledger import FILE, gather_rulings, ledger
-from pipelines.analysis.ruling_columns import SCHEMA
-from workloads.api import Claim, Device, Level, Toggle
+from perfsweep.pipelines.analysis.claim_ledger import FILE, gather_rulings, ledger
+from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
+from perfsweep.workloads.api import Claim, Device, Level, Toggle
 
 CPU = Device(compiler=True)
 PIN = Level("on", unsupported=lambda device: None if device.type == "cuda" else "acts on CUDA only")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.analysis.claim_refusals import figure_value, is_rule
-from pipelines.store.records import Kind, Outcome, TrialRecord
-from workloads.api import Claim
+from perfsweep.pipelines.analysis.claim_refusals import figure_value, is_rule
+from perfsweep.pipelines.store.records import Kind, Outcome, TrialRecord
+from perfsweep.workloads.api import Claim
 
 
 def timing(region_ns: int, iterations: int = 10, units: float = 100.0) -> TrialRecord:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from measured import change, compared, cost, simulated
 
-from pipelines.analysis.compare import Comparison
-from pipelines.config.types import DesignConfig
-from pipelines.report.trade_off import trade_off
-from pipelines.statistics.clocks import Clock, Conditions, choose_clock
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.options import ReportConfig
-from pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.report.trade_off import trade_off
+from perfsweep.pipelines.statistics.clocks import Clock, Conditions, choose_clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.options import ReportConfig
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 QUIET = Conditions("naive", crowded=False, alone=True)
 CROWDED = Conditions("naive", crowded=True, alone=True)

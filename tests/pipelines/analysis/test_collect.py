@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 from planned_sweeps import FAST, NAIVE, arm, manifest, pack, progress, record
 
-from pipelines.analysis.collect import collect
-from pipelines.store.records import Failure, Kind, Outcome, RankFigures, SweepFolder, TrialRecord
+from perfsweep.pipelines.analysis.collect import collect
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, RankFigures, SweepFolder, TrialRecord
 
 PLAN = manifest(arm(NAIVE, "naive"), arm(FAST, "amp=bf16"), packs=(pack(NAIVE, FAST, rounds=2),))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from pipelines.analysis.arm_columns import ARMS
-from pipelines.analysis.columns import Column, Where, parquet_table, visible_columns
-from pipelines.analysis.effect_columns import EFFECTS
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.scaling import Scaling, Work
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.schema import Effect
+from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.columns import Column, Where, parquet_table, visible_columns
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.schema import Effect
 
 NUMBER: Column[float | None] = Column("size", "size", lambda row: row, kind=float)
 

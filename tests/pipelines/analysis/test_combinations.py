@@ -10,12 +10,12 @@ import pytest
 from measured import compared, cost, simulated
 from planned_sweeps import arm, effect, manifest
 
-from pipelines.analysis.combinations import alone_and_beside, interaction_corners
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import DesignConfig
-from pipelines.report import charts, sentences
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
+from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.report import charts, sentences
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
 
 ROUNDS = {"rounds": 10}
 PAIR = {"work": ["double", "single"], "sign": ["right", "wrong"]}

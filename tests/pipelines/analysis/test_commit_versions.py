@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.analysis.commit_versions import CommitVersions, commit_versions
-from pipelines.analysis.version_history import ArmHistory, arm_history, history
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Manifest, Pack, Sweep, Version
-from workloads.errors import RecordError
+from perfsweep.pipelines.analysis.commit_versions import CommitVersions, commit_versions
+from perfsweep.pipelines.analysis.version_history import ArmHistory, arm_history, history
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Arm, Manifest, Pack, Sweep, Version
+from perfsweep.workloads.errors import RecordError
 
 ROUNDS = 6
 AMPS = ("off", "bf16")

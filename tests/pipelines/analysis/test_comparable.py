@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis import collect, compare
-from pipelines.analysis.comparable import machine_name, told_apart
-from pipelines.analysis.compare import Comparison
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.store.records import (
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import (
     Arm,
     Kind,
     Manifest,
@@ -22,7 +22,7 @@ from pipelines.store.records import (
     TrialSpec,
     write_record,
 )
-from workloads.api import Device
+from perfsweep.workloads.api import Device
 
 
 @pytest.fixture

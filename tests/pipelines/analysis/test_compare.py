@@ -15,22 +15,22 @@ from measured import change, compared, cost, simulated, spec_of, write
 from rich.console import Console
 from toys.spinner import Spinner
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.failures import FailedTrials
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.outcomes import outcome_text
-from pipelines.config.types import ClusterConfig, DesignConfig
-from pipelines.plan import plan
-from pipelines.report import terminal
-from pipelines.report.markdown import write_markdown
-from pipelines.report.sentences import answer
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Effect, Kind, Manifest, Outcome, SweepFolder, write_evidence
-from workloads.api import Claim, Device, Evidence
-from workloads.errors import RecordError
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.failures import FailedTrials
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.report.markdown import write_markdown
+from perfsweep.pipelines.report.sentences import answer
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Effect, Kind, Manifest, Outcome, SweepFolder, write_evidence
+from perfsweep.workloads.api import Claim, Device, Evidence
+from perfsweep.workloads.errors import RecordError
 
 ROUNDS = {"rounds": 10}
 

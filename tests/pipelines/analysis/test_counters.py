@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.analysis.counters import CounterChange, bound_by, counter_changes, counter_table, counters_of
-from pipelines.store.records import Arm, Kind, Outcome, TrialRecord
+from perfsweep.pipelines.analysis.counters import (
+    CounterChange,
+    bound_by,
+    counter_changes,
+    counter_table,
+    counters_of,
+)
+from perfsweep.pipelines.store.records import Arm, Kind, Outcome, TrialRecord
 
 COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
 

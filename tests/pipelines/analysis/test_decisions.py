@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from machines import CALM, PROCESSES, SHARED, Machine, decided, effects_of, rounds_of
 
-from pipelines.analysis import judge
-from pipelines.analysis.decisions import Decisions, decide
-from pipelines.statistics.estimates import precise_enough
-from pipelines.statistics.verdicts import Judgement, Verdict
-from pipelines.store.records import PLACEBO
+from perfsweep.pipelines.analysis import judge
+from perfsweep.pipelines.analysis.decisions import Decisions, decide
+from perfsweep.pipelines.statistics.estimates import precise_enough
+from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
+from perfsweep.pipelines.store.records import PLACEBO
 
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 

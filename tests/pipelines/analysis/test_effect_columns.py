@@ -7,19 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from pipelines.analysis.columns import Style, Where, row_values, visible_columns
-from pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
-from pipelines.analysis.judge import ClockResult, EffectResult
-from pipelines.analysis.rulings import RuledClaim
-from pipelines.analysis.scaling import Scaling, Work
-from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
-from pipelines.report.terminal import fitting_columns
-from pipelines.statistics.claims import Ruling
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.schema import Effect
-from pipelines.units import MB
-from workloads.api import Claim, Parity
+from perfsweep.pipelines.analysis.columns import Style, Where, row_values, visible_columns
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
+from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.report.terminal import fitting_columns
+from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.schema import Effect
+from perfsweep.pipelines.units import MB
+from perfsweep.workloads.api import Claim, Parity
 
 EFFECT = Effect(
     id="e1", design="leave_one_out", toggle="amp", level="bf16", pairs=(("a", "b"),), also=("fuse", "loader")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from measured import change, cost, simulated, spec_of, write
 
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
-from pipelines.config.types import DesignConfig
-from pipelines.parity.evidence import Agreement
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, Manifest, SweepFolder, read_evidence, write_evidence
-from workloads.api import Evidence
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, read_evidence, write_evidence
+from perfsweep.workloads.api import Evidence
 
 OOM = {"outcome": "oom", "failure": {"type": "OutOfMemoryError", "message": "no memory\nfor a matrix"}}
 

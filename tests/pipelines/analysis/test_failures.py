@@ -9,13 +9,13 @@ import pytest
 from measured import change, compared, cost, simulated
 from rich.console import Console
 
-from pipelines.api import Sweep
-from pipelines.commands import sessions
-from pipelines.commands.sweep import show_comparison
-from pipelines.config.types import DesignConfig
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.store.records import Manifest, SweepFolder
-from pipelines.trial.failures import as_failure
+from perfsweep.pipelines.api import Sweep
+from perfsweep.pipelines.commands import sessions
+from perfsweep.pipelines.commands.sweep import show_comparison
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.trial.failures import as_failure
 
 RAISED = {"type": "ValueError", "message": "no such file", "where": "mine.py:7, in step: raise ValueError"}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from measured import change, compared, simulated
 
-from pipelines.analysis.compare import Comparison
-from pipelines.config.types import DesignConfig
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.config.types import DesignConfig
 
 
 @pytest.fixture

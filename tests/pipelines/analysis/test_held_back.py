@@ -7,13 +7,13 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from pipelines.analysis.held_back import HoldingBack, clock_of
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.records import Manifest
-from workloads.api import Device
+from perfsweep.pipelines.analysis.held_back import HoldingBack, clock_of
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.workloads.api import Device
 
 SCHEMA = {"arm": pl.String, "disturbed": pl.String, "crowded": pl.Boolean, "alone": pl.Boolean}
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
-from pipelines.analysis.judge import SHOWN_ROUNDS, EffectResult
-from pipelines.config.types import DesignConfig
-from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.records import Effect, Kind, Manifest, SweepFolder, write_evidence
-from workloads.api import Evidence, Parity
+from perfsweep.pipelines.analysis.judge import SHOWN_ROUNDS, EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.records import Effect, Kind, Manifest, SweepFolder, write_evidence
+from perfsweep.workloads.api import Evidence, Parity
 
 
 @pytest.fixture

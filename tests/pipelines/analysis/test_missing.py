@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from measured import change, cost, simulated
 
-from pipelines.analysis.missing import missing_rounds, notes_on_other_machines
-from pipelines.config.types import ClusterConfig, DesignConfig
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.analysis.missing import missing_rounds, notes_on_other_machines
+from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 
 @pytest.fixture

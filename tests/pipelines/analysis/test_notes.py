@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from measured import change, compared, simulated, spec_of, write
 
-from pipelines.config.types import DesignConfig
-from pipelines.store.records import Kind, Manifest, SweepFolder
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder
 
 LEVELS = {"work": ["single"], "slab": [2, 4]}
 

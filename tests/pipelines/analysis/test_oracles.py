@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from pipelines.analysis.oracles import OracleDeviation, judge_quality
-from workloads.api import Check, Comparator, Evidence
+from perfsweep.pipelines.analysis.oracles import OracleDeviation, judge_quality
+from perfsweep.workloads.api import Check, Comparator, Evidence
 
 CHECKS = (
     Check("trace"),

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from measured import change, compared, cost, simulated
 
-from pipelines.commands import sessions
-from pipelines.commands.compare import compare
-from pipelines.config.types import ClusterConfig, DesignConfig
-from pipelines.exits import DONE, SOME_FAILED
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.commands import sessions
+from perfsweep.pipelines.commands.compare import compare
+from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.analysis.phases import phases_of, read_series
-from pipelines.store.records import write_iterations
-from pipelines.trial.timing.series import NO_TIME
+from perfsweep.pipelines.analysis.phases import phases_of, read_series
+from perfsweep.pipelines.store.records import write_iterations
+from perfsweep.pipelines.trial.timing.series import NO_TIME
 
 
 def trials(tmp_path, **series) -> pl.DataFrame:

@@ -8,13 +8,13 @@ from machines import effects_of, rounds_of
 from measured import change, compared, simulated, spec_of
 from toys.spinner import Spinner
 
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.rulings import RuledClaim, decide_memory
-from pipelines.config.types import DesignConfig
-from pipelines.statistics.claims import Ruling
-from pipelines.statistics.verdicts import Judgement, Verdict
-from pipelines.store.records import PLACEBO, Kind, Manifest, SweepFolder, write_evidence
-from workloads.api import Claim, Evidence
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.rulings import RuledClaim, decide_memory
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
+from perfsweep.pipelines.store.records import PLACEBO, Kind, Manifest, SweepFolder, write_evidence
+from perfsweep.workloads.api import Claim, Evidence
 
 SLABS = tuple(range(2, 12))
 GAINS = (Ruling.CONFIRMED, Ruling.EXCEEDED)

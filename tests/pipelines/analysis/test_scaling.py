@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis.arm_records import ArmRecords
-from pipelines.analysis.scaling import Scaling, Work, scaling_of
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Effect, Kind, Outcome, Pack, RankFigures, TrialRecord
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.scaling import Scaling, Work, scaling_of
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Effect, Kind, Outcome, Pack, RankFigures, TrialRecord
 
 PACK = Pack(id="p000", orders=(("base", "arm"),), start="exec")
 EFFECT = Effect(id="e", design="ladder", toggle="ddp", level="4", pairs=(("arm", "base"),))

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from pipelines.analysis.version_history import arm_history, direction, history
-from pipelines.analysis.versions import Baseline, Change
-from pipelines.statistics.clocks import Clock
-from workloads.errors import ConfigError
+from perfsweep.pipelines.analysis.version_history import arm_history, direction, history
+from perfsweep.pipelines.analysis.versions import Baseline, Change
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.workloads.errors import ConfigError
 
 WANDER = (0.0, 0.01, -0.01, 0.02, -0.02)
 

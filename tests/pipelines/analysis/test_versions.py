@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from measured import change, cost, simulated
 from scipy import stats
 
-from pipelines.analysis.collect import collect
-from pipelines.analysis.versions import Baseline, baseline_of, compare_baselines, load, store, welch
-from pipelines.config.types import DesignConfig
-from pipelines.statistics.clocks import Clock
-from pipelines.store.provenance import Provenance
-from pipelines.store.records import Manifest, SweepFolder
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.analysis.collect import collect
+from perfsweep.pipelines.analysis.versions import Baseline, baseline_of, compare_baselines, load, store, welch
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.store.provenance import Provenance
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 
 def taken(speeds: dict[str, float], seed: int = 0, **fields) -> Baseline:

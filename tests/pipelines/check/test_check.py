@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import cli
-from pipelines.check.rules import Defect
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.check.rules import Defect
 
 pytestmark = pytest.mark.slow
 

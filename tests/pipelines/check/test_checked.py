@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.check import checked as module
-from pipelines.check.checked import Checked
-from pipelines.check.plan import plan_check
-from pipelines.check.rules import Defect
-from pipelines.config.types import MeasureConfig, RunCommand
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Arm, Failure, Kind, Outcome, TrialRecord, read_spec, write_evidence
-from workloads.api import Device, Evidence
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.check import checked as module
+from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.plan import plan_check
+from perfsweep.pipelines.check.rules import Defect
+from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import (
+    Arm,
+    Failure,
+    Kind,
+    Outcome,
+    TrialRecord,
+    read_spec,
+    write_evidence,
+)
+from perfsweep.workloads.api import Device, Evidence
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 RAISED = Failure(type="ValueError", message="no such shape", where="train.py:3")
 

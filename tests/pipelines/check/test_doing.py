@@ -13,11 +13,11 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from pipelines.check import check as checking
-from pipelines.check.check import Doing
-from pipelines.check.rules import Defect, Finding
-from pipelines.config.types import MeasureConfig, RunCommand
-from pipelines.store.records import Refused
+from perfsweep.pipelines.check import check as checking
+from perfsweep.pipelines.check.check import Doing
+from perfsweep.pipelines.check.rules import Defect, Finding
+from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
+from perfsweep.pipelines.store.records import Refused
 
 
 @pytest.fixture

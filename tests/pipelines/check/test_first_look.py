@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from recorded import MEASURE, build
 
-from pipelines.check import first_look as module
-from pipelines.check.first_look import FirstLook, NotMeasurable
-from pipelines.execution.spawn import Termination
-from pipelines.store.records import Failure, Kind, Outcome, read_spec, write_evidence, write_status
-from workloads.api import Check, Evidence
+from perfsweep.pipelines.check import first_look as module
+from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable
+from perfsweep.pipelines.execution.spawn import Termination
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, read_spec, write_evidence, write_status
+from perfsweep.workloads.api import Check, Evidence
 
 
 class Looked(FirstLook):
@@ -170,6 +170,6 @@ def test_each_run_is_a_process_of_its_own_with_the_environment_of_its_levels(
     )
     with FirstLook(build(tmp_path / "demo").manifest, workload) as found:
         assert found._ran(tmp_path / "look", "7") is None
-    assert asked[0] == ("pipelines.check.look_process", "7")
+    assert asked[0] == ("perfsweep.pipelines.check.look_process", "7")
     assert asked[1] == (Kind.EVIDENCE, tmp_path / "look", 3, {"A": "1", "B": "2"})
     assert asked[2] == ("children", pytest.approx(1.2 * MEASURE.timeout_s + module.IMPORTS_S))

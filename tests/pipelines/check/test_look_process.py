@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.check import look_process
-from pipelines.store.trial_files import read_evidence, read_status
-from workloads.api import Evidence
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.check import look_process
+from perfsweep.pipelines.store.trial_files import read_evidence, read_status
+from perfsweep.workloads.api import Evidence
+from perfsweep.workloads.errors import UnsupportedHere
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from toys.defective import Sound
 
-from pipelines.check.plan import plan_check
-from pipelines.config.types import MeasureConfig, RunCommand
-from pipelines.store.records import Manifest
-from workloads.api import Device
+from perfsweep.pipelines.check.plan import plan_check
+from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.workloads.api import Device
 
 
 def planned(given: Any = (), toggles: Any = None, levels: Any = None, **measure: Any) -> Manifest:

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from pipelines.check import rules
-from pipelines.check.rules import Defect, Finding
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from workloads.api import Check, Evidence, Level, Parity
+from perfsweep.pipelines.check import rules
+from perfsweep.pipelines.check.rules import Defect, Finding
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.workloads.api import Check, Evidence, Level, Parity
 
 CHECKS = (Check("loss"),)
 

@@ -11,11 +11,11 @@ import torch
 from planned_sweeps import FAST, record
 from toys import defective
 
-from pipelines.check import trials
-from pipelines.check.plan import plan_check
-from pipelines.config.types import RunCommand
-from pipelines.store.records import Failure, Kind, Outcome, TrialSpec
-from workloads.api import Device
+from perfsweep.pipelines.check import trials
+from perfsweep.pipelines.check.plan import plan_check
+from perfsweep.pipelines.config.types import RunCommand
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec
+from perfsweep.workloads.api import Device
 
 
 @pytest.fixture

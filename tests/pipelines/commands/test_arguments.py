@@ -8,8 +8,17 @@ from typing import Any
 import click
 import pytest
 
-from pipelines.commands import arguments
-from pipelines.commands.arguments import COUNT, FILE, MEASURED, SECONDS, SHARE, SWEEP_FOLDER, Kind, option
+from perfsweep.pipelines.commands import arguments
+from perfsweep.pipelines.commands.arguments import (
+    COUNT,
+    FILE,
+    MEASURED,
+    SECONDS,
+    SHARE,
+    SWEEP_FOLDER,
+    Kind,
+    option,
+)
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ import pytest
 from git_repository import Planned, git, imported, state
 from versioned import TRAIN, work
 
-from pipelines.cli import main
-from pipelines.commands import bisect as module
-from pipelines.commands.bisect import Walk
-from pipelines.commands.two_versions import TwoVersions
-from pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
-from pipelines.plan.provided import CannotRun
-from pipelines.report.bisect_answer import BisectAnswer, Find
-from pipelines.report.version_answer import Answer, Side
-from pipelines.versions.repository import Repository
-from workloads.errors import ConfigError
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.commands import bisect as module
+from perfsweep.pipelines.commands.bisect import Walk
+from perfsweep.pipelines.commands.two_versions import TwoVersions
+from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
+from perfsweep.pipelines.plan.provided import CannotRun
+from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find
+from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.versions.repository import Repository
+from perfsweep.workloads.errors import ConfigError
 
 COMMITS = 16
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import check as module
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import check as module
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from documented import ROOT
 from git_repository import Planned, git, imported, state
 from versioned import TRAIN, work
 
-from pipelines.cli import main
-from pipelines.commands.new import WORKFLOW
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.commands.new import WORKFLOW
 
 OPTIONS = (
     *("workload=script", "workload.path=train.py", "measure.iterations=10", "measure.warmup_max=10"),
@@ -69,7 +69,7 @@ def run(root: Path, steps: dict[str, dict[str, Any]], tmp_path: Path) -> Step:
     for name in ("pip", "gh"):
         (tools / name).write_text(STAND_IN)
         (tools / name).chmod(0o755)
-    (tools / "perfsweep").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipelines.cli "$@"\n')
+    (tools / "perfsweep").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perfsweep.pipelines.cli "$@"\n')
     (tools / "perfsweep").chmod(0o755)
     env = {
         **os.environ,

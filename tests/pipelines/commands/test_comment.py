@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli import main
-from pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.report.version_answer import Answer, Side
 
 ANSWER = Answer(Side("main", "0" * 40), Side("worktree", None), "no difference", "same code", 0, 0.025)
 

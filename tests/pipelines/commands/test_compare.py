@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import compare as module
-from pipelines.commands.compare import compare, refuse_several
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import compare as module
+from perfsweep.pipelines.commands.compare import compare, refuse_several
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from pathlib import Path
 import click
 import pytest
 
-from pipelines import cli
-from pipelines.commands import completion
-from pipelines.commands.catalog import COMMANDS
-from workloads.errors import ConfigError
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.commands import completion
+from perfsweep.pipelines.commands.catalog import COMMANDS
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_every_command_with_arguments_offers_something_for_the_first() -> None:
 
 
 def test_completing_imports_nothing_heavy() -> None:
-    code = "import sys; from pipelines.commands import completion\n"
+    code = "import sys; from perfsweep.pipelines.commands import completion\n"
     code += "completion.candidates('perfsweep sweep workload=probe1d sweep=')\nprint(*sys.modules)"
     command = [sys.executable, "-c", code]
     modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -132,7 +132,7 @@ def shell(folder: Path) -> dict[str, str]:
     """Environment of a shell that finds the command."""
     command = folder / "bin" / "perfsweep"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipelines.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perfsweep.pipelines.cli "$@"\n')
     command.chmod(0o755)
     root = str(Path(cli.__file__).parents[1])
     return {

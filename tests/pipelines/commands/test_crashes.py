@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from toys import defective
 
-from pipelines import cli
+from perfsweep.pipelines import cli
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated
 
-from pipelines.commands.compare import compare
-from pipelines.config.types import DesignConfig
-from pipelines.store import files
-from pipelines.store.records import Manifest, SweepFolder
-from workloads.errors import RecordError
+from perfsweep.pipelines.commands.compare import compare
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store import files
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.workloads.errors import RecordError
 
 pytestmark = pytest.mark.slow
 

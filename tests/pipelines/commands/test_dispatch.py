@@ -9,10 +9,10 @@ from typing import Any
 import click
 import pytest
 
-from pipelines import cli
-from pipelines.commands import dispatch
-from pipelines.commands.dispatch import Commands, Composed, Plain
-from workloads.errors import ConfigError
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.commands import dispatch
+from perfsweep.pipelines.commands.dispatch import Commands, Composed, Plain
+from perfsweep.workloads.errors import ConfigError
 
 
 def composed(**own: Any) -> Composed:

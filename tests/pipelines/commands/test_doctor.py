@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines.commands import doctor
-from pipelines.config.types import ClusterConfig, DoctorCommand
-from slurm.diagnosis import Diagnosis, Partition
-from slurm.errors import ClusterError
-from slurm.probe import Finding
+from perfsweep.pipelines.commands import doctor
+from perfsweep.pipelines.config.types import ClusterConfig, DoctorCommand
+from perfsweep.slurm.diagnosis import Diagnosis, Partition
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.probe import Finding
 
 PARTITION = Partition("gpu", True, True, "1-00:00:00", "4", "idle", "64", "500000", "gpu:8", "hbm")
 SITE = Diagnosis("24.05", {"MaxArraySize": "1001"}, (PARTITION,), True, "a job would start", None, ())

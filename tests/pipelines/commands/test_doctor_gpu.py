@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.commands import doctor_gpu
-from pipelines.config.types import ClusterConfig, DoctorCommand
-from pipelines.execution.executor_choice import Choice
-from pipelines.gpu_check import answer
-from pipelines.gpu_check.answer import Answer, Line, Verdict
-from slurm.errors import ClusterError
-from slurm.jobs import JobState
-from workloads.errors import RecordError
+from perfsweep.pipelines.commands import doctor_gpu
+from perfsweep.pipelines.config.types import ClusterConfig, DoctorCommand
+from perfsweep.pipelines.execution.executor_choice import Choice
+from perfsweep.pipelines.gpu_check import answer
+from perfsweep.pipelines.gpu_check.answer import Answer, Line, Verdict
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import JobState
+from perfsweep.workloads.errors import RecordError
 
 
 def line(verdict: Verdict, name: str = "peer access") -> Line:
@@ -115,7 +115,7 @@ def elsewhere(folder: Path) -> Answer:
 def test_the_answer_of_a_job_is_read(remote: Remote, tmp_path: Path) -> None:
     assert elsewhere(tmp_path) == found(Verdict.PASS)
     (job,) = remote.jobs
-    command = (sys.executable, "-m", "pipelines.gpu_check", str(tmp_path), "1", "3")
+    command = (sys.executable, "-m", "perfsweep.pipelines.gpu_check", str(tmp_path), "1", "3")
     assert (job.name, job.command) == ("gpu-check", command)
     paths = job.env["PYTHONPATH"].split(os.pathsep)
     assert paths[0] == str(tmp_path / "code/copy") and "" not in paths

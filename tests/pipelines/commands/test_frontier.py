@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.commands import frontier
-from pipelines.plan.arms import Space
-from pipelines.search.factors import ladder_factor
-from pipelines.search.ladders import LadderResult, MemoryModel, SizeResult
-from workloads.api import Level, Numbers, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import frontier
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.search.factors import ladder_factor
+from perfsweep.pipelines.search.ladders import LadderResult, MemoryModel, SizeResult
+from perfsweep.workloads.api import Level, Numbers, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 MB = 2**20
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import history as module
-from pipelines.commands.history import history
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import history as module
+from perfsweep.pipelines.commands.history import history
+from perfsweep.workloads.errors import ConfigError
 
 
 class Read:

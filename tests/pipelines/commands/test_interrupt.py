@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from pipelines.store import locks
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store import locks
+from perfsweep.pipelines.store.records import SweepFolder
 
 SUPPORT = Path(__file__).parents[2] / "support"
 DEADLINE_S = 120
 
 COMMAND = [
-    *(sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy"),
+    *(sys.executable, "-m", "perfsweep.pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy"),
     *("axes.work=[single]", "tracking=disabled", "measure.rounds=4", "measure.iterations=8"),
     *("measure.servers=1", "measure.timed_parity=false", "measure.warmup_max=10"),
     *("measure.evidence_iterations=2", "measure.counting_iterations=2"),
@@ -132,7 +132,7 @@ def _is_pack(entry: Path, folder: Path) -> bool:
         line, cwd = (entry / "cmdline").read_text(), str((entry / "cwd").readlink())
     except OSError:
         return False
-    return "pipelines.execution.pack" in line and cwd == str(folder)
+    return "perfsweep.pipelines.execution.pack" in line and cwd == str(folder)
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ import pytest
 from measured import change, cost, simulated, with_everything
 from object_page import described, differences, table
 
-from pipelines.cli import main
-from pipelines.config.types import DesignConfig
-from pipelines.exits import DONE, MISTAKE, SOME_FAILED
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
+from perfsweep.pipelines.store.records import SweepFolder
 
 Run = Callable[..., tuple[int, str, str]]
 

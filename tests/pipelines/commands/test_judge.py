@@ -10,10 +10,10 @@ import pytest
 from git_repository import begin, commit, git, state
 from versioned import TRAIN, scripted, work
 
-from pipelines.cli import main
-from pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
-from pipelines.store.records import SweepFolder, read_record
-from pipelines.store.trial_files import read_iterations
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
+from perfsweep.pipelines.store.records import SweepFolder, read_record
+from perfsweep.pipelines.store.trial_files import read_iterations
 
 SMALL = (
     "workload=script",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from environments import answering, bare
 
-from pipelines.cli import main
-from pipelines.exits import MISTAKE, SOME_FAILED
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.exits import MISTAKE, SOME_FAILED
 
 TRAIN = """
 import torch

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import judge as module
-from pipelines.report.version_answer import Answer, Side
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import judge as module
+from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.workloads.errors import ConfigError
 
 
 class Repository:

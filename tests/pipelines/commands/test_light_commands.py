@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 from measured import compared, cost, simulated
 
-from pipelines.config.types import DesignConfig
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store.records import SweepFolder
 
 ABSENT = """
 import sys
 from importlib.machinery import ModuleSpec
-from pipelines.cli import main
+from perfsweep.pipelines.cli import main
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -49,7 +49,7 @@ def elsewhere(*arguments: str, does: str = "main(sys.argv[1:])") -> str:
 
 @pytest.mark.parametrize("command", ["compare", "publish", "sessions"])
 def test_these_commands_are_imported_without_torch(command: str) -> None:
-    assert elsewhere(does=f"import pipelines.commands.{command}; print('imported')") == "imported\n"
+    assert elsewhere(does=f"import perfsweep.pipelines.commands.{command}; print('imported')") == "imported\n"
 
 
 @pytest.mark.slow
@@ -82,7 +82,15 @@ def test_a_sweep_that_was_moved_to_another_machine_reads_there(
 
 @pytest.mark.slow
 def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured: SweepFolder) -> None:
-    command = [sys.executable, "-m", "pipelines.cli", "compare", str(measured.path), "--against", "nowhere"]
+    command = [
+        sys.executable,
+        "-m",
+        "perfsweep.pipelines.cli",
+        "compare",
+        str(measured.path),
+        "--against",
+        "nowhere",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout) == (2, "")
     assert "nowhere: No such file or directory; give a sweep's folder" in done.stderr

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import list as listing
-from workloads.api import Device, Level, Numbers, Parity, Toggle
+from perfsweep.pipelines.commands import list as listing
+from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
 
 CPU, GPU = Device("cpu"), Device("cuda")
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import cli
-from pipelines.commands.catalog import COMMANDS, Composed
-from pipelines.config import spelling
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
+from perfsweep.pipelines.config import spelling
 
 FILES = {
     "my_digits.py": """
-from workloads.api import Level, Toggle
-from workloads.digits.workload import Digits
+from perfsweep.workloads.api import Level, Toggle
+from perfsweep.workloads.digits.workload import Digits
 
 class MyDigits(Digits):
     def build(self, config, levels, context):
@@ -199,7 +199,7 @@ PLANNED = [
         "sweep my_digits:Uncounted sweep=ablation",
         "toggles.neat=on: its witness microsteps is no counter; did you mean micro_steps?",
     ),
-    ("sweep workload=plain:Plain", "plain:Plain is no subclass of workloads.api.Workload"),
+    ("sweep workload=plain:Plain", "plain:Plain is no subclass of perfsweep.workloads.api.Workload"),
     (
         "sweep workload=needs_package:Own",
         "module needs_package needs the package no_such_package, which is not installed",
@@ -326,7 +326,7 @@ def test_what_can_only_be_meant_one_way_is_taken_so(typed: str, meant: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("typed", ["list", "describe digits"])
 def test_a_full_disk_behind_the_output_is_said(typed: str) -> None:
-    command = f"{sys.executable} -m pipelines.cli {typed} > /dev/full"
+    command = f"{sys.executable} -m perfsweep.pipelines.cli {typed} > /dev/full"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -336,6 +336,6 @@ def test_a_full_disk_behind_the_output_is_said(typed: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("sh") is None, reason="there is no shell")
 def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
-    command = f"{sys.executable} -m pipelines.cli describe digits | head -1"
+    command = f"{sys.executable} -m perfsweep.pipelines.cli describe digits | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == ""

@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 import yaml
 
-from pipelines import cli
-from pipelines.commands.catalog import COMMANDS
-from pipelines.commands.new import WORKFLOW
-from pipelines.commands.templates import my_workload
-from workloads import registry
-from workloads.errors import ConfigError
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.commands.catalog import COMMANDS
+from perfsweep.pipelines.commands.new import WORKFLOW
+from perfsweep.pipelines.commands.templates import my_workload
+from perfsweep.workloads import registry
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_the_makefile_fragment_calls_commands_that_exist(
 def test_measure_values_of_the_template_are_known() -> None:
     from omegaconf import OmegaConf
 
-    from pipelines.config.types import MeasureConfig
+    from perfsweep.pipelines.config.types import MeasureConfig
 
     yaml = OmegaConf.load(Path(cli.__file__).with_name("commands") / "templates" / "my_workload.yaml")
     for sweep in yaml.sweeps.values():  # type: ignore[union-attr]
@@ -124,7 +124,7 @@ def test_measure_values_of_the_template_are_known() -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_a_mistake(folder: Path) -> None:
-    from pipelines.commands import new
+    from perfsweep.pipelines.commands import new
 
     (folder / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):

@@ -10,13 +10,13 @@ import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest
 from rich.console import Console
 
-from pipelines.commands import profile as module
-from pipelines.config import composition, validation
-from pipelines.profiling.profile import Ended
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Kept, Profile, arm_folder, write_profile
-from pipelines.store.records import Failure, Outcome, SweepFolder
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import profile as module
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.profiling.profile import Ended
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Kept, Profile, arm_folder, write_profile
+from perfsweep.pipelines.store.records import Failure, Outcome, SweepFolder
+from perfsweep.workloads.errors import ConfigError
 
 RAISED = Failure(type="ValueError", message="no such shape")
 

@@ -10,11 +10,11 @@ import pytest
 from loopback import Loopback
 from recorded import Built, build
 
-from pipelines.api import prepare_tracking
-from pipelines.commands import publish as module
-from pipelines.config.types import SweepCommand, TrackingConfig
-from pipelines.publish import dashboard, wandb_report
-from pipelines.publish.published import Published, PublishedRun
+from perfsweep.pipelines.api import prepare_tracking
+from perfsweep.pipelines.commands import publish as module
+from perfsweep.pipelines.config.types import SweepCommand, TrackingConfig
+from perfsweep.pipelines.publish import dashboard, wandb_report
+from perfsweep.pipelines.publish.published import Published, PublishedRun
 
 
 def said(**tracking: object) -> tuple[list[str], TrackingConfig]:

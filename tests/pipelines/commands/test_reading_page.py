@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 from measured import compared, cost, simulated
 
-from pipelines.config.types import DesignConfig
+from perfsweep.pipelines.config.types import DesignConfig
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reading.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

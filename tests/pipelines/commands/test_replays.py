@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from replayed import Recorded, Replay, read
 
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.options import MeasureConfig
 
 MEASURE = MeasureConfig(rounds=6, servers=3, rounds_max=60, margin=0.025, precision=0.0125, budget_s=300.0)
 

@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 from toys.spinner import Spinner
 
-from pipelines.commands import run as module
-from pipelines.commands.run import _kept_line, _parts, _show_trial, _trial_lines
-from pipelines.config import composition, validation
-from pipelines.report.terminal import print_table
-from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Failure, Kind, Outcome, TrialRecord, write_iterations
+from perfsweep.pipelines.commands import run as module
+from perfsweep.pipelines.commands.run import _kept_line, _parts, _show_trial, _trial_lines
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialRecord, write_iterations
 
 RECORD = TrialRecord(
     arm="a" * 16, kind=Kind.TIMING, pack="p000", round=0, attempt=0, outcome=Outcome.OK, code="", method="m",

@@ -10,13 +10,13 @@ import pytest
 from loops import LOOP
 from rich.console import Console
 
-from pipelines import cli
-from pipelines.check.first_look import NotMeasurable, Parting, Seen
-from pipelines.commands import script as command
-from pipelines.config import composition, validation
-from pipelines.store.records import Failure
-from pipelines.terminal import console_here
-from workloads.api import Evidence, Level, Toggle
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.check.first_look import NotMeasurable, Parting, Seen
+from perfsweep.pipelines.commands import script as command
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.store.records import Failure
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.workloads.api import Evidence, Level, Toggle
 
 HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
 UNSEEDED = "import numpy as np\nSCALE = float(np.random.default_rng().random())\n"

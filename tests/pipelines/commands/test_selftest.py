@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from pipelines.analysis.judge import EffectResult
-from pipelines.cli import main
-from pipelines.commands import selftest
-from pipelines.commands.selftest import Resolution, passes
-from pipelines.plan import plan
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
-from workloads.api import Device
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.commands import selftest
+from perfsweep.pipelines.commands.selftest import Resolution, passes
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.workloads.api import Device
 
 
 def resolution(

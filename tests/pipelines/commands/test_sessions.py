@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from recorded import FAST, NAIVE, Built, build
 
-from pipelines.commands import sessions
-from pipelines.config.types import ClusterConfig
-from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from pipelines.store import locks
-from pipelines.store.records import Pack
-from slurm.jobs import JobState
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import sessions
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.store import locks
+from perfsweep.pipelines.store.records import Pack
+from perfsweep.slurm.jobs import JobState
+from perfsweep.workloads.errors import ConfigError
 
 PACKS = tuple(
     Pack(id=name, orders=((NAIVE.id, FAST.id),) * 3, start="fork") for name in ("p000", "p001", "p002")
@@ -198,7 +198,7 @@ def waited(built: Built, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         concluded = list[Any]()
         monkeypatch.setattr(sessions, "until_over", lambda *_: follows())
         monkeypatch.setattr(sessions.pack_logs, "why", lambda folder, name, notes: f"{name} {[*notes]}")
-        conclude = "pipelines.commands.sweep.conclude"
+        conclude = "perfsweep.pipelines.commands.sweep.conclude"
         monkeypatch.setattr(conclude, lambda console, sweep, broken: concluded.append(broken) or 1)
         return sessions.wait(str(built.folder.path)), concluded
 

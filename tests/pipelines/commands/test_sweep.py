@@ -12,13 +12,13 @@ from omegaconf import OmegaConf
 from planned_sweeps import FAST, NAIVE, manifest, pack
 from rich.console import Console
 
-from pipelines.commands import sweep as module
-from pipelines.commands.sweep import Display, conclude, status_of
-from pipelines.config.types import ClusterConfig, SweepCommand, SweepConfig
-from pipelines.execution.events import Held
-from pipelines.publish.published import Published, PublishedRun
-from pipelines.store.records import Event, Kind, Outcome, SweepFolder
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands import sweep as module
+from perfsweep.pipelines.commands.sweep import Display, conclude, status_of
+from perfsweep.pipelines.config.types import ClusterConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.publish.published import Published, PublishedRun
+from perfsweep.pipelines.store.records import Event, Kind, Outcome, SweepFolder
+from perfsweep.workloads.errors import ConfigError
 
 PLAN = manifest(packs=tuple(pack(NAIVE, FAST, id=id, rounds=3) for id in ("p000", "p001")))
 

@@ -14,9 +14,9 @@ import yaml
 from measured import SimulatedLaunch
 from toys.tunable import BYTES_EACH, OPTIMUM, log_cost
 
-from pipelines import cli
-from pipelines.execution import launch
-from workloads.api import Levels
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.execution import launch
+from perfsweep.workloads.api import Levels
 
 BEST = {"fuse": "on", "narrow": "on", "share": "on", "slab": OPTIMUM}
 TUNE = ["tune", "workload=toys.tunable:Tunable", "tracking=disabled"]

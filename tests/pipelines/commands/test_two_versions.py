@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import two_versions as module
-from pipelines.commands.two_versions import Steps, TwoVersions
-from pipelines.plan.provided import SameCode
-from pipelines.report.version_answer import Side
-from pipelines.store.records import PLACEBO
-from workloads.errors import ConfigError, PerfsweepError
+from perfsweep.pipelines.commands import two_versions as module
+from perfsweep.pipelines.commands.two_versions import Steps, TwoVersions
+from perfsweep.pipelines.plan.provided import SameCode
+from perfsweep.pipelines.report.version_answer import Side
+from perfsweep.pipelines.store.records import PLACEBO
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 
 class Heard:

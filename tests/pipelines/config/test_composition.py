@@ -10,8 +10,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from pipelines.config import composition
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import composition
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

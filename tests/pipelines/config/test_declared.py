@@ -7,12 +7,12 @@ import sys
 import pytest
 from toys.spinner import Spinner
 
-from pipelines.config.declared import declare, declared_by
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.store.records import Arm, Manifest, SweepFolder
-from workloads.api import Device, Level, Numbers, Parity, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.declared import declare, declared_by
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Arm, Manifest, SweepFolder
+from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 ODD = Arm(id="odd", label="batch=3", levels={"batch": 3, "drop": "off"})
 BOTH = Arm(id="both", label="batch=3,drop=on", levels={"batch": 3, "drop": "on"})

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.config.docstrings import code, described, one_line, prose, raised, signature, summary, table
+from perfsweep.pipelines.config.docstrings import (
+    code,
+    described,
+    one_line,
+    prose,
+    raised,
+    signature,
+    summary,
+    table,
+)
 
 
 class Own:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines import cli
-from pipelines.config import composition, external_workload, validation
-from workloads import registry
-from workloads.errors import ConfigError
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.config import composition, external_workload, validation
+from perfsweep.workloads import registry
+from perfsweep.workloads.errors import ConfigError
 
 MODULE = """
 from dataclasses import dataclass
-from workloads.api import Check, Evidence, Level, Toggle, Workload
+from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
 
 @dataclass
 class Config:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import home
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import home
+from perfsweep.workloads.errors import ConfigError
 
 PARTS = ("workload", "measure", "cluster", "name")
 

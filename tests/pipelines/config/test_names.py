@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import names
-from workloads import registry
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import names
+from perfsweep.workloads import registry
+from perfsweep.workloads.errors import ConfigError
 
 OWN = '"""Module."""\nclass Own:\n    """Sort a list.\n\n    More.\n    """\n    def step(self, clock): ...\n'
 

@@ -10,10 +10,10 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from toys.spinner import Spinner
 
-from pipelines.config import composition, validation
-from pipelines.config.overrides import as_overrides
-from pipelines.config.types import SweepCommand
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.overrides import as_overrides
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.workloads.errors import ConfigError
 
 
 def composed(**options: Any) -> SweepCommand:

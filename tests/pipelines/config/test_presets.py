@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.config import presets
-from pipelines.config.presets import PresetFile, preset_file, preset_name, write
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import presets
+from perfsweep.pipelines.config.presets import PresetFile, preset_file, preset_name, write
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
-from pipelines.config import names, reference, validation
-from pipelines.config.types import COMMANDS, DesignConfig
-from slurm.fields import default_of
+from perfsweep.pipelines.config import names, reference, validation
+from perfsweep.pipelines.config.types import COMMANDS, DesignConfig
+from perfsweep.slurm.fields import default_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 
@@ -24,7 +24,9 @@ DECLARED = {
 
 
 def test_the_page_of_options_is_up_to_date() -> None:
-    assert PAGE.read_text() == reference.page(), "python -m pipelines.config.reference > docs/options.md"
+    assert PAGE.read_text() == reference.page(), (
+        "python -m perfsweep.pipelines.config.reference > docs/options.md"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
@@ -46,7 +48,7 @@ def test_the_help_of_a_command_names_each_of_its_options_with_its_default(comman
 def test_a_default_in_the_reference_is_what_hydra_composes_without_overrides(command: str) -> None:
     validation.register()
     GlobalHydra.instance().clear()
-    with initialize_config_module("conf", version_base="1.3"):
+    with initialize_config_module("perfsweep.conf", version_base="1.3"):
         values = validation.typed(compose(command, OF_NO_WORKLOAD.get(command, [])), COMMANDS[command])
     for group in fields(values):
         declared = default_of(group)
@@ -60,7 +62,7 @@ OF_NO_WORKLOAD = {"sweep": ["sweep=ablation"], "doctor": ["cluster=local"]}
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from pipelines.config.reference import help_text; help_text('sweep');"
+        "import sys; from perfsweep.pipelines.config.reference import help_text; help_text('sweep');"
         "print({'torch', 'numpy', 'hydra', 'omegaconf', 'pydantic'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -69,10 +71,10 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_a_mistake_in_an_option_is_answered_without_torch() -> None:
     code = (
-        "import sys; from pipelines.config import validation; validation.register()\n"
+        "import sys; from perfsweep.pipelines.config import validation; validation.register()\n"
         "from hydra import compose, initialize_config_module\n"
         "try:\n"
-        "    with initialize_config_module('conf', version_base='1.3'):\n"
+        "    with initialize_config_module('perfsweep.conf', version_base='1.3'):\n"
         "        compose('sweep', ['measure.ronds=3'])\n"
         "except Exception as error:\n"
         "    print('ronds' in str(error), {'torch', 'numpy', 'pydantic'} & set(sys.modules))\n"

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.config import composition, spelling
-from pipelines.config.refusal import sentence, wrong_type
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import composition, spelling
+from perfsweep.pipelines.config.refusal import sentence, wrong_type
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.config.slice_range import NAMES, parse
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.slice_range import NAMES, parse
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

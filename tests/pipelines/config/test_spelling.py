@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.config import spelling
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import spelling
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

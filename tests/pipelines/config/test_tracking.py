@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.config.tracking import check, contradictions, from_shell
-from pipelines.store.options import TrackingConfig
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.tracking import check, contradictions, from_shell
+from perfsweep.pipelines.store.options import TrackingConfig
+from perfsweep.workloads.errors import ConfigError
 
 REFUSED = [
     ({"project": ""}, "tracking.project has 0 characters"),

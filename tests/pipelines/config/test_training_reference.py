@@ -13,16 +13,16 @@ from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
 
-from pipelines.config import training_reference
-from workloads.api import Context, Device, NullClock
-from workloads.training import Parts, Training, shared_toggles
-from workloads.training.loop import Config
+from perfsweep.pipelines.config import training_reference
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.training import Parts, Training, shared_toggles
+from perfsweep.workloads.training.loop import Config
 
 PAGE = Path(__file__).parents[3] / "docs" / "training.md"
 
 
 def test_the_page_of_trainings_is_up_to_date() -> None:
-    current = "python -m pipelines.config.training_reference > docs/training.md"
+    current = "python -m perfsweep.pipelines.config.training_reference > docs/training.md"
     assert PAGE.read_text() == training_reference.page(), current
 
 

@@ -11,19 +11,19 @@ from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from pipelines.config import names, validation
-from pipelines.config.types import RunCommand, SweepCommand
-from pipelines.plan import plan
-from workloads import registry
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config import names, validation
+from perfsweep.pipelines.config.types import RunCommand, SweepCommand
+from perfsweep.pipelines.plan import plan
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
 def hydra() -> Iterator[None]:
     validation.register()
     GlobalHydra.instance().clear()
-    with initialize_config_module("conf", version_base="1.3"):
+    with initialize_config_module("perfsweep.conf", version_base="1.3"):
         yield
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.config.wandb_settings import guarded, own_environment, settings, settings_of
+from perfsweep.pipelines.config.wandb_settings import guarded, own_environment, settings, settings_of
 
 SHELL = {
     "WANDB_RUN_ID": "theirs",

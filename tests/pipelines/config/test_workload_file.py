@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines.commands.completion import candidates
-from pipelines.config import composition, external_workload, names, validation
-from pipelines.config.types import SweepCommand
-from pipelines.plan import plan
-from workloads import custom_toggles
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands.completion import candidates
+from perfsweep.pipelines.config import composition, external_workload, names, validation
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.plan import plan
+from perfsweep.workloads import custom_toggles
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 YAML = """
 path: train.py

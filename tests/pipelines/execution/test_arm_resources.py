@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import ArmResources, ClusterConfig, DesignConfig, SweepCommand
-from pipelines.execution import launch
-from pipelines.execution.arm_resources import resources_of, unused
-from pipelines.plan import plan
-from pipelines.store.records import Manifest, SweepFolder
-from slurm.errors import ClusterError
-from workloads.api import Device
+from perfsweep.pipelines.config.types import ArmResources, ClusterConfig, DesignConfig, SweepCommand
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.arm_resources import resources_of, unused
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.workloads.api import Device
 
 LARGE = ArmResources(levels={"amp": "bf16"}, memory="100G")
 

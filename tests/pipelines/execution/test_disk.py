@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.execution.disk import LEAST_BYTES, refuse_disk
-from pipelines.execution.spawn import termination_of
-from pipelines.store.records import Failure, Kind, Outcome, TrialRecord
-from pipelines.store.trial_schema import UNWRITTEN
+from perfsweep.pipelines.execution.disk import LEAST_BYTES, refuse_disk
+from perfsweep.pipelines.execution.spawn import termination_of
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialRecord
+from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.execution import servers
-from pipelines.execution.servers import Servers
-from pipelines.execution.spawn import Exec
-from workloads.snapshot import VARIABLE
+from perfsweep.pipelines.execution import servers
+from perfsweep.pipelines.execution.servers import Servers
+from perfsweep.pipelines.execution.spawn import Exec
+from perfsweep.workloads.snapshot import VARIABLE
 
 
 class Server:

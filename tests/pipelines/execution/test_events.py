@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.execution import events
-from pipelines.execution.events import HELD_POLLS, LOOKS, POLL_S, Held, Tail, Turns, until_over
-from pipelines.store.records import Event, Kind, Outcome, SweepFolder
-from slurm.jobs import JobState
+from perfsweep.pipelines.execution import events
+from perfsweep.pipelines.execution.events import HELD_POLLS, LOOKS, POLL_S, Held, Tail, Turns, until_over
+from perfsweep.pipelines.store.records import Event, Kind, Outcome, SweepFolder
+from perfsweep.slurm.jobs import JobState
 
 PACKS = [f"p{number:03d}" for number in range(1000)]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import ClusterConfig
-from pipelines.execution.executor_choice import Choice, choose, crowded, planning_device
-from slurm.client import SlurmClient
-from slurm.errors import ClusterError
-from workloads.api import Device
-from workloads.toggles import needs_tensor_cores
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.pipelines.execution.executor_choice import Choice, choose, crowded, planning_device
+from perfsweep.slurm.client import SlurmClient
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.toggles import needs_tensor_cores
 
 SILENT = "/nowhere/slurm.conf"
 

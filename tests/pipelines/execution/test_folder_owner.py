@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch
-from pipelines.plan import plan
-from pipelines.store.records import Manifest, SweepFolder
-from workloads import registry
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 MODULE = """
 from toys.spinner import Spinner
@@ -113,7 +113,7 @@ def test_a_folder_whose_plan_cannot_be_read_is_planned_anew(planned: Plan, tmp_p
 
 
 def test_workloads_that_ship_or_are_installed_are_told_by_module_wherever_they_lie() -> None:
-    assert registry.origin(registry.find("digits")) == "workloads.digits.workload:Digits"
+    assert registry.origin(registry.find("digits")) == "perfsweep.workloads.digits.workload:Digits"
 
 
 def test_a_workload_may_say_what_tells_it_from_others(planned: Plan, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch, pack
-from pipelines.execution.disk import refuse_disk
-from pipelines.plan import plan
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.disk import refuse_disk
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
+from perfsweep.workloads.api import Device
 
 SIZE = 16 * 2**20
 BEFORE = 6

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from powercap import FakePowercap
 
-from pipelines.execution import idle
-from pipelines.execution.idle import REST_S, idle_power
-from pipelines.trial.machine import energy_counters
-from workloads.api import Device
+from perfsweep.pipelines.execution import idle
+from perfsweep.pipelines.execution.idle import REST_S, idle_power
+from perfsweep.pipelines.trial.machine import energy_counters
+from perfsweep.workloads.api import Device
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.execution import interruption, spawn
-from pipelines.execution.interruption import SIGNALS, Interrupted
-from pipelines.execution.spawn import ForkServer
+from perfsweep.pipelines.execution import interruption, spawn
+from perfsweep.pipelines.execution.interruption import SIGNALS, Interrupted
+from perfsweep.pipelines.execution.spawn import ForkServer
 
 
 @pytest.fixture(autouse=True)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import api, cli
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.store import kept
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines import api, cli
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store import kept
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 

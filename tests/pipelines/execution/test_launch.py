@@ -10,18 +10,18 @@ from typing import ClassVar
 import pytest
 from recorded import build
 
-from pipelines.commands.list import describe
-from pipelines.config.types import ArmResources, ClusterConfig, DesignConfig, SweepCommand
-from pipelines.execution import executor_choice, launch, pack_jobs, submitted
-from pipelines.execution.executor_choice import Choice
-from pipelines.plan.plan import make_plan, single_arm
-from pipelines.store.records import Manifest, SweepFolder
-from slurm import executors
-from slurm.errors import ClusterError
-from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
-from slurm.site import SiteProfile
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.commands.list import describe
+from perfsweep.pipelines.config.types import ArmResources, ClusterConfig, DesignConfig, SweepCommand
+from perfsweep.pipelines.execution import executor_choice, launch, pack_jobs, submitted
+from perfsweep.pipelines.execution.executor_choice import Choice
+from perfsweep.pipelines.plan.plan import make_plan, single_arm
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.slurm import executors
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 
 class Elsewhere(Executor):
@@ -66,7 +66,7 @@ class Elsewhere(Executor):
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> ClusterConfig:
     """The entry of another executor, before the ones there are."""
     monkeypatch.setitem(vars(executors), "Elsewhere", Elsewhere)
-    entries = {"elsewhere": "slurm.executors:Elsewhere", **executors.EXECUTORS}
+    entries = {"elsewhere": "perfsweep.slurm.executors:Elsewhere", **executors.EXECUTORS}
     monkeypatch.setattr(executors, "EXECUTORS", entries)
     return ClusterConfig(executor="elsewhere")
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from recorded import Built, build
 
-from pipelines.config.types import ClusterConfig
-from pipelines.execution import launch
-from pipelines.store import attempts, code_snapshot
-from pipelines.store.records import Manifest, Outcome, Pack, SweepFolder
-from slurm import executors
-from slurm.jobs import Executor, ExecutorContext, Job, JobState
-from slurm.states import End
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import ClusterConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.store import attempts, code_snapshot
+from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, SweepFolder
+from perfsweep.slurm import executors
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
+from perfsweep.slurm.states import End
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 MANY = tuple(Pack(id=f"p00{n}", orders=(), start="fork") for n in range(3))
 

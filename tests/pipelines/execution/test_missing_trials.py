@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, record
 
-from pipelines.execution import missing_trials
-from pipelines.execution.missing_trials import lacking
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Failure, Kind, Outcome
-from pipelines.store.trial_schema import JOB_OOM
+from perfsweep.pipelines.execution import missing_trials
+from perfsweep.pipelines.execution.missing_trials import lacking
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome
+from perfsweep.pipelines.store.trial_schema import JOB_OOM
 
 C = "c" * 16
 ONCE = [(one, kind, 0) for one in (NAIVE, FAST, C) for kind in (Kind.COUNTING, Kind.EVIDENCE)]

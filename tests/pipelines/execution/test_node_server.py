@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.execution import node_server
-from pipelines.execution.node_server import Messages, NodeServer
+from perfsweep.pipelines.execution import node_server
+from perfsweep.pipelines.execution.node_server import Messages, NodeServer
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ import pytest
 from bench import alive
 from waiting import until
 
-from pipelines.execution import nodes
-from pipelines.execution.nodes import Node, OtherNodes, Ranks
-from pipelines.execution.spawn import Exec, Termination, failure_of, wait
-from pipelines.store.records import Failure, Outcome, write_rank_failure
-from slurm.allocation import Allocation
-from slurm.errors import ClusterError
+from perfsweep.pipelines.execution import nodes
+from perfsweep.pipelines.execution.nodes import Node, OtherNodes, Ranks
+from perfsweep.pipelines.execution.spawn import Exec, Termination, failure_of, wait
+from perfsweep.pipelines.store.records import Failure, Outcome, write_rank_failure
+from perfsweep.slurm.allocation import Allocation
+from perfsweep.slurm.errors import ClusterError
 
 RANK = """
 import ctypes, os, signal, sys, time
@@ -47,7 +47,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     monkeypatch.setenv("PYTHONPATH", paths)
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
-    node = Node("n2", [sys.executable, "-m", "pipelines.execution.node_server"])
+    node = Node("n2", [sys.executable, "-m", "perfsweep.pipelines.execution.node_server"])
     node.module = "rank_of_test"
     yield node
     node.close()
@@ -278,7 +278,7 @@ STARTED = {
     "start": "spec.json",
     "ranks": [2, 3],
     "env": {"TASK": "answer"},
-    "module": "pipelines.trial.process",
+    "module": "perfsweep.pipelines.trial.process",
 }
 
 

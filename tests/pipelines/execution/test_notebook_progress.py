@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import notebook_progress
-from pipelines.execution.progress_display import Ahead
-from pipelines.plan import plan
-from pipelines.store.records import Event, Kind, Manifest, Outcome
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import notebook_progress
+from perfsweep.pipelines.execution.progress_display import Ahead
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Event, Kind, Manifest, Outcome
+from perfsweep.workloads.api import Device
 
 
 class Cell:

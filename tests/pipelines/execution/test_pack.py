@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from recorded import build
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch, pack
-from pipelines.execution.interruption import Interrupted
-from pipelines.execution.pack import PackRun
-from pipelines.execution.spawn import Child, ForkServer, ServerLost
-from pipelines.plan import plan
-from pipelines.store.attempts import Superseded
-from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
-from slurm.errors import ClusterError
-from workloads.api import Device
-from workloads.errors import RecordError
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.interruption import Interrupted
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.execution.spawn import Child, ForkServer, ServerLost
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.attempts import Superseded
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import RecordError
 
 LOOK = """
 import json, sys
-from pipelines.execution import pack, spawn
+from perfsweep.pipelines.execution import pack, spawn
 
 seen = {"at import": "torch" in sys.modules}
 begin = spawn.ForkServer.__init__

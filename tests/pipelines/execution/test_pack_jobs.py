@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.types import ArmResources, ClusterConfig, DesignConfig
-from pipelines.execution import pack_jobs
-from pipelines.plan.plan import make_plan
-from pipelines.store.records import Manifest, SweepFolder
-from slurm.jobs import Job
-from workloads.api import Device
-from workloads.user_environment import user_environment
+from perfsweep.pipelines.config.types import ArmResources, ClusterConfig, DesignConfig
+from perfsweep.pipelines.execution import pack_jobs
+from perfsweep.pipelines.plan.plan import make_plan
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.slurm.jobs import Job
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.user_environment import user_environment
 
 
 def test_the_shapes_of_many_packs_take_one_look_for_their_workload(
@@ -55,7 +55,13 @@ def test_each_pack_has_a_job_with_its_command_and_log(many: tuple[Manifest, Path
     assert [job.name for job in made] == [pack.id for pack in manifest.packs]
     first = made[0]
     assert first.command == (
-        *(sys.executable, "-m", "pipelines.own_code", "pipelines.execution.pack", str(path.absolute())),
+        *(
+            sys.executable,
+            "-m",
+            "perfsweep.pipelines.own_code",
+            "perfsweep.pipelines.execution.pack",
+            str(path.absolute()),
+        ),
         *("p000", "oom"),
     )
     assert first.log == SweepFolder(path).pack_dir("p000") / "log.txt"
@@ -65,7 +71,7 @@ def test_each_pack_has_a_job_with_its_command_and_log(many: tuple[Manifest, Path
 def test_packs_that_share_a_job_are_given_what_the_largest_needs_each(many: tuple[Manifest, Path]) -> None:
     first, last = jobs(many, packs_per_job=2)
     assert (first.name, last.name) == ("p000+p001", "p002")
-    assert first.command[2:4] == ("pipelines.own_code", "pipelines.execution.shared_job")
+    assert first.command[2:4] == ("perfsweep.pipelines.own_code", "perfsweep.pipelines.execution.shared_job")
     assert first.resources == {"gpus": 0, "cpus_per_task": 6}
     assert last.resources == {}
 
@@ -102,7 +108,7 @@ def test_jobs_import_the_copy_of_the_code_and_have_its_number_of_threads(
 def test_the_last_job_compares(many: tuple[Manifest, Path]) -> None:
     path = many[1].absolute()
     job = pack_jobs.collect_job(SweepFolder(many[1]), {"A": "1"})
-    assert job.command == (sys.executable, "-m", "pipelines.cli", "compare", str(path))
+    assert job.command == (sys.executable, "-m", "perfsweep.pipelines.cli", "compare", str(path))
     assert (job.name, job.env, job.log) == ("collect", {"A": "1"}, path / "packs/collect/log.txt")
     assert (job.ranks, job.gpus) == (1, 0)
 

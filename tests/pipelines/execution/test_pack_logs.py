@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.execution.pack_logs import log_files, why
-from pipelines.store.records import SweepFolder
-from slurm.executor import JOURNAL
-from slurm.journal import Journal
+from perfsweep.pipelines.execution.pack_logs import log_files, why
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.slurm.executor import JOURNAL
+from perfsweep.slurm.journal import Journal
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 from planned_sweeps import record
 from recorded import FAST, NAIVE, Built, build
 
-from pipelines.execution import pack
-from pipelines.execution.pack import PackRun
-from pipelines.execution.resident import CannotStay
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Arm, Failure, Keep, Kind, Outcome, TrialRecord
-from workloads.api import Device
+from perfsweep.pipelines.execution import pack
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.execution.resident import CannotStay
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Arm, Failure, Keep, Kind, Outcome, TrialRecord
+from perfsweep.workloads.api import Device
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import progress_display
-from pipelines.execution.progress_display import Ahead
-from pipelines.plan import plan
-from pipelines.store.records import (
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import progress_display
+from perfsweep.pipelines.execution.progress_display import Ahead
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import (
     Event,
     Kind,
     Manifest,
@@ -28,7 +28,7 @@ from pipelines.store.records import (
     TrialSpec,
     write_status,
 )
-from workloads.api import Device
+from perfsweep.workloads.api import Device
 
 
 @pytest.fixture

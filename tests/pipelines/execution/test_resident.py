@@ -9,14 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipelines.analysis import collect, compare
-from pipelines.config.types import DesignConfig, SweepCommand
-from pipelines.execution import launch, pack
-from pipelines.execution.pack import PackRun
-from pipelines.plan import plan
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_record
-from workloads.api import Device
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch, pack
-from pipelines.execution.spawn import ForkServer
-from pipelines.plan import plan
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, SweepFolder, TrialRecord
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.spawn import ForkServer
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, SweepFolder, TrialRecord
+from perfsweep.workloads.api import Device
 
 Rounds = Mapping[int, TrialRecord]
 
@@ -22,7 +22,7 @@ Rounds = Mapping[int, TrialRecord]
 @pytest.fixture
 def measured(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Rounds of each arm, and its evidence, of a sweep of two arms that run the same code."""
-    monkeypatch.setattr("pipelines.execution.servers.ForkServer", ForkServer)
+    monkeypatch.setattr("perfsweep.pipelines.execution.servers.ForkServer", ForkServer)
 
     def measure(**options: object) -> tuple[dict[str, dict[int, TrialRecord]], list[TrialRecord]]:
         manifest = plan.make_plan(

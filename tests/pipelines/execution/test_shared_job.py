@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import own_code
-from pipelines.execution import shared_job
-from pipelines.execution.pack import CANNOT_WRITE
-from pipelines.execution.shared_job import SharedJob, combined, job_of, jobs_for, shares
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines import own_code
+from perfsweep.pipelines.execution import shared_job
+from perfsweep.pipelines.execution.pack import CANNOT_WRITE
+from perfsweep.pipelines.execution.shared_job import SharedJob, combined, job_of, jobs_for, shares
+from perfsweep.pipelines.store.records import SweepFolder
 
 ALIKE = {f"p{number:03d}": {} for number in range(5)}
 
@@ -91,7 +91,7 @@ def test_each_pack_runs_with_its_share_of_gpus_and_its_own_log(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert ran("p000", "p003", retry=("oom",)) == 0
-    words = f"-m pipelines.own_code pipelines.execution.pack {tmp_path / 'sweep'}"
+    words = f"-m perfsweep.pipelines.own_code perfsweep.pipelines.execution.pack {tmp_path / 'sweep'}"
     assert log(tmp_path, "p000")[0] == f"{words} p000 oom on [4,5]"
     assert log(tmp_path, "p003")[0] == f"{words} p003 oom on [6,7]"
     ran("p000", "p003")

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import DesignConfig, SweepCommand
-from pipelines.execution import launch
-from pipelines.execution.pack import LEAST_ITERATIONS, PackRun
-from pipelines.plan import plan
-from pipelines.store.progress import StoredTrial
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, Outcome, SweepFolder
-from pipelines.store.trial_files import read_iterations
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import LEAST_ITERATIONS, PackRun
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder
+from perfsweep.pipelines.store.trial_files import read_iterations
+from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 

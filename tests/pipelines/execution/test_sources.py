@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from loops import LOOP
 
-from pipelines.config.types import SweepCommand
-from pipelines.execution import launch, pack_jobs
-from pipelines.execution.pack import PackRun
-from pipelines.plan import plan
-from pipelines.store import code_snapshot
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Kind, Outcome, SweepFolder, read_evidence
-from workloads.api import Device
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.execution import launch, pack_jobs
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, read_evidence
+from perfsweep.workloads.api import Device
 
 SCRIPT = "import os, scaled_by\n" + LOOP.replace(".square()", ".square().mul(scaled_by.SCALE)")
 BEFORE_TORCH = "import os; os.environ['SAID_BEFORE_TORCH'] = 'x'\n"

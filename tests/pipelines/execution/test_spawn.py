@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.execution import spawn
-from pipelines.execution.spawn import (
+from perfsweep.pipelines.execution import spawn
+from perfsweep.pipelines.execution.spawn import (
     NO_RECORD,
     NOT_WRITTEN,
     Exec,
@@ -30,9 +30,9 @@ from pipelines.execution.spawn import (
     termination_of,
     wait,
 )
-from pipelines.store.records import Failure, Outcome, write_rank_failure
-from pipelines.trial.parent import Reply
-from workloads.user_environment import INTERPRETER, user_environment
+from perfsweep.pipelines.store.records import Failure, Outcome, write_rank_failure
+from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.workloads.user_environment import INTERPRETER, user_environment
 
 NO_EXCEPTION = "without an exception: something called os._exit or sys.exit, or a library ended it"
 

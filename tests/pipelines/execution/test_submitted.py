@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch, submitted
-from pipelines.execution.submitted import COLLECT
-from pipelines.plan import plan
-from pipelines.store.records import Manifest, SweepFolder
-from slurm.executor import JOURNAL
-from slurm.journal import Journal, Verdict
-from slurm.retry import Action
-from slurm.states import End
-from workloads.api import Device
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch, submitted
+from perfsweep.pipelines.execution.submitted import COLLECT
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.slurm.executor import JOURNAL
+from perfsweep.slurm.journal import Journal, Verdict
+from perfsweep.slurm.retry import Action
+from perfsweep.slurm.states import End
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 
 @pytest.fixture

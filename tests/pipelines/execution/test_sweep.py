@@ -16,24 +16,30 @@ import pytest
 from rich.console import Console
 from waiting import until
 
-from pipelines.analysis import collect, compare
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch, pack
-from pipelines.execution.pack import PackRun
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.plan import plan
-from pipelines.report import html as page
-from pipelines.report import terminal
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store import files
-from pipelines.store.files import read_arrays
-from pipelines.store.idle import read_idle
-from pipelines.store.progress_read import read_progress
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
-from workloads.api import Device
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report import html as page
+from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store import files
+from perfsweep.pipelines.store.files import read_arrays
+from perfsweep.pipelines.store.idle import read_idle
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.workloads.api import Device
 
 DEADLINE_S = 120
 LEVELS = {

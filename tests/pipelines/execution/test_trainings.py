@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from measured import compared
 
-from pipelines import api
-from pipelines.config.types import DesignConfig
-from pipelines.store.progress_read import read_progress
+from perfsweep.pipelines import api
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store.progress_read import read_progress
 
 SEEDS = 3
 MEASURE = {

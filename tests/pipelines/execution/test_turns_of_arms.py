@@ -9,13 +9,20 @@ from typing import Any
 
 import pytest
 
-from pipelines.execution import resident
-from pipelines.execution.resident import GO_ON, CannotStay, Generation, Turn
-from pipelines.execution.spawn import Termination
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Failure, Outcome, TrialRecord, TrialSpec, read_record, write_record
-from pipelines.store.schema import Arm, Kind
-from pipelines.trial.parent import Reply
+from perfsweep.pipelines.execution import resident
+from perfsweep.pipelines.execution.resident import GO_ON, CannotStay, Generation, Turn
+from perfsweep.pipelines.execution.spawn import Termination
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import (
+    Failure,
+    Outcome,
+    TrialRecord,
+    TrialSpec,
+    read_record,
+    write_record,
+)
+from perfsweep.pipelines.store.schema import Arm, Kind
+from perfsweep.pipelines.trial.parent import Reply
 
 GIB = 2**30
 DEAD = Termination(Outcome.FAILED, Failure(type="SIGSEGV", message="ended"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.gpu_check import facts, headlines, rates, stages, sweeps
-from pipelines.gpu_check.answer import (
+from perfsweep.pipelines.gpu_check import facts, headlines, rates, stages, sweeps
+from perfsweep.pipelines.gpu_check.answer import (
     FILE,
     VERSION,
     Answer,
@@ -22,15 +22,15 @@ from pipelines.gpu_check.answer import (
     read,
     write,
 )
-from pipelines.gpu_check.headlines import headline
-from pipelines.gpu_check.stages import Stage
-from pipelines.statistics.verdicts import Verdict as Called
-from pipelines.store.records import PLACEBO
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.machine.torch_version import TorchBuild
-from workloads.api import Device
-from workloads.errors import RecordError
-from workloads.peaks import peak
+from perfsweep.pipelines.gpu_check.headlines import headline
+from perfsweep.pipelines.gpu_check.stages import Stage
+from perfsweep.pipelines.statistics.verdicts import Verdict as Called
+from perfsweep.pipelines.store.records import PLACEBO
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.machine.torch_version import TorchBuild
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.peaks import peak
 
 GPU = Gpu(
     *("NVIDIA H100 80GB HBM3", "GPU-1a", 80 * 2**30, (9, 0)),
@@ -272,6 +272,6 @@ def test_lines_of_all_stages_are_heard_in_order_and_kept_with_their_stage(
     found = stages.check(tmp_path, Device(), heard.append, planned)
     assert [line.stage for line in heard] == ["0 a", "1 b"]
     assert found.lines == tuple(heard) and found.passed
-    assert asked == [("pipelines.gpu_check", "m:f", 3), ("pipelines.gpu_check", "m:g", 4)]
+    assert asked == [("perfsweep.pipelines.gpu_check", "m:f", 3), ("perfsweep.pipelines.gpu_check", "m:g", 4)]
     assert found.device["type"] == "cpu" and found.versions["torch"]
     assert read(tmp_path / FILE) == found

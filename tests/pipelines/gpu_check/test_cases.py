@@ -6,13 +6,13 @@ from functools import cache
 
 import pytest
 
-from pipelines.config import composition, validation
-from pipelines.config.types import SweepCommand
-from pipelines.gpu_check.cases import cases
-from pipelines.plan import power
-from pipelines.plan.plan import load_workload, make_plan
-from pipelines.store.records import PLACEBO, Manifest
-from workloads.api import Device
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.plan import power
+from perfsweep.pipelines.plan.plan import load_workload, make_plan
+from perfsweep.pipelines.store.records import PLACEBO, Manifest
+from perfsweep.workloads.api import Device
 
 H100 = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, True)
 HEADLINES = cases()["headlines"]

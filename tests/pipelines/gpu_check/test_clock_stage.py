@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from fake_bench import FakeBench
 
-from pipelines.gpu_check.answer import Here, Verdict
-from pipelines.gpu_check.clock import examine, lines_of
-from pipelines.gpu_check.rates import rate_lines
-from pipelines.trial.timing.recorder import Series
-from workloads.api import Device
+from perfsweep.pipelines.gpu_check.answer import Here, Verdict
+from perfsweep.pipelines.gpu_check.clock import examine, lines_of
+from perfsweep.pipelines.gpu_check.rates import rate_lines
+from perfsweep.pipelines.trial.timing.recorder import Series
+from perfsweep.workloads.api import Device
 
 GOOD = {"half": 650e12, "tf32": 380e12, "float32": 50e12, "device": 2.8e12, "pinned": 50e9, "pageable": 9e9}
 H100 = "NVIDIA H100 80GB HBM3"

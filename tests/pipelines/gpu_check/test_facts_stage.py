@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.gpu_check import facts
-from pipelines.gpu_check.answer import Here, Line, Verdict
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.machine.torch_version import TorchBuild
-from workloads.api import Device
+from perfsweep.pipelines.gpu_check import facts
+from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.machine.torch_version import TorchBuild
+from perfsweep.workloads.api import Device
 
 H100 = Gpu(
     *("NVIDIA H100 80GB HBM3", "GPU-1a", 80 * 2**30, (9, 0)),

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.gpu_check import headlines, levels, memory, processes
-from pipelines.gpu_check.answer import Here, Line, Verdict
-from pipelines.gpu_check.cases import cases
-from pipelines.statistics.verdicts import Verdict as Called
-from pipelines.store.records import PLACEBO, Outcome
-from pipelines.trial.machine import environment
-from pipelines.trial.memory_snapshot import ON_OOM
-from workloads.api import Device
+from perfsweep.pipelines.gpu_check import headlines, levels, memory, processes
+from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
+from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.statistics.verdicts import Verdict as Called
+from perfsweep.pipelines.store.records import PLACEBO, Outcome
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.memory_snapshot import ON_OOM
+from perfsweep.workloads.api import Device
 
 
 def good(line: Line) -> bool:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.gpu_check import answer, stages
-from pipelines.gpu_check.__main__ import main
-from pipelines.gpu_check.answer import Line, Verdict
-from pipelines.gpu_check.stages import Stage
-from pipelines.store.files import read_json_lines, write_atomically
-from workloads.api import Device
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.gpu_check import answer, stages
+from perfsweep.pipelines.gpu_check.__main__ import main
+from perfsweep.pipelines.gpu_check.answer import Line, Verdict
+from perfsweep.pipelines.gpu_check.stages import Stage
+from perfsweep.pipelines.store.files import read_json_lines, write_atomically
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 SUPPORT = Path(__file__).parents[2] / "support"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.parity.bounds import Bounds, bound_of, is_own, number_bound, stated_bound
-from pipelines.parity.comparison import loosest
-from workloads.api import Check, Comparator, Evidence, Level, Parity
+from perfsweep.pipelines.parity.bounds import Bounds, bound_of, is_own, number_bound, stated_bound
+from perfsweep.pipelines.parity.comparison import loosest
+from perfsweep.workloads.api import Check, Comparator, Evidence, Level, Parity
 
 EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from evidences import tensor_evidence
 
-from pipelines.parity.comparison import ParityVerdict, digest, judge, loosest
-from pipelines.parity.distances import Distance, distance
-from workloads.api import Check, Comparator, Evidence, Level, Parity
+from perfsweep.pipelines.parity.comparison import ParityVerdict, digest, judge, loosest
+from perfsweep.pipelines.parity.distances import Distance, distance
+from perfsweep.workloads.api import Check, Comparator, Evidence, Level, Parity
 
 EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from evidences import tensor_evidence
 
-from pipelines.parity.deviations import oracle_deviations, reference_deviations
-from pipelines.parity.results import Deviation
-from workloads.api import Check, Comparator, Evidence, Parity
+from perfsweep.pipelines.parity.deviations import oracle_deviations, reference_deviations
+from perfsweep.pipelines.parity.results import Deviation
+from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC
 ABSOLUTE, RELATIVE = Comparator.ABSOLUTE, Comparator.RELATIVE

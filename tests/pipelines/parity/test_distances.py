@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipelines.parity.comparison import ParityVerdict, judge
-from pipelines.parity.distances import Distance, distance
-from workloads.api import Check, Comparator, Evidence, Parity
+from perfsweep.pipelines.parity.comparison import ParityVerdict, judge
+from perfsweep.pipelines.parity.distances import Distance, distance
+from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 
 @pytest.mark.parametrize(

@@ -9,27 +9,27 @@ import numpy as np
 import pytest
 from planned_sweeps import arm, effect, manifest, pack, record
 
-from pipelines.analysis import collect, compare
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch
-from pipelines.execution.pack import PackRun
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.evidence import NO_CHOICE, Agreement, comparable, replayed
-from pipelines.parity.timed import Asked
-from pipelines.plan import plan
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import IDEAL_LOADER, Effect, Kind, Outcome, SweepFolder
-from pipelines.store.schema import Declared, DeclaredLevel
-from pipelines.store.trial_schema import REPEAT
-from workloads.api import REPLAYED, Check, Comparator, Device, Evidence, Parity
-from workloads.errors import RecordError
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement, comparable, replayed
+from perfsweep.pipelines.parity.timed import Asked
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import IDEAL_LOADER, Effect, Kind, Outcome, SweepFolder
+from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
+from perfsweep.pipelines.store.trial_schema import REPEAT
+from perfsweep.workloads.api import REPLAYED, Check, Comparator, Device, Evidence, Parity
+from perfsweep.workloads.errors import RecordError
 
 
 def measured(workload: str, runs: Path) -> dict[str, tuple[EffectResult, int]]:
     """By level of the dice: the effect, and with how many seeds its evidence was computed."""
-    from pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand, SweepConfig
+    from perfsweep.pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand, SweepConfig
 
     command = SweepCommand(
         workload={"name": workload},

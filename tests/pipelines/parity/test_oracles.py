@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from evidences import tensor_evidence
 
-from pipelines.parity.comparison import ParityVerdict, judge
-from workloads.api import Check, Comparator, Evidence, Parity
+from perfsweep.pipelines.parity.comparison import ParityVerdict, judge
+from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 EXACT, TOLERANCE = Parity.EXACT, Parity.TOLERANCE
 IDENTICAL, WITHIN = ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE

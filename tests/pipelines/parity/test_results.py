@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipelines.parity.results import Deviation
+from perfsweep.pipelines.parity.results import Deviation
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import DesignConfig, SweepConfig
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.evidence import Agreement
-from pipelines.plan.plan import make_plan
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import SweepFolder
-from workloads.api import Device, Evidence
+from perfsweep.pipelines.config.types import DesignConfig, SweepConfig
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.plan.plan import make_plan
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.api import Device, Evidence
 
 EXACT, ROUNDED = {"fuse": "on"}, {"narrow": "on"}
 """Levels of the class exact, and of the class tolerance, whose bound on the sum is 1e-2."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipelines.parity.results import Deviation, ParityResult, ParityVerdict
-from pipelines.parity.seeds import judge_seeds
-from workloads.api import Check, Comparator, Evidence, Parity
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.seeds import judge_seeds
+from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 LOSS = Check("loss", Comparator.RELATIVE)
 BEFORE = (2.00, 2.02, 1.98, 2.00)

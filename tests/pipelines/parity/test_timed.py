@@ -11,18 +11,24 @@ from typing import Any
 import pytest
 from planned_sweeps import manifest, pack, record
 
-from pipelines.analysis import collect, compare
-from pipelines.analysis.compare import Comparison
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch
-from pipelines.execution.pack import PackRun
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
-from pipelines.plan import plan
-from pipelines.store.progress import StoredTrial
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord
-from workloads.api import Check, Comparator, Device, Parity
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord
+from perfsweep.workloads.api import Check, Comparator, Device, Parity
 
 ARMS = {"honest": ["yes"], "stale": ["yes"], "timed_half": ["stack", "prepared"]}
 

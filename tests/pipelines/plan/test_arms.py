@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.plan.arms import Space
-from workloads.api import Baseline, Device, Level, Numbers, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Baseline, Device, Level, Numbers, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 SOLVER = Toggle("solver", (Level("naive"), Level("newton")), "")
 STOP = Toggle(

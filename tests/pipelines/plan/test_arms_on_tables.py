@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import latentwire, probe1d, prover, spd
 
-from pipelines.plan import designs
-from pipelines.plan.arms import Space
-from workloads.api import Claim, Device, Levels, LevelValue
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan import designs
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Claim, Device, Levels, LevelValue
+from perfsweep.workloads.errors import ConfigError
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pipelines import api
-from pipelines.config.types import DesignConfig
-from pipelines.plan.column_needs import PERCENTILES, unfilled_columns
-from pipelines.plan.plan import make_plan
-from pipelines.statistics.step_percentiles import LEAST_STEPS
-from pipelines.store.options import COLUMNS, ReportConfig
-from workloads.api import Device
+from perfsweep.pipelines import api
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan.column_needs import PERCENTILES, unfilled_columns
+from perfsweep.pipelines.plan.plan import make_plan
+from perfsweep.pipelines.statistics.step_percentiles import LEAST_STEPS
+from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
+from perfsweep.workloads.api import Device
 
 ONE = DesignConfig("one_at_a_time", levels={"work": ["single"]})
 SAID = (

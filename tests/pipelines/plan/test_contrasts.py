@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.plan.arms import Space
-from pipelines.plan.contrasts import main_effects_and_interactions
-from pipelines.plan.designs import factorial
-from pipelines.plan.fractional import GENERATORS, fractional
-from pipelines.statistics.log_ratios import Cell, Rounds
-from workloads.api import Device, Level, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.contrasts import main_effects_and_interactions
+from perfsweep.pipelines.plan.designs import factorial
+from perfsweep.pipelines.plan.fractional import GENERATORS, fractional
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.workloads.api import Device, Level, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 NAMES = ["A", "B", "C", "D", "E", "F", "G", "H"]
 

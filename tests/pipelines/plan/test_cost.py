@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.plan.cost import estimate_cost
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Kind, Outcome, Pack, TrialRecord
-from slurm.site import Shape, SiteProfile
+from perfsweep.pipelines.plan.cost import estimate_cost
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
+from perfsweep.slurm.site import Shape, SiteProfile
 
 BOTH = {"p000": 6, "p001": 6}
 PACKS = [Pack(id=id, orders=(("a", "b"),), start="fork") for id in ("p000", "p001")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.plan import designs
-from pipelines.plan.arms import Space
-from workloads.api import Level, Numbers, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan import designs
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Level, Numbers, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 TOGGLES = (
     Toggle(

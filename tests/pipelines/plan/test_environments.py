@@ -8,13 +8,13 @@ import pytest
 from environments import bare
 from versioned import scripted
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch, pack
-from pipelines.plan import plan
-from pipelines.plan.provided import find_provided
-from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan.provided import find_provided
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture(scope="module")

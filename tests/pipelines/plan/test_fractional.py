@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.plan.arms import Space
-from pipelines.plan.fractional import GENERATORS, fractional
-from workloads.api import Level, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.fractional import GENERATORS, fractional
+from perfsweep.workloads.api import Level, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 NAMES = "ABCDEFGH"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.plan.plan import make_plan
-from pipelines.store.records import IDEAL_LOADER, Manifest
-from pipelines.store.trainings import trained_arms
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan.plan import make_plan
+from perfsweep.pipelines.store.records import IDEAL_LOADER, Manifest
+from perfsweep.pipelines.store.trainings import trained_arms
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 ONE = DesignConfig("one_at_a_time", levels={"zero_grad": ["none"]})
 

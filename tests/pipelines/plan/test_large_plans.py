@@ -9,10 +9,10 @@ from collections import Counter
 
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from workloads.api import Device
-from workloads.declarations import Toggle
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.declarations import Toggle
 
 
 def test_every_level_is_looked_up_once_and_every_arm_identified_once(
@@ -44,9 +44,9 @@ def test_every_level_is_looked_up_once_and_every_arm_identified_once(
 MANY = """
 import json, re, sys, time
 from pathlib import Path
-from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.plan import plan
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.workloads.api import Device
 
 design = DesignConfig("ladder", levels={sys.argv[2]: list(range(2, 10002))})
 command = SweepCommand(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.types import ClusterConfig, DesignConfig
-from pipelines.plan import plan
-from pipelines.plan.arms import Space
-from pipelines.store.records import Manifest
-from workloads.api import Device
-from workloads.errors import ConfigError, ContractError
+from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, ContractError
 
 CPU = Device()
 
@@ -163,7 +163,11 @@ REFUSALS = [
         ContractError,
         r"broken_contract:Broken breaks the contract: .*evidence\(\) is missing",
     ),
-    ({"workload": "toys.spinner:Config"}, ContractError, "is no subclass of workloads.api.Workload"),
+    (
+        {"workload": "toys.spinner:Config"},
+        ContractError,
+        "is no subclass of perfsweep.workloads.api.Workload",
+    ),
     ({"toggles": {"wrok": "single"}}, ConfigError, "toggles.wrok is unknown; did you mean work"),
     (
         {"toggles": {"work": "triple"}},

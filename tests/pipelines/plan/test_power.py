@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from machines import decided
 
-from pipelines.cli import main
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan, power
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Manifest
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan, power
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 FACTORIAL = DesignConfig(
     "factorial", levels={"work": ["single"], "sign": ["wrong"], "half": ["on"], "slab": [1, 2]}

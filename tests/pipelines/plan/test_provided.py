@@ -12,24 +12,32 @@ from git_repository import begin, commit, state
 from toys.spinner import Spinner
 from versioned import scripted
 
-from pipelines.config.types import DesignConfig
-from pipelines.plan import designs, plan, version_look
-from pipelines.plan.arms import Space
-from pipelines.plan.designs import Assignment, PlannedEffect, Refusal
-from pipelines.plan.provided import CannotRun, Cast, Part, Provided, SameCode, find_provided, workload_file
-from pipelines.plan.version_look import Answer, Question
-from pipelines.profiling.profile import Profiling
-from pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
-from pipelines.versions import keep
-from pipelines.versions.repository import Repository
-from pipelines.versions.tree import Tree
-from workloads.api import Device, Level, Toggle
-from workloads.errors import ConfigError
-from workloads.snapshot import Snapshot
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import designs, plan, version_look
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, Refusal
+from perfsweep.pipelines.plan.provided import (
+    CannotRun,
+    Cast,
+    Part,
+    Provided,
+    SameCode,
+    find_provided,
+    workload_file,
+)
+from perfsweep.pipelines.plan.version_look import Answer, Question
+from perfsweep.pipelines.profiling.profile import Profiling
+from perfsweep.pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
+from perfsweep.pipelines.versions import keep
+from perfsweep.pipelines.versions.repository import Repository
+from perfsweep.pipelines.versions.tree import Tree
+from perfsweep.workloads.api import Device, Level, Toggle
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.snapshot import Snapshot
 
 OWN = """
 from dataclasses import dataclass
-from workloads.api import Check, Evidence, Level, Toggle, Workload
+from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
 
 @dataclass
 class Config:
@@ -228,7 +236,7 @@ def cast(command, root: Path, monkeypatch: pytest.MonkeyPatch):
         parts = Provided(toggles, {toggle: {name: stood_for(part) for name, (part, _) in versions.items()}})
         asked = Asked(*(answer for _, answer in versions.values()))
         monkeypatch.setattr(version_look, "ask", asked)
-        monkeypatch.setattr("pipelines.plan.provided._measuring_code", lambda folder: None)
+        monkeypatch.setattr("perfsweep.pipelines.plan.provided._measuring_code", lambda folder: None)
         made = Cast(parts, Space((*toggles, IDLE)), Spinner, command(), Device())
         arms = [{toggle: name, "idle": idle} for name in versions for idle in ("off", "on")]
         made.look(arms)

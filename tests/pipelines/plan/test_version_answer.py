@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from toys.spinner import Spinner
 
-from pipelines.plan import version_answer
-from pipelines.plan.version_look import Answer, Question, start_of
+from perfsweep.pipelines.plan import version_answer
+from perfsweep.pipelines.plan.version_look import Answer, Question, start_of
 
 TOY = "toys.spinner:Spinner"
 NAMES = ["work", "sign", "slab", "variable"]

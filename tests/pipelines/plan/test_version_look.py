@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.plan import version_look, version_process
-from pipelines.plan.version_look import Answer, Question, arm_key, ask, python_path, start_of
-from workloads.api import Level
-from workloads.imports import OURS
-from workloads.user_environment import INTERPRETER
+from perfsweep.pipelines.plan import version_look, version_process
+from perfsweep.pipelines.plan.version_look import Answer, Question, arm_key, ask, python_path, start_of
+from perfsweep.workloads.api import Level
+from perfsweep.workloads.imports import OURS
+from perfsweep.workloads.user_environment import INTERPRETER
 
 QUESTION = Question({"name": "toys"}, ["amp"], {"type": "cpu"}, [{"key": "k", "choices": {}}], {"k": {}})
 
@@ -77,7 +77,7 @@ def test_a_version_is_asked_in_its_environment_with_its_code_first(run: Any, tmp
     assert ask(QUESTION, tmp_path / "look", variables, ["/users"]) == found
     assert json.loads((tmp_path / "look/question.json").read_text()) == vars(QUESTION)
     place = str(tmp_path / "look")
-    assert process.command == ["/env/bin/python", "-m", "pipelines.plan.version_process", place]
+    assert process.command == ["/env/bin/python", "-m", "perfsweep.pipelines.plan.version_process", place]
     env = process.options["env"]
     assert env["PYTHONPATH"] == os.pathsep.join([str(OURS), "/users", "/theirs"])
     assert (env["PYTHONSAFEPATH"], env["PERFSWEEP_SOURCES"]) == ("1", "/copies")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.plan.witnesses import refuse_unknown
-from workloads.api import Level, Numbers, Toggle, Workload
-from workloads.digits.workload import Digits
-from workloads.errors import ConfigError
+from perfsweep.pipelines.plan.witnesses import refuse_unknown
+from perfsweep.workloads.api import Level, Numbers, Toggle, Workload
+from perfsweep.workloads.digits.workload import Digits
+from perfsweep.workloads.errors import ConfigError
 
 
-@pytest.fixture(params=["toys.spinner:Spinner", "workloads.digits.workload:Digits"])
+@pytest.fixture(params=["toys.spinner:Spinner", "perfsweep.workloads.digits.workload:Digits"])
 def inherited(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> type[Workload]:
@@ -40,7 +40,7 @@ def test_a_witness_that_no_class_names_is_refused(inherited: type[Workload]) -> 
 
 OWN = """
 from toys.spinner import Spinner
-from workloads.api import Level, Toggle
+from perfsweep.workloads.api import Level, Toggle
 
 
 class Mine(Spinner):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.profiling.dynamo import Dynamo, explained, first_line, frames, place_of
-from pipelines.profiling.tool import Measured
-from pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.profiling.dynamo import Dynamo, explained, first_line, frames, place_of
+from perfsweep.pipelines.profiling.tool import Measured
+from perfsweep.pipelines.store.options import ProfileConfig
 
 TOTALS: dict[str, float | None] = {
     "compiled_graphs": 1.0,

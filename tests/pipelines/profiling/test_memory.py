@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.profiling.memory import EVENTS, Memory, holders
-from pipelines.profiling.tool import Measured
-from pipelines.store.memory_course import MemoryCourse, read_course
-from pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
+from perfsweep.pipelines.profiling.tool import Measured
+from perfsweep.pipelines.store.memory_course import MemoryCourse, read_course
+from perfsweep.pipelines.store.options import ProfileConfig
 
 MEASURED = Measured(1.0, {}, 1)
 MB = 2**20

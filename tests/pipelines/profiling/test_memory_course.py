@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from toys.allocating import INNER, LARGE, SMALL
 
-from pipelines.config.types import MeasureConfig, SweepCommand, SweepConfig
-from pipelines.plan import plan
-from pipelines.profiling import process
-from pipelines.profiling.profile import Profiling
-from pipelines.report import memory_chart, svg
-from pipelines.report.memory_chart import MOST_POINTS, thinned
-from pipelines.store.memory_course import COURSE, MemoryCourse, read_course, write_course
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Kept, ProfileSpec, read_profile
-from pipelines.store.records import Outcome, SweepFolder
-from workloads.api import Device
-from workloads.errors import RecordError
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.profiling import process
+from perfsweep.pipelines.profiling.profile import Profiling
+from perfsweep.pipelines.report import memory_chart, svg
+from perfsweep.pipelines.report.memory_chart import MOST_POINTS, thinned
+from perfsweep.pipelines.store.memory_course import COURSE, MemoryCourse, read_course, write_course
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Kept, ProfileSpec, read_profile
+from perfsweep.pipelines.store.records import Outcome, SweepFolder
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import RecordError
 
 ITERATIONS = 3
 

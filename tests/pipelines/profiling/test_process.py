@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.profiling import process
-from pipelines.profiling.process import (
+from perfsweep.pipelines.profiling import process
+from perfsweep.pipelines.profiling.process import (
     Marks,
     Repeated,
     Walk,
@@ -23,11 +23,11 @@ from pipelines.profiling.process import (
     slice_of,
     with_debug_log,
 )
-from pipelines.profiling.slices import Slice
-from pipelines.profiling.tool import Measured, Tool
-from pipelines.store.options import ProfileConfig
-from pipelines.trial.timing.clock import HostClock
-from workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.pipelines.profiling.slices import Slice
+from perfsweep.pipelines.profiling.tool import Measured, Tool
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 
 class Counting:

@@ -14,16 +14,22 @@ from rich.console import Console
 from toys import phased
 from toys.phased import FLOPS, MATRIX_BYTES, slow_part
 
-from pipelines import cli
-from pipelines.config.types import DesignConfig, MeasureConfig, ProfileConfig, SweepCommand, SweepConfig
-from pipelines.plan import plan
-from pipelines.profiling import process, registry
-from pipelines.profiling.profile import CHANGED, Profiling, arm_called, wanted
-from pipelines.report import profiles
-from pipelines.store.profiles import Cost, Kept, ProfileSpec, kept_profiles, read_profile, read_spec
-from pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
-from workloads.api import Device
-from workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.config.types import (
+    DesignConfig,
+    MeasureConfig,
+    ProfileConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.profiling import process, registry
+from perfsweep.pipelines.profiling.profile import CHANGED, Profiling, arm_called, wanted
+from perfsweep.pipelines.report import profiles
+from perfsweep.pipelines.store.profiles import Cost, Kept, ProfileSpec, kept_profiles, read_profile, read_spec
+from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 TOY = "toys.phased:Phased"
 QUICK = MeasureConfig(iterations=6, warmup_max=6, timeout_s=120)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.types import MeasureConfig, ProfileConfig, SweepCommand, SweepConfig
-from pipelines.plan import plan
-from pipelines.profiling.profile import CHANGED, Ended, Profiling
-from pipelines.store.profiles import Profile, kept_profiles, read_spec, write_profile
-from pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord
-from pipelines.store.trial_files import write_record
-from workloads.api import Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import MeasureConfig, ProfileConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.profiling.profile import CHANGED, Ended, Profiling
+from perfsweep.pipelines.store.profiles import Profile, kept_profiles, read_spec, write_profile
+from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord
+from perfsweep.pipelines.store.trial_files import write_record
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 
 TOY = "toys.phased:Phased"
 
@@ -75,7 +75,7 @@ def test_an_arm_with_variables_of_its_own_is_not_forked(
     level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forking: list[list[str]] = []
-    monkeypatch.setattr("pipelines.profiling.profile.ForkServer", forking.append)
+    monkeypatch.setattr("perfsweep.pipelines.profiling.profile.ForkServer", forking.append)
     own = SweepCommand(
         workload={"name": "toys.spinner:Spinner"},
         toggles={"variable": level},

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.profiling import registry
-from pipelines.profiling.tool import Tool
-from pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.profiling import registry
+from perfsweep.pipelines.profiling.tool import Tool
+from perfsweep.pipelines.store.options import ProfileConfig
 
 
 @pytest.mark.parametrize("name", registry.NAMES)

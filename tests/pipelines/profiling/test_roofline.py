@@ -10,12 +10,12 @@ import pytest
 import torch
 from clocks import FakeClock
 
-from pipelines.profiling import roofline
-from pipelines.profiling.roofline import OUTSIDE, Ceiling, PhaseCalls
-from pipelines.store.options import ProfileConfig
-from pipelines.trial.machine import environment
-from workloads.api import Device
-from workloads.peaks import PEAKS
+from perfsweep.pipelines.profiling import roofline
+from perfsweep.pipelines.profiling.roofline import OUTSIDE, Ceiling, PhaseCalls
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.peaks import PEAKS
 
 MEASURED: Any = SimpleNamespace(
     iteration_ns=100.0, iterations=3, phases={"forward": 60.0, "forward/attention": 20.0, "update": 10.0}

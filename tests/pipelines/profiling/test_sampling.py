@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.profiling.sampling import Sampling, measured_in, self_times
-from pipelines.profiling.tool import Measured
-from pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.profiling.sampling import Sampling, measured_in, self_times
+from perfsweep.pipelines.profiling.tool import Measured
+from perfsweep.pipelines.store.options import ProfileConfig
 
 MEASURED = Measured(1.0, {}, 1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.profiling.slices import Situation, Slice, parse, resolve
-from workloads.errors import ConfigError
+from perfsweep.pipelines.profiling.slices import Situation, Slice, parse, resolve
+from perfsweep.workloads.errors import ConfigError
 
 TRAINING = Situation("steps", cadence=4, lead=2, active=3, iterations=6)
 FIT = Situation("job", cadence=1, lead=2, active=3, iterations=6)

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.profiling.bytes_moved import moved, stored
-from pipelines.profiling.dynamo import explained, first_line
-from pipelines.profiling.memory import EVENTS, Memory, holders
-from pipelines.profiling.roofline import OUTSIDE, own_times, product_type
-from pipelines.profiling.tool import Measured
-from pipelines.profiling.tracing import costs
-from pipelines.store.options import ProfileConfig
-from pipelines.trial.memory_snapshot import ON_OOM, keep_on_oom
-from workloads.peaks import peak
+from perfsweep.pipelines.profiling.bytes_moved import moved, stored
+from perfsweep.pipelines.profiling.dynamo import explained, first_line
+from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
+from perfsweep.pipelines.profiling.roofline import OUTSIDE, own_times, product_type
+from perfsweep.pipelines.profiling.tool import Measured
+from perfsweep.pipelines.profiling.tracing import costs
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.trial.memory_snapshot import ON_OOM, keep_on_oom
+from perfsweep.workloads.peaks import peak
 
 A, B = torch.zeros(8, 16), torch.zeros(16, 4)
 TABLE, ROWS = torch.zeros(1000, 4), torch.zeros(10, dtype=torch.int64)

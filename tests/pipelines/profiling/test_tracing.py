@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.profiling.tool import Measured
-from pipelines.profiling.tracing import TABLE, TRACE, Steps, Tracing, added
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import Cost
+from perfsweep.pipelines.profiling.tool import Measured
+from perfsweep.pipelines.profiling.tracing import TABLE, TRACE, Steps, Tracing, added
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
 
 
 class Heard:

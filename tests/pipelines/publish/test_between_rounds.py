@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from recorded import Built, build
 
-from pipelines.publish.between_rounds import FIRST_COST_S, PATIENCE_S, Feeder
-from pipelines.publish.published import Published
+from perfsweep.pipelines.publish.between_rounds import FIRST_COST_S, PATIENCE_S, Feeder
+from perfsweep.pipelines.publish.published import Published
 
 
 class Clock:

@@ -14,8 +14,8 @@ from loopback import Loopback
 from recorded import IDENTITY, Built, build, publish_here
 from run_file import read_run
 
-from pipelines.publish.comparison_run import compare_content, speedup_bars
-from pipelines.store.files import write_parquet
+from perfsweep.pipelines.publish.comparison_run import compare_content, speedup_bars
+from perfsweep.pipelines.store.files import write_parquet
 
 EFFECTS: list[dict[str, Any]] = [
     {"toggle": "amp", "level": "bf16", "verdict": "faster", "ratio": 0.5, "low": 0.4, "high": 0.625},

@@ -25,12 +25,12 @@ from recorded import (
     timed_rows,
 )
 
-from pipelines.publish.content import RunContent, Segment, _segments, check_arrays, run_content
-from pipelines.publish.history import Timing
-from pipelines.publish.published import Published
-from pipelines.store.files import write_arrays
-from pipelines.store.records import Arm, Kind, Outcome, Pack, TrialRecord
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.publish.content import RunContent, Segment, _segments, check_arrays, run_content
+from perfsweep.pipelines.publish.history import Timing
+from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.store.files import write_arrays
+from perfsweep.pipelines.store.records import Arm, Kind, Outcome, Pack, TrialRecord
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 
 def test_every_timed_iteration_becomes_a_row_with_exactly_the_recorded_numbers(published: Built) -> None:

@@ -12,10 +12,10 @@ import pytest
 from loopback import Action, Fault, Loopback
 from recorded import Built, build
 
-from pipelines.cli import main
-from pipelines.publish.dashboard import View, specification, view_of, workspace
-from pipelines.store.records import Effect, Manifest
-from pipelines.store.schema import Declared
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.publish.dashboard import View, specification, view_of, workspace
+from perfsweep.pipelines.store.records import Effect, Manifest
+from perfsweep.pipelines.store.schema import Declared
 
 
 @pytest.fixture

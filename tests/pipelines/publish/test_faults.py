@@ -18,9 +18,9 @@ from loopback import Action, Fault, Loopback
 from recorded import Built, build, publish_here, snapshot
 from waiting import until
 
-from pipelines.publish.publish import publish
-from pipelines.publish.published import Published
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.store.records import SweepFolder
 
 PATIENCE_S = 10.0
 
@@ -113,7 +113,7 @@ def test_what_a_server_that_is_down_was_not_sent_is_sent_once_it_is_up(
     assert backend.rows() == online.produced
 
 
-COMMAND = [sys.executable, "-m", "pipelines.cli", "publish"]
+COMMAND = [sys.executable, "-m", "perfsweep.pipelines.cli", "publish"]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import IDENTITY, NAIVE, Built, build, publish_here, timed_rows
 
-from pipelines.publish.history import (
+from perfsweep.pipelines.publish.history import (
     HEAD,
     HISTORY_LIMIT,
     WARMUP_LIMIT,
@@ -23,7 +23,7 @@ from pipelines.publish.history import (
     row_count,
     warmup_rows,
 )
-from pipelines.store.files import write_arrays
+from perfsweep.pipelines.store.files import write_arrays
 
 series = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=3000).map(np.array)
 

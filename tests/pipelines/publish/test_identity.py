@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.publish.runs import identity
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish.runs import identity
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 @pytest.fixture

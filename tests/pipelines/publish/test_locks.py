@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, Built, publish_here
 
-from pipelines.publish import worker
-from pipelines.publish.pool import ASIDE
-from pipelines.publish.publish import publish
-from pipelines.publish.worker import BUSY, run_lock, staging
-from pipelines.store.locks import holding
+from perfsweep.pipelines.publish import worker
+from perfsweep.pipelines.publish.pool import ASIDE
+from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.publish.worker import BUSY, run_lock, staging
+from perfsweep.pipelines.store.locks import holding
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from pipelines.publish.worker import staging
+from perfsweep.pipelines.publish.worker import staging
 with staging(Path(sys.argv[1])) as aside:
     print(aside, flush=True)
     time.sleep(600)

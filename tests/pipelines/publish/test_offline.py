@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, build, publish_here, snapshot, timed_rows
 
-from pipelines.cli import main
-from pipelines.config.wandb_settings import own_environment
-from pipelines.publish import offline
-from pipelines.publish.history import HistoryRow
-from pipelines.publish.publish import publish
-from pipelines.publish.published import Published
-from pipelines.publish.wandb_file import extent, insert_rows
-from pipelines.store.files import write_arrays
-from pipelines.store.records import Kind, SweepFolder
-from workloads.errors import RecordError
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.config.wandb_settings import own_environment
+from perfsweep.pipelines.publish import offline
+from perfsweep.pipelines.publish.history import HistoryRow
+from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.publish.wandb_file import extent, insert_rows
+from perfsweep.pipelines.store.files import write_arrays
+from perfsweep.pipelines.store.records import Kind, SweepFolder
+from perfsweep.workloads.errors import RecordError
 
 
 @pytest.mark.slow

@@ -17,12 +17,12 @@ from loopback.server import KEY
 from published_rows import concluded, produced
 from waiting import until
 
-from pipelines.config.types import DesignConfig, TrackingConfig
-from pipelines.execution import launch
-from pipelines.plan import plan
-from pipelines.publish.publish import publish
-from pipelines.store.records import SweepFolder, read_record
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig, TrackingConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.store.records import SweepFolder, read_record
+from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,13 @@ class Step:
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "pipelines.execution.pack", str(self.folder.path), "p000"]
+            command = [
+                sys.executable,
+                "-m",
+                "perfsweep.pipelines.execution.pack",
+                str(self.folder.path),
+                "p000",
+            ]
             env = {**os.environ, "PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
             return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
 
@@ -209,7 +215,7 @@ COMMAND = [
     *(
         sys.executable,
         "-m",
-        "pipelines.cli",
+        "perfsweep.pipelines.cli",
         "sweep",
         "workload=toys.spinner:Spinner",
         "name=toy",

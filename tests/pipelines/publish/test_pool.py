@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.publish import pool
-from pipelines.publish.pool import GIVEN_UP, Crew, Delivered
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.refusals import status_sentence
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish import pool
+from perfsweep.pipelines.publish.pool import GIVEN_UP, Crew, Delivered
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.refusals import status_sentence
+from perfsweep.pipelines.store.records import SweepFolder
 
 WORKER = """#!/bin/sh
 echo "$$ $@" >> {folder}/started
@@ -64,7 +64,12 @@ def test_one_process_publishes_run_after_run(crew: Callable[..., Crew], tmp_path
     done = delivered(crew(), "good", "strange", "good2")
     assert done == Delivered({("p000", "good"): RUN, ("p000", "good2"): RUN}, {}, ["damaged"])
     (words,) = started(tmp_path)
-    assert words.split()[1:] == ["-m", "pipelines.publish.worker", str(tmp_path / "sweep"), "offline"]
+    assert words.split()[1:] == [
+        "-m",
+        "perfsweep.pipelines.publish.worker",
+        str(tmp_path / "sweep"),
+        "offline",
+    ]
     assert alive(tmp_path) == []
 
 

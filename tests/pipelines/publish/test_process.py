@@ -15,9 +15,9 @@ import pytest
 import wandb
 from recorded import IDENTITY, NAIVE, Built
 
-import pipelines
-from pipelines.config.wandb_settings import SETTINGS, own_environment
-from pipelines.config.wandb_settings import settings as wandb_settings
+from perfsweep import pipelines
+from perfsweep.pipelines.config.wandb_settings import SETTINGS, own_environment
+from perfsweep.pipelines.config.wandb_settings import settings as wandb_settings
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def test_the_command_ignores_what_the_shell_says_about_wandb_and_says_so(
     }
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), proxy)
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "publish", "--offline", str(sweep.folder.path)],
+        [sys.executable, "-m", "perfsweep.pipelines.cli", "publish", "--offline", str(sweep.folder.path)],
         env={**os.environ, **shell, **proxies, "HOME": str(home)},
         cwd=home,
         capture_output=True,
@@ -99,7 +99,7 @@ def test_the_command_ignores_what_the_shell_says_about_wandb_and_says_so(
 
 @pytest.mark.parametrize("module", ["publish.publish", "execution.pack", "trial.process"])
 def test_what_starts_and_measures_trials_does_not_import_wandb(module: str) -> None:
-    code = f"import sys, pipelines.{module}; sys.exit('wandb' in sys.modules)"
+    code = f"import sys, perfsweep.pipelines.{module}; sys.exit('wandb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 

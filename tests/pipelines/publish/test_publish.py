@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from recorded import FAST, NAIVE, Built, build
 
-from pipelines.publish import publish as publishing
-from pipelines.publish.pool import Delivered
-from pipelines.publish.publish import Publication, target
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.server import Account
-from pipelines.store.options import TrackingConfig
+from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.publish.pool import Delivered
+from perfsweep.pipelines.publish.publish import Publication, target
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.server import Account
+from perfsweep.pipelines.store.options import TrackingConfig
 
 ONLINE = TrackingConfig(mode="online", base_url="http://there/")
 GOOD = Account(entity="team")

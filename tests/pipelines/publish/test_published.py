@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.publish.published import Published, PublishedRun, published_line, table_of_runs, warning
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish.published import (
+    Published,
+    PublishedRun,
+    published_line,
+    table_of_runs,
+    warning,
+)
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 @pytest.mark.parametrize("folder", ["runs/digits-demo", "my runs/it's one"])

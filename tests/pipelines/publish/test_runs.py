@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, PACK, Built, build
 
-from pipelines.publish.profile_run import PROFILE, ROWS, profile_content
-from pipelines.publish.runs import COMPARE, SweepRuns
-from pipelines.publish.write import artifact_name
-from pipelines.store.profiles import Cost, Profile, arm_folder, overhead_text, write_profile
-from pipelines.store.records import Outcome, Pack
-from workloads.errors import ConfigError
+from perfsweep.pipelines.publish.profile_run import PROFILE, ROWS, profile_content
+from perfsweep.pipelines.publish.runs import COMPARE, SweepRuns
+from perfsweep.pipelines.publish.write import artifact_name
+from perfsweep.pipelines.store.profiles import Cost, Profile, arm_folder, overhead_text, write_profile
+from perfsweep.pipelines.store.records import Outcome, Pack
+from perfsweep.workloads.errors import ConfigError
 
 SECOND = Pack(id="p001", orders=((NAIVE.id, FAST.id),), start="fork")
 

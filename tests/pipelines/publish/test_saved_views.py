@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from recorded import build
 
-from pipelines.publish import saved_views
-from pipelines.publish.saved_views import Identity, KeptViews, save_view, tracking_of
-from pipelines.publish.server import Account
-from pipelines.store.options import TrackingConfig
-from workloads.errors import ConfigError
+from perfsweep.pipelines.publish import saved_views
+from perfsweep.pipelines.publish.saved_views import Identity, KeptViews, save_view, tracking_of
+from perfsweep.pipelines.publish.server import Account
+from perfsweep.pipelines.store.options import TrackingConfig
+from perfsweep.workloads.errors import ConfigError
 
 ONLINE = TrackingConfig(mode="online", project="speed", entity="own", base_url="http://there/")
 

@@ -13,9 +13,9 @@ import pytest
 from loopback import Action, Fault, Loopback
 from loopback.server import KEY
 
-from pipelines.publish import server
-from pipelines.publish.server import Account, address, api_key, probe
-from pipelines.store.options import TrackingConfig
+from perfsweep.pipelines.publish import server
+from perfsweep.pipelines.publish.server import Account, address, api_key, probe
+from perfsweep.pipelines.store.options import TrackingConfig
 
 ONLINE = TrackingConfig(mode="online")
 
@@ -123,8 +123,9 @@ def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_set
 
 def test_asking_does_not_import_wandb() -> None:
     code = (
-        "import sys; from pipelines.publish.server import probe; from pipelines.store.options import"
-        " TrackingConfig; probe(TrackingConfig(mode='online', base_url='http://127.0.0.1:9'), {});"
+        "import sys; from perfsweep.pipelines.publish.server import probe;"
+        " from perfsweep.pipelines.store.options import TrackingConfig;"
+        " probe(TrackingConfig(mode='online', base_url='http://127.0.0.1:9'), {});"
         " sys.exit('wandb' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

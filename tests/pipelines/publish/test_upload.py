@@ -29,10 +29,10 @@ from recorded import (
     snapshot,
 )
 
-from pipelines.config.wandb_settings import SETTINGS
-from pipelines.publish.published import Published
-from pipelines.store.files import write_arrays
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.config.wandb_settings import SETTINGS
+from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.store.files import write_arrays
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 @pytest.fixture

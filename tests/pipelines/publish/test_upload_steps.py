@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.publish import upload
-from pipelines.publish.content import RunContent, Segment, generation_of
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.upload import Decision, OnServer, Step, decide
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.publish import upload
+from perfsweep.pipelines.publish.content import RunContent, Segment, generation_of
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.upload import Decision, OnServer, Step, decide
+from perfsweep.pipelines.store.records import SweepFolder
 
 
 def content(*counts: int) -> RunContent:

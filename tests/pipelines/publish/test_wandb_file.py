@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from leet import inspected
 from run_file import read_run
 
-from pipelines.config.wandb_settings import own_environment
-from pipelines.config.wandb_settings import settings as wandb_settings
-from pipelines.publish.wandb_file import Extent, extent, framed, payloads
-from workloads.errors import RecordError
+from perfsweep.pipelines.config.wandb_settings import own_environment
+from perfsweep.pipelines.config.wandb_settings import settings as wandb_settings
+from perfsweep.pipelines.publish.wandb_file import Extent, extent, framed, payloads
+from perfsweep.workloads.errors import RecordError
 
 HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
 BLOCK = 32768

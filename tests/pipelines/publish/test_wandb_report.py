@@ -10,8 +10,8 @@ import pytest
 from loopback import Action, Fault, Loopback
 from recorded import Built
 
-from pipelines.cli import main
-from pipelines.publish.wandb_report import document_of, report, specification
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.publish.wandb_report import document_of, report, specification
 
 TEXT = """# demo
 

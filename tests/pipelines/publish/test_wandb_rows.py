@@ -11,9 +11,9 @@ import pytest
 from leet import inspected
 from run_file import RunFile, read_run
 
-from pipelines.config.wandb_settings import own_environment, settings
-from pipelines.publish.wandb_file import framed, insert_rows, payloads, read_records
-from workloads.errors import RecordError
+from perfsweep.pipelines.config.wandb_settings import own_environment, settings
+from perfsweep.pipelines.publish.wandb_file import framed, insert_rows, payloads, read_records
+from perfsweep.workloads.errors import RecordError
 
 BEGAN = 1_700_000_000.25
 ROWS: list[dict[str, float]] = [

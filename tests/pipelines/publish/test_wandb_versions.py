@@ -14,10 +14,10 @@ import pytest
 from loopback import Loopback
 from recorded import NAIVE, Built, build, publish_here, timed_rows
 
-from pipelines.config.wandb_settings import SETTINGS, own_environment, settings, settings_of
-from pipelines.publish import offline
-from pipelines.publish.history import HistoryRow
-from pipelines.publish.wandb_file import UnknownFraming, framed, insert_rows, payloads
+from perfsweep.pipelines.config.wandb_settings import SETTINGS, own_environment, settings, settings_of
+from perfsweep.pipelines.publish import offline
+from perfsweep.pipelines.publish.history import HistoryRow
+from perfsweep.pipelines.publish.wandb_file import UnknownFraming, framed, insert_rows, payloads
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,12 +49,12 @@ def test_the_oldest_writes_uploads_and_syncs_every_row(
 
     synced, sent = build(tmp_path / "synced"), build(tmp_path / "sent", mode="online")
     (sent.folder.wandb_dir / "sweep.id").write_text("07e400")
-    assert "50 of 50 rows" in run("pipelines.cli", "publish", "--offline", str(synced.folder.path))
+    assert "50 of 50 rows" in run("perfsweep.pipelines.cli", "publish", "--offline", str(synced.folder.path))
     for folder in sorted(synced.folder.wandb_dir.glob("offline-run-*")):
         run("wandb", "sync", str(folder))
     assert backend.rows() == synced.produced
-    assert "0 of them new or changed" in run("pipelines.cli", "publish", str(synced.folder.path))
-    assert "50 of 50 rows on the server" in run("pipelines.cli", "publish", str(sent.folder.path))
+    assert "0 of them new or changed" in run("perfsweep.pipelines.cli", "publish", str(synced.folder.path))
+    assert "50 of 50 rows on the server" in run("perfsweep.pipelines.cli", "publish", str(sent.folder.path))
     assert {artifact.state for artifact in backend.store.artifacts.values()} == {"COMMITTED"}
 
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, Built, build
 
-from pipelines.publish import worker
-from pipelines.publish.content import RunContent
-from pipelines.publish.pool import WAITING
-from pipelines.publish.published import PublishedRun
-from pipelines.publish.runs import SweepRuns
-from pipelines.publish.worker import BUSY, Publisher, missing, run_lock
-from pipelines.trial import parent
+from perfsweep.pipelines.publish import worker
+from perfsweep.pipelines.publish.content import RunContent
+from perfsweep.pipelines.publish.pool import WAITING
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.runs import SweepRuns
+from perfsweep.pipelines.publish.worker import BUSY, Publisher, missing, run_lock
+from perfsweep.pipelines.trial import parent
 
 KEY = ("p000", FAST.id)
 RUN_ID = f"{IDENTITY}-{FAST.id}-p000"

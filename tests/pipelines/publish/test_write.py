@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from recorded import FAST, Built, build
 
-from pipelines.publish import write
-from pipelines.publish.content import RunContent
-from pipelines.publish.runs import SweepRuns
-from workloads.errors import RecordError
+from perfsweep.pipelines.publish import write
+from perfsweep.pipelines.publish.content import RunContent
+from perfsweep.pipelines.publish.runs import SweepRuns
+from perfsweep.workloads.errors import RecordError
 
 
 class Run:

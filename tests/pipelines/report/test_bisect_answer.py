@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from pipelines.report.bisect_answer import BisectAnswer, Find, Step, mark_of
-from pipelines.report.version_answer import Answer, Side
-from pipelines.versions.bisection import Mark
-from pipelines.versions.repository import Commit
+from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
+from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find, Step, mark_of
+from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.versions.bisection import Mark
+from perfsweep.pipelines.versions.repository import Commit
 
 WITH, WITHOUT, SKIPPED, OPEN = Mark.WITH, Mark.WITHOUT, Mark.SKIPPED, Mark.UNDECIDED
 GOOD, BAD = Side("v1", "a" * 40), Side("main", "f" * 40)

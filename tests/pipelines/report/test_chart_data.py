@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.report.chart_data import (
+from perfsweep.pipelines.report.chart_data import (
     POINTS,
     RoundTimes,
     SizeResult,
@@ -18,7 +18,7 @@ from pipelines.report.chart_data import (
     size_curves,
     thin,
 )
-from pipelines.store.records import Arm, write_iterations
+from perfsweep.pipelines.store.records import Arm, write_iterations
 
 SCHEMA = {
     "arm": pl.String,

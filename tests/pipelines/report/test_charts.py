@@ -9,16 +9,16 @@ from functools import partial
 import pytest
 from matplotlib.colors import to_rgba
 
-from pipelines.analysis.combinations import Corners
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.scaling import Scaling, Work
-from pipelines.parity.results import ParityResult, ParityVerdict
-from pipelines.report import charts, svg
-from pipelines.report.chart_data import RoundTimes, SizeCurve, SizeResult, Trace, scaled_effects
-from pipelines.report.charts import factor_ticks, fold
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
-from workloads.api import Parity
+from perfsweep.pipelines.analysis.combinations import Corners
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.report import charts, svg
+from perfsweep.pipelines.report.chart_data import RoundTimes, SizeCurve, SizeResult, Trace, scaled_effects
+from perfsweep.pipelines.report.charts import factor_ticks, fold
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.workloads.api import Parity
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ import pytest
 from measured import compared, cost, simulated
 from rich.console import Console
 
-from pipelines.analysis import effect_columns
-from pipelines.analysis.columns import Column, Style
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import DesignConfig
-from pipelines.publish.comparison_run import compare_content
-from pipelines.report import html, markdown, terminal
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.analysis import effect_columns
+from perfsweep.pipelines.analysis.columns import Column, Style
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.publish.comparison_run import compare_content
+from perfsweep.pipelines.report import html, markdown, terminal
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import SweepFolder
 
 MADE_UP: Column[EffectResult] = Column(
     "joules",

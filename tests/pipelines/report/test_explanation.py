@@ -15,17 +15,17 @@ from machines import effects_of, rounds_of
 from measured import change, compared, cost, simulated, with_everything
 from rich.console import Console
 
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.decisions import decide
-from pipelines.analysis.judge import ClockResult, EffectResult
-from pipelines.analysis.rulings import RuledClaim
-from pipelines.config.types import DesignConfig
-from pipelines.report.explanation import CODES, explanation, pair_table, row_of, show
-from pipelines.statistics.claims import Ruling
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from workloads.api import Claim
-from workloads.errors import ConfigError
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.decisions import decide
+from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.report.explanation import CODES, explanation, pair_table, row_of, show
+from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.workloads.api import Claim
+from perfsweep.workloads.errors import ConfigError
 
 Measured = Callable[..., Comparison]
 RULED = RuledClaim(Claim("twice as fast", "guide", "2", ({"a": "b"},), low=2.0), "a=b", "d", Ruling.CONFIRMED)

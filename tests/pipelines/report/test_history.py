@@ -15,17 +15,17 @@ from measured import cost, simulated
 from object_page import described, differences, table
 from rich.console import Console
 
-from pipelines import cli
-from pipelines.analysis.version_history import arm_history, direction, history
-from pipelines.analysis.versions import Baseline, store
-from pipelines.config.types import DesignConfig
-from pipelines.report import history as reporting
-from pipelines.report import versions
-from pipelines.statistics.change_points import ALPHA
-from pipelines.statistics.clocks import Clock
-from pipelines.units import bounds_text, percent
-from slurm.checksums import sealed
-from workloads.errors import ConfigError
+from perfsweep.pipelines import cli
+from perfsweep.pipelines.analysis.version_history import arm_history, direction, history
+from perfsweep.pipelines.analysis.versions import Baseline, store
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.report import history as reporting
+from perfsweep.pipelines.report import versions
+from perfsweep.pipelines.statistics.change_points import ALPHA
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.slurm.checksums import sealed
+from perfsweep.workloads.errors import ConfigError
 
 
 def version(commit: str, seed: int, fast: float = 0.5, drift: float = 1.0, **fields) -> Baseline:

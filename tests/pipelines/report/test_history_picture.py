@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis.version_history import ArmHistory, History, Series, Version
-from pipelines.report.history_picture import FRAME, PANEL, history_chart, refuse_other_kinds, write_picture
-from pipelines.report.svg import BLUE, RED
-from pipelines.statistics.change_points import ChangePoint, ChangePoints
-from pipelines.statistics.clocks import Clock
-from workloads.errors import ConfigError
+from perfsweep.pipelines.analysis.version_history import ArmHistory, History, Series, Version
+from perfsweep.pipelines.report.history_picture import (
+    FRAME,
+    PANEL,
+    history_chart,
+    refuse_other_kinds,
+    write_picture,
+)
+from perfsweep.pipelines.report.svg import BLUE, RED
+from perfsweep.pipelines.statistics.change_points import ChangePoint, ChangePoints
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.workloads.errors import ConfigError
 
 
 def arm(

@@ -9,10 +9,16 @@ import polars as pl
 import pytest
 from measured import change, compared, simulated
 
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.report import html, markdown
-from pipelines.store.provenance import Provenance
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.report import html, markdown
+from perfsweep.pipelines.store.provenance import Provenance
+from perfsweep.pipelines.store.records import SweepFolder
 
 HOSTILE = "</td></title></script></svg><hostile onload='alert(1)'>|`&amp;"
 ARM = "<hostile>a&b"

@@ -12,21 +12,21 @@ import pytest
 from markupsafe import Markup
 from measured import cost, simulated
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.collect import TRIALS, collect
-from pipelines.analysis.columns import parquet_table
-from pipelines.analysis.compare import Comparison, Reference, compare
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import DesignConfig
-from pipelines.parity.results import ParityResult, ParityVerdict
-from pipelines.plan import plan
-from pipelines.report import html
-from pipelines.report.tables import Table
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Effect, SweepFolder
-from workloads.api import Device, Parity
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.collect import TRIALS, collect
+from perfsweep.pipelines.analysis.columns import parquet_table
+from perfsweep.pipelines.analysis.compare import Comparison, Reference, compare
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report import html
+from perfsweep.pipelines.report.tables import Table
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Effect, SweepFolder
+from perfsweep.workloads.api import Device, Parity
 
 Page = Callable[..., str]
 UNREAD = re.compile(r"<(svg|style|script).*?</\1>", re.DOTALL)
@@ -157,7 +157,7 @@ def captions(command: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         html.write_html(folder, planned, compare(folder, planned, trials), trials, provenance)
         return dict(drawn)
 
-    monkeypatch.setattr("pipelines.report.svg.drawn", draw)
+    monkeypatch.setattr("perfsweep.pipelines.report.svg.drawn", draw)
     return pictures
 
 

@@ -10,7 +10,7 @@ import pytest
 from browser import Browser, Page
 from measured import with_everything
 
-from pipelines import api
+from perfsweep.pipelines import api
 
 READABLE = 4.5
 """Contrast of text to its ground that the Web Content Accessibility Guidelines 2.1 ask for (section 1.4.3).

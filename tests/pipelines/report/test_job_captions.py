@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 from measured import simulated
 
-from pipelines import api
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines import api
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
 
 WORKLOADS = {
     "toys.jobs:Countdown": (

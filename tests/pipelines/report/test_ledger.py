@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 from toys.spinner import Spinner
 
-from pipelines.analysis.claim_ledger import FILE
-from pipelines.analysis.ruling_columns import SCHEMA
-from pipelines.report import ledger
-from workloads.api import Claim, Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.analysis.claim_ledger import FILE
+from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
+from perfsweep.pipelines.report import ledger
+from perfsweep.workloads.api import Claim, Device
+from perfsweep.workloads.errors import ConfigError
 
 TOY = "toys.spinner:Spinner"
 

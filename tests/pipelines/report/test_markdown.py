@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pipelines.analysis.compare import Comparison, Reference
-from pipelines.analysis.judge import ClockResult, EffectResult
-from pipelines.analysis.oracles import OracleDeviation, Quality
-from pipelines.report.markdown import write_markdown
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Effect, SweepFolder
+from perfsweep.pipelines.analysis.compare import Comparison, Reference
+from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
+from perfsweep.pipelines.report.markdown import write_markdown
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Effect, SweepFolder
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="bf16|x", pairs=(("a", "b"),))
 RESULT = EffectResult(

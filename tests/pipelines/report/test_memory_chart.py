@@ -11,10 +11,17 @@ import pytest
 from matplotlib.axes import Axes
 from planned_sweeps import arm
 
-from pipelines.report.memory_chart import MOST_POINTS, PICTURE, arm_courses, chart, thinned, write_picture
-from pipelines.report.svg import NARROW, WIDE
-from pipelines.store.memory_course import MemoryCourse, write_course
-from pipelines.store.profiles import Kept, Profile
+from perfsweep.pipelines.report.memory_chart import (
+    MOST_POINTS,
+    PICTURE,
+    arm_courses,
+    chart,
+    thinned,
+    write_picture,
+)
+from perfsweep.pipelines.report.svg import NARROW, WIDE
+from perfsweep.pipelines.store.memory_course import MemoryCourse, write_course
+from perfsweep.pipelines.store.profiles import Kept, Profile
 
 MB = 2**20
 

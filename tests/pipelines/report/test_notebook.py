@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis import compare
-from pipelines.analysis.compare import Reference
-from pipelines.analysis.judge import EffectResult
-from pipelines.report.notebook import Comparison, Report, comparison_html
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
+from perfsweep.pipelines.analysis import compare
+from perfsweep.pipelines.analysis.compare import Reference
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.report.notebook import Comparison, Report, comparison_html
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="<bf16>", pairs=(("a", "b"),))
 FOUND = EffectResult(EFFECT, "amp=<bf16>", "baseline", Verdict.SLOWER, 1.25, rounds=6)

@@ -11,29 +11,29 @@ from typing import Any
 import pytest
 from object_page import PAGE, described, differences, table
 
-from pipelines.analysis.arm_columns import ARMS
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.compare import Comparison, Elsewhere, Reference
-from pipelines.analysis.effect_columns import EFFECTS
-from pipelines.analysis.failures import FAILURES, FailedTrials
-from pipelines.analysis.judge import ClockResult, EffectResult
-from pipelines.analysis.oracles import OracleDeviation, Quality
-from pipelines.analysis.quantities.energy import ENERGY
-from pipelines.analysis.quantities.quantity import QuantityResult
-from pipelines.analysis.ruling_columns import RULINGS
-from pipelines.analysis.rulings import RuledClaim
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.report import object_reference
-from pipelines.report.comparison_object import ComparisonObject, comparison_object
-from pipelines.report.history import version_columns
-from pipelines.report.objects import Rows, print_csv, print_json
-from pipelines.report.sweep_status import PackStatus, SweepStatus
-from pipelines.report.versions import change_columns
-from pipelines.statistics.claims import Ruling
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.records import Effect, Outcome
-from workloads.api import Claim, Parity
+from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.failures import FAILURES, FailedTrials
+from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
+from perfsweep.pipelines.analysis.quantities.energy import ENERGY
+from perfsweep.pipelines.analysis.quantities.quantity import QuantityResult
+from perfsweep.pipelines.analysis.ruling_columns import RULINGS
+from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.report import object_reference
+from perfsweep.pipelines.report.comparison_object import ComparisonObject, comparison_object
+from perfsweep.pipelines.report.history import version_columns
+from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
+from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
+from perfsweep.pipelines.report.versions import change_columns
+from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.records import Effect, Outcome
+from perfsweep.workloads.api import Claim, Parity
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level='bf16, "x"', pairs=(("a", "b"),))
 CLAIM = Claim("twice as fast", "A report", "2.1", ({"amp": "bf16"},), low=2.0)
@@ -88,7 +88,7 @@ def printed(value: object, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text() == object_reference.page(), (
-        "python -m pipelines.report.object_reference > docs/json.md"
+        "python -m perfsweep.pipelines.report.object_reference > docs/json.md"
     )
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.report import profile_diff
-from pipelines.report.profile_diff import differences, pairs, per, profiles_at
-from pipelines.store.profiles import Cost, Kept, Profile, write_profile
-from pipelines.store.records import Arm
-from workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.report import profile_diff
+from perfsweep.pipelines.report.profile_diff import differences, pairs, per, profiles_at
+from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, write_profile
+from perfsweep.pipelines.store.records import Arm
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 
 def profile(label: str, costs: dict[str, float], **changes: Any) -> Profile:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.report.profile_links import LinkedProfile, linked_profiles
-from pipelines.store.profiles import Cost, Profile, arm_folder, write_profile
-from pipelines.store.records import Arm, SweepFolder
+from perfsweep.pipelines.report.profile_links import LinkedProfile, linked_profiles
+from perfsweep.pipelines.store.profiles import Cost, Profile, arm_folder, write_profile
+from perfsweep.pipelines.store.records import Arm, SweepFolder
 
 ARM = Arm(id="abc123", label="fuse=on", levels={"fuse": "on"})
 TIMES = {"mm": 50.0, "add": 30.0, "copy": 15.0, "rest": 5.0}

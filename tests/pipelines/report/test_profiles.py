@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.report.profiles import shorten, show
-from pipelines.store.profiles import Cost, Kept, Profile
-from pipelines.store.records import Arm
+from perfsweep.pipelines.report.profiles import shorten, show
+from perfsweep.pipelines.store.profiles import Cost, Kept, Profile
+from perfsweep.pipelines.store.records import Arm
 
 ARM = Arm(id="abc", label="fuse=on", levels={"fuse": "on"})
 

@@ -8,14 +8,21 @@ from loopback import Loopback
 from recorded import FAST, IDENTITY, NAIVE, Built, build, publish_here
 from run_file import read_run
 
-from pipelines.analysis.compare import Comparison, Reference
-from pipelines.report.html import write_html
-from pipelines.report.markdown import write_markdown
-from pipelines.report.profile_links import linked_profiles
-from pipelines.store.profiles import UNFINISHED, Cost, Profile, arm_folder, kept_profiles, write_profile
-from pipelines.store.progress_read import read_progress
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Arm
+from perfsweep.pipelines.analysis.compare import Comparison, Reference
+from perfsweep.pipelines.report.html import write_html
+from perfsweep.pipelines.report.markdown import write_markdown
+from perfsweep.pipelines.report.profile_links import linked_profiles
+from perfsweep.pipelines.store.profiles import (
+    UNFINISHED,
+    Cost,
+    Profile,
+    arm_folder,
+    kept_profiles,
+    write_profile,
+)
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Arm
 
 COSTS = (Cost(name="aten::mm", self_ns=75.0), Cost(name="aten::<copy>", self_ns=25.0))
 
@@ -51,7 +58,7 @@ def test_a_report_links_each_profile_beside_its_arm(tmp_path: Path) -> None:
     comparison = Comparison("demo", "pair", 0.01, Reference("naive", 1500.0, 6), (), (), ())
     found = read_provenance(built.folder.config_file, [])
     write_markdown(built.folder, comparison, found)
-    from pipelines.analysis.collect import collect
+    from perfsweep.pipelines.analysis.collect import collect
 
     table = collect(built.folder, built.manifest, read_progress(built.folder, built.manifest))
     write_html(built.folder, built.manifest, comparison, table, found)

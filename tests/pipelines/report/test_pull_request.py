@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.report.pull_request import MARK, comment
-from pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.report.pull_request import MARK, comment
+from perfsweep.pipelines.report.version_answer import Answer, Side
 
 BASE, HEAD = Side("HEAD^1", "0123456789abcdef"), Side("HEAD", "fedcba9876543210")
 SLOWER = Answer(

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.compare import Comparison, Reference
-from pipelines.analysis.judge import EffectResult
-from pipelines.parity.results import ParityResult, ParityVerdict
-from pipelines.report.sentences import answer, footnotes, headline, opening
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
-from workloads.api import Parity
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.compare import Comparison, Reference
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.report.sentences import answer, footnotes, headline, opening
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.workloads.api import Parity
 
 SAME = ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT)
 

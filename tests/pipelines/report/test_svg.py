@@ -7,7 +7,20 @@ from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
 
-from pipelines.report.svg import BLUE, CELL, DAY, INK, LINE, NARROW, NIGHT, WIDE, alone, canvas, drawn, one
+from perfsweep.pipelines.report.svg import (
+    BLUE,
+    CELL,
+    DAY,
+    INK,
+    LINE,
+    NARROW,
+    NIGHT,
+    WIDE,
+    alone,
+    canvas,
+    drawn,
+    one,
+)
 
 STAND_INS = re.compile(r"#01010[1-5]")
 

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pipelines.report.sweep_status import PackStatus, SweepStatus, show
+from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus, show
 
 
 def pack(name: str, rounds: int = 6, planned: int = 6, **fields: object) -> PackStatus:

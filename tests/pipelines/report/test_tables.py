@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import Style, Where
-from pipelines.analysis.combinations import AloneAndBeside, Corners
-from pipelines.analysis.compare import Comparison, Elsewhere, Reference
-from pipelines.analysis.counters import CounterChange
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.oracles import OracleDeviation, Quality
-from pipelines.analysis.rulings import RuledClaim
-from pipelines.report.tables import (
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.columns import Style, Where
+from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
+from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
+from perfsweep.pipelines.analysis.counters import CounterChange
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
+from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.report.tables import (
     Table,
     answer_tables,
     arms_table,
@@ -27,11 +27,11 @@ from pipelines.report.tables import (
     oracle_columns,
     table_of,
 )
-from pipelines.statistics.claims import Ruling
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
-from workloads.api import Claim
+from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.workloads.api import Claim
 
 
 def effect(level: str, ratio: float | None, design: str = "one_at_a_time", **fields: object) -> EffectResult:

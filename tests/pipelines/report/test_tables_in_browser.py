@@ -11,8 +11,8 @@ import pytest
 from browser import Browser, Page
 from measured import with_everything, with_many_arms
 
-from pipelines import api
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines import api
+from perfsweep.pipelines.store.records import SweepFolder
 
 pytestmark = pytest.mark.slow
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.analysis.columns import Column, Where
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.effect_columns import EFFECTS
-from pipelines.analysis.failures import FailedTrials
-from pipelines.analysis.judge import ClockResult, EffectResult
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.report import sweep_status
-from pipelines.report.sweep_status import PackStatus, SweepStatus
-from pipelines.report.tables import Table, table_of
-from pipelines.report.terminal import fitting_columns, print_table, show
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect, Outcome
-from workloads.api import Parity
+from perfsweep.pipelines.analysis.columns import Column, Where
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.failures import FailedTrials
+from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.report import sweep_status
+from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
+from perfsweep.pipelines.report.tables import Table, table_of
+from perfsweep.pipelines.report.terminal import fitting_columns, print_table, show
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect, Outcome
+from perfsweep.workloads.api import Parity
 
 ROWS = ("first", "second")
 NAME: Column[str] = Column("name", "name", text=lambda row: f"the {row} of two names", width=12)

@@ -13,22 +13,22 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from measured import change, compared, cost, simulated, with_everything
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import DesignConfig
-from pipelines.parity.results import ParityResult, ParityVerdict
-from pipelines.report import html, svg
-from pipelines.report.trade_off import Choice, TradeOff, judged, trade_off
-from pipelines.report.trade_off_chart import chart
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.options import ReportConfig
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Effect, Manifest, SweepFolder
-from pipelines.store.schema import PLACEBO
-from pipelines.units import MB
-from workloads.api import Parity
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.report import html, svg
+from perfsweep.pipelines.report.trade_off import Choice, TradeOff, judged, trade_off
+from perfsweep.pipelines.report.trade_off_chart import chart
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.options import ReportConfig
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Effect, Manifest, SweepFolder
+from perfsweep.pipelines.store.schema import PLACEBO
+from perfsweep.pipelines.units import MB
+from perfsweep.workloads.api import Parity
 
 MARGIN = 0.01
 

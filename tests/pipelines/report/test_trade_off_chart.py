@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.report import svg
-from pipelines.report.trade_off import Choice, TradeOff
-from pipelines.report.trade_off_chart import NAMED, Box, chart
-from pipelines.statistics.clocks import Clock
-from pipelines.units import MB
+from perfsweep.pipelines.report import svg
+from perfsweep.pipelines.report.trade_off import Choice, TradeOff
+from perfsweep.pipelines.report.trade_off_chart import NAMED, Box, chart
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.units import MB
 
 BOX = Box(left=10, right=20, bottom=100, top=110)
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.analysis.judge import EffectResult
-from pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.parity.results import Deviation
-from pipelines.report.version_answer import Answer, Side, duration_of, judged
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import Effect
-from workloads.api import Parity
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import Deviation
+from perfsweep.pipelines.report.version_answer import Answer, Side, duration_of, judged
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.workloads.api import Parity
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="HEAD", pairs=(("a", "b"),))
 RESULT = EffectResult(

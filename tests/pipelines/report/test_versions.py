@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.analysis.columns import Style, row_values
-from pipelines.analysis.versions import Baseline, Change, Changes, store
-from pipelines.report.versions import (
+from perfsweep.pipelines.analysis.columns import Style, row_values
+from perfsweep.pipelines.analysis.versions import Baseline, Change, Changes, store
+from perfsweep.pipelines.report.versions import (
     JudgedChange,
     against,
     change_columns,
@@ -19,7 +19,7 @@ from pipelines.report.versions import (
     show,
     stored_baseline,
 )
-from pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.clocks import Clock
 
 ROUNDS = {"p000-0": 100.0, "p000-1": 102.0, "p000-2": 98.0}
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.search.arm_times import LEAST_SD, log_times
-from pipelines.statistics.log_ratios import Cell
+from perfsweep.pipelines.search.arm_times import LEAST_SD, log_times
+from perfsweep.pipelines.statistics.log_ratios import Cell
 
 
 def cells(pack: str, **times: list[float | None]) -> list[Cell]:

@@ -10,10 +10,10 @@ import planned_sweeps
 import pytest
 from searched import FUSE, NARROW, SLAB, SPACE, Searching, searching, tune_command
 
-from pipelines.execution.events import Held
-from pipelines.search.measurements import Candidate, PackBroke
-from pipelines.search.search import Observation, Proposal
-from pipelines.search.surrogate import Factor, Point
+from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.search.measurements import Candidate, PackBroke
+from perfsweep.pipelines.search.search import Observation, Proposal
+from perfsweep.pipelines.search.surrogate import Factor, Point
 
 STATED = {
     "baseline": Observation(0.0, 0.0001),

@@ -7,11 +7,11 @@ import math
 import pytest
 from toys.spinner import Config, Spinner
 
-from pipelines.config.types import TuneConfig
-from pipelines.plan.arms import Space
-from pipelines.search.factors import Grid, ladder_factor, search_factors
-from pipelines.search.surrogate import Factor
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import TuneConfig
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.search.factors import Grid, ladder_factor, search_factors
+from perfsweep.pipelines.search.surrogate import Factor
+from perfsweep.workloads.errors import ConfigError
 
 SPACE = Space(Spinner.toggles, Config())
 NAIVE = SPACE.complete({})

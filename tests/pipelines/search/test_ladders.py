@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from pipelines.search.factors import ladder_factor
-from pipelines.search.ladders import LadderResult, SizeResult, fastest, memory_model, sizes_of
-from pipelines.search.search import Observation, explore
-from workloads.api import Level, Numbers, Toggle
-from workloads.errors import ConfigError
+from perfsweep.pipelines.search.factors import ladder_factor
+from perfsweep.pipelines.search.ladders import LadderResult, SizeResult, fastest, memory_model, sizes_of
+from perfsweep.pipelines.search.search import Observation, explore
+from perfsweep.workloads.api import Level, Numbers, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 MIB = 2**20
 

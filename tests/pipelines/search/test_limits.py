@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.config.types import MeasureConfig, TuneCommand, TuneConfig
-from pipelines.search.limits import budget, limit_words, refuse_too_much_memory, take_memory
-from workloads.errors import ConfigError
+from perfsweep.pipelines.config.types import MeasureConfig, TuneCommand, TuneConfig
+from perfsweep.pipelines.search.limits import budget, limit_words, refuse_too_much_memory, take_memory
+from perfsweep.workloads.errors import ConfigError
 
 GIB = 2**30
 

@@ -13,14 +13,14 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from toys.tunable import Config, Tunable
 
-from pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand
-from pipelines.execution import launch
-from pipelines.execution.launch import Launched
-from pipelines.plan import plan
-from pipelines.plan.arms import Space
-from pipelines.search.measurements import Candidate, Limits, PackBroke, SearchSweep, extended
-from pipelines.store.records import Manifest
-from workloads.api import Device, Levels
+from perfsweep.pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.launch import Launched
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.search.measurements import Candidate, Limits, PackBroke, SearchSweep, extended
+from perfsweep.pipelines.store.records import Manifest
+from perfsweep.workloads.api import Device, Levels
 
 SPACE = Space(Tunable.toggles, Config())
 NAIVE = SPACE.complete({})

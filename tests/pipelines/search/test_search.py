@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 from machines import Machine
 
-from pipelines.search.arm_times import log_times
-from pipelines.search.search import Observation, Observations, SearchResult, _SearchState, exhaustive, search
-from pipelines.search.surrogate import Factor, Measured, Point, predict
-from pipelines.statistics.log_ratios import Cell
+from perfsweep.pipelines.search.arm_times import log_times
+from perfsweep.pipelines.search.search import (
+    Observation,
+    Observations,
+    SearchResult,
+    _SearchState,
+    exhaustive,
+    search,
+)
+from perfsweep.pipelines.search.surrogate import Factor, Measured, Point, predict
+from perfsweep.pipelines.statistics.log_ratios import Cell
 
 ROUNDS = 3
 MACHINE = Machine(node=0.06, drift=0.10, noise=0.04, spikes=0.01)

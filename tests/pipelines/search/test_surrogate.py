@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.search.surrogate import (
+from perfsweep.pipelines.search.surrogate import (
     LENGTH_SCALE,
     MAIN_SD,
     PAIR_SD,

@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 from searched import FUSE, NARROW, SLAB, SPACE, Searching, known, searching, tune_command
 
-from pipelines.config.types import SweepCommand
-from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
-from pipelines.search.search import Observation, SearchResult
-from pipelines.search.surrogate import Factor, Point
-from pipelines.search.verification import Verification, VerifiedEffect
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import SweepFolder
-from workloads.api import LevelValue
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.search.search import Observation, SearchResult
+from perfsweep.pipelines.search.surrogate import Factor, Point
+from perfsweep.pipelines.search.verification import Verification, VerifiedEffect
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.api import LevelValue
 
 WRONG = Factor("wrong", (None, "on"))
 EXPECTED = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable
+from perfsweep.pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable
 
 
 def pack(*arms: Sequence[float], servers: Sequence[int] | None = None, name: str = "p000") -> PackTable:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipelines.statistics import change_points
-from pipelines.statistics.change_points import ALPHA, LEAST_VERSIONS, find_change_points
+from perfsweep.pipelines.statistics import change_points
+from perfsweep.pipelines.statistics.change_points import ALPHA, LEAST_VERSIONS, find_change_points
 
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from machines import SHARED, decided
 
-from pipelines.statistics import claims
-from pipelines.statistics.claims import (
+from perfsweep.pipelines.statistics import claims
+from perfsweep.pipelines.statistics.claims import (
     ANY_GAIN,
     SIZE_WORDS,
     Obstacle,
@@ -21,9 +21,9 @@ from pipelines.statistics.claims import (
     rule_claim,
     rule_predicate,
 )
-from pipelines.statistics.estimates import Interval
-from pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
-from workloads.api import Claim, Device
+from perfsweep.pipelines.statistics.estimates import Interval
+from perfsweep.pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
+from perfsweep.workloads.api import Claim, Device
 
 CLAIM = Claim("x", "report", "1", ({"amp": "bf16"},))
 claiming = functools.partial(dataclasses.replace, CLAIM)

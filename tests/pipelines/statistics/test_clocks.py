@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.statistics.clocks import Clock, ClockChoice, Conditions, choose_clock
+from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice, Conditions, choose_clock
 
 
 def trials(**arms: tuple[int, int]) -> list[Conditions]:

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.parity.results import ParityVerdict
-from pipelines.parity.seeds import judge_seeds
-from pipelines.statistics.equivalence import tost
-from workloads.api import Check, Evidence, Parity
+from perfsweep.pipelines.parity.results import ParityVerdict
+from perfsweep.pipelines.parity.seeds import judge_seeds
+from perfsweep.pipelines.statistics.equivalence import tost
+from perfsweep.workloads.api import Check, Evidence, Parity
 
 
 def equivalent_share(deviation: float, pairs: int, shift: float = 0.0, trials: int = 1500) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.statistics.estimates import (
+from perfsweep.pipelines.statistics.estimates import (
     LEVEL,
     Estimate,
     Interval,

@@ -10,9 +10,9 @@ import pytest
 from machines import effects_of, rounds_of
 from scipy.special import stdtrit
 
-from pipelines.statistics.estimates import Estimate, Method
-from pipelines.statistics.log_ratios import Cell, Rounds
-from workloads.errors import RecordError
+from perfsweep.pipelines.statistics.estimates import Estimate, Method
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.workloads.errors import RecordError
 
 
 def log_times(arms: int, rounds: int, sd: float = 0.01, seed: int = 33) -> np.ndarray:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pipelines.statistics.estimates import student_estimate
-from pipelines.statistics.paired_steps import _log_likelihood, paired_steps
-from pipelines.statistics.time_to_target import steps_to_target, time_to_target
+from perfsweep.pipelines.statistics.estimates import student_estimate
+from perfsweep.pipelines.statistics.paired_steps import _log_likelihood, paired_steps
+from perfsweep.pipelines.statistics.time_to_target import steps_to_target, time_to_target
 
 SEED_SD, OWN_SD = 0.2, 0.1
 

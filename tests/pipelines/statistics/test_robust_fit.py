@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.statistics import robust_fit
-from pipelines.statistics.robust_fit import pseudo_values
+from perfsweep.pipelines.statistics import robust_fit
+from perfsweep.pipelines.statistics.robust_fit import pseudo_values
 
 
 def noise(sd: float, *shape: int) -> np.ndarray:

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from machines import CALM, SHARED, TRIALS, Machine, addressed, decided, hits, paired
 
-from pipelines.statistics import robust_fit
-from pipelines.statistics.arm_variance import Level
-from pipelines.statistics.estimates import precise_enough
-from pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.statistics import robust_fit
+from perfsweep.pipelines.statistics.arm_variance import Level
+from perfsweep.pipelines.statistics.estimates import precise_enough
+from perfsweep.pipelines.statistics.verdicts import Verdict
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.store.records import Effect
-from pipelines.trial.timing.slices import Slices
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.pipelines.trial.timing.slices import Slices
 
 ROUNDS, ITERATIONS, SLICES = 6, 300, 100
 MARGIN = math.log1p(0.05)

@@ -7,8 +7,8 @@ import pytest
 from machines import paired
 from scipy.special import stdtrit
 
-from pipelines.statistics.estimates import Estimate, Method, holm, student_estimate
-from pipelines.statistics.verdicts import MARGIN, Judgement, ReasonCode, Verdict, decide_verdicts
+from perfsweep.pipelines.statistics.estimates import Estimate, Method, holm, student_estimate
+from perfsweep.pipelines.statistics.verdicts import MARGIN, Judgement, ReasonCode, Verdict, decide_verdicts
 
 
 def rounds(log_ratio: float, scatter: float, n: int = 12) -> Estimate:

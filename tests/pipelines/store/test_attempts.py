@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, begun, manifest, pack
 
-from pipelines.store.attempts import Superseded, advanced, claim, newest, record_oom, stop_if_superseded
-from pipelines.store.records import Kind, Outcome, SweepFolder, read_record
+from perfsweep.pipelines.store.attempts import (
+    Superseded,
+    advanced,
+    claim,
+    newest,
+    record_oom,
+    stop_if_superseded,
+)
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, read_record
 
 PLAN = manifest(packs=(pack(NAIVE, FAST, rounds=2), pack(NAIVE, FAST, id="p001")))
 PACK = PLAN.packs[0]

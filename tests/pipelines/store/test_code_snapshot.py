@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store import code_snapshot
+from perfsweep.pipelines.store import code_snapshot
 
-IMPORTED_FROM = "import sys, pipelines.store.files; print(pipelines.store.files.__file__)"
+IMPORTED_FROM = "import sys, perfsweep.pipelines.store.files; print(perfsweep.pipelines.store.files.__file__)"
 
 
 def from_copy(place: Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -16,10 +16,10 @@ from fuzzing import damage, kinds
 from fuzzing.damage import DAMAGES, Damage
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from pipelines.store import files
-from slurm import checksums, journal
-from slurm.errors import ClusterError
-from workloads.errors import PerfsweepError
+from perfsweep.pipelines.store import files
+from perfsweep.slurm import checksums, journal
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.workloads.errors import PerfsweepError
 
 EXAMPLES = int(os.environ.get("PERFSWEEP_FUZZ_EXAMPLES", "60"))
 SEED = int(os.environ.get("PERFSWEEP_FUZZ_SEED", "1"))

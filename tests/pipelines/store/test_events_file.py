@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipelines.store import files
-from pipelines.store.records import Event, Kind, Outcome, SweepFolder
+from perfsweep.pipelines.store import files
+from perfsweep.pipelines.store.records import Event, Kind, Outcome, SweepFolder
 
 
 def event(number: int) -> Event:

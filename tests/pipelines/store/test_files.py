@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.store import files
-from workloads.errors import RecordError
+from perfsweep.pipelines.store import files
+from perfsweep.workloads.errors import RecordError
 
 
 def test_arrays_read_back_by_their_names(tmp_path: Path) -> None:

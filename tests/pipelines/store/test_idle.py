@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.idle import IdlePower, read_idle, write_idle
-from pipelines.store.records import SweepFolder
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.idle import IdlePower, read_idle, write_idle
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.errors import RecordError
 
 
 def test_the_latest_measurement_of_a_pack_is_kept(tmp_path: Path) -> None:

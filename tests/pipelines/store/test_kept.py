@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, manifest, pack, progress, record
 
-from pipelines.store.kept import arms_without, kept_folder, make_folders, packs_with
-from pipelines.store.records import Keep, Kind, Outcome
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.kept import arms_without, kept_folder, make_folders, packs_with
+from perfsweep.pipelines.store.records import Keep, Kind, Outcome
+from perfsweep.workloads.errors import ConfigError
 
 
 def planned(folder: Path | None, *arms):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store import leftovers
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store import leftovers
+from perfsweep.pipelines.store.records import SweepFolder
 
 HEX = "0badc0de"
 

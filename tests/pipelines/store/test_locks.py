@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.files import write_once
-from pipelines.store.locks import holding, locked
-from pipelines.store.records import SweepFolder
-from slurm import element
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.files import write_once
+from perfsweep.pipelines.store.locks import holding, locked
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.slurm import element
+from perfsweep.workloads.errors import ConfigError
 
 
 def refuse(number: int):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.store.files import write_arrays
-from pipelines.store.memory_course import MemoryCourse, read_course, write_course
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.files import write_arrays
+from perfsweep.pipelines.store.memory_course import MemoryCourse, read_course, write_course
+from perfsweep.workloads.errors import RecordError
 
 COURSE = MemoryCourse(
     allocated_ns=np.array([0, 10, 20, 30, 40]),

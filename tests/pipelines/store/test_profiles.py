@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, manifest
 
-from pipelines.store.options import ProfileConfig
-from pipelines.store.profiles import (
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import (
     Cost,
     Profile,
     ProfileSpec,
@@ -21,8 +21,8 @@ from pipelines.store.profiles import (
     write_profile,
     write_spec,
 )
-from pipelines.store.records import Kind, SweepFolder, TrialSpec
-from workloads.errors import RecordError
+from perfsweep.pipelines.store.records import Kind, SweepFolder, TrialSpec
+from perfsweep.workloads.errors import RecordError
 
 
 def profile(**own: Any) -> Profile:

@@ -10,9 +10,18 @@ import planned_sweeps
 import pytest
 from recorded import FAST, NAIVE, Built, build
 
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Environment, Failure, Kind, Manifest, Outcome, Pack, TrialRecord, Version
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import (
+    Environment,
+    Failure,
+    Kind,
+    Manifest,
+    Outcome,
+    Pack,
+    TrialRecord,
+    Version,
+)
 
 
 def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import planned_sweeps
 import pytest
 
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, write_record
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, write_record
 
 
 def kept(folder: SweepFolder, plan: Manifest, arm: str, number: int, **own: Any) -> None:

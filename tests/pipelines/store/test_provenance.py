@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines.store import provenance
+from perfsweep.pipelines.store import provenance
 
 
 @pytest.mark.parametrize("text", ["+ a ${(x} b", r"+ \${ c", r"\\${a:b", "${a}", "$(x) $HOME"])

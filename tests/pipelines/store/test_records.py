@@ -12,14 +12,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.store import files, records, typed_json
-from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord, TrialSpec, opened
-from pipelines.store.schema import Refused
-from pipelines.store.trial_files import RankFailure
-from workloads.api import Device, Evidence
-from workloads.errors import RecordError
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store import files, records, typed_json
+from perfsweep.pipelines.store.records import (
+    Failure,
+    Kind,
+    Outcome,
+    SweepFolder,
+    TrialRecord,
+    TrialSpec,
+    opened,
+)
+from perfsweep.pipelines.store.schema import Refused
+from perfsweep.pipelines.store.trial_files import RankFailure
+from perfsweep.workloads.api import Device, Evidence
+from perfsweep.workloads.errors import RecordError
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Failure, Kind, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, Pack, TrialRecord
 
 ROUNDS, REPEATED = 10, (0, 1)
 

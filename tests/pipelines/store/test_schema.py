@@ -8,9 +8,9 @@ import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, sweep
 from pydantic import ValidationError
 
-from pipelines.store.records import Arm, Pack, Version
-from pipelines.store.schema import Declared, DeclaredLevel, Sweep
-from workloads.declarations import Parity
+from perfsweep.pipelines.store.records import Arm, Pack, Version
+from perfsweep.pipelines.store.schema import Declared, DeclaredLevel, Sweep
+from perfsweep.workloads.declarations import Parity
 
 C, D = "c" * 16, "d" * 16
 ENVIRONMENT = {"interpreter": "p", "prefix": "", "python": "3", "abi": "", "keys": {"torch": "2.1"}}

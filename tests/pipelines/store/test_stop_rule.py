@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.config.types import DesignConfig
-from pipelines.plan import plan
-from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Kind, Manifest, Outcome, TrialRecord
-from pipelines.store.stop_rule import StopRule
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, TrialRecord
+from perfsweep.pipelines.store.stop_rule import StopRule
+from perfsweep.workloads.api import Device
 
 Measured = Callable[..., tuple[Manifest, Progress]]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.target import Target
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.target import Target
 
 
 def target(**own: Any) -> Target:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, progress, record
 
-from pipelines.store.records import IDEAL_LOADER, PLACEBO, Effect, Kind, Outcome
-from pipelines.store.trainings import trained_arms, untrained
+from perfsweep.pipelines.store.records import IDEAL_LOADER, PLACEBO, Effect, Kind, Outcome
+from perfsweep.pipelines.store.trainings import trained_arms, untrained
 
 C, D = "c" * 16, "d" * 16
 ARMS = [arm(one) for one in (NAIVE, FAST, C, D)]

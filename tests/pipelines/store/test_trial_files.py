@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from planned_sweeps import FAST, manifest, record
 
-from pipelines.store import files, trial_files
-from pipelines.store.records import Failure, Kind, Outcome, TrialSpec, read_rank_failures
-from workloads.api import Evidence
-from workloads.errors import RecordError
+from perfsweep.pipelines.store import files, trial_files
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec, read_rank_failures
+from perfsweep.workloads.api import Evidence
+from perfsweep.workloads.errors import RecordError
 
 
 def spec(folder: Path) -> TrialSpec:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, manifest, record
 
-from pipelines.store.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, Version
-from pipelines.store.trial_schema import REPEAT
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, Version
+from perfsweep.pipelines.store.trial_schema import REPEAT
 
 
 def spec(plan: Any = None, of: str = FAST, **own: Any) -> TrialSpec:

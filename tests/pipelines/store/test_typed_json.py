@@ -14,10 +14,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from pipelines.config import validation
-from pipelines.store.typed_json import Misfit, build, plain
-from pipelines.trial.planned import typed_config
-from workloads import registry
+from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.store.typed_json import Misfit, build, plain
+from perfsweep.pipelines.trial.planned import typed_config
+from perfsweep.workloads import registry
 
 
 class Colour(Enum):

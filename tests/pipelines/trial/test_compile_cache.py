@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis import collect, compare
-from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch
-from pipelines.execution.pack import PackRun
-from pipelines.plan import plan
-from pipelines.store.records import Kind, Manifest, SweepFolder, read_record
-from pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files, shared_folder
-from pipelines.trial.machine.environment import can_compile
-from workloads.api import Device
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, read_record
+from perfsweep.pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files, shared_folder
+from perfsweep.pipelines.trial.machine.environment import can_compile
+from perfsweep.workloads.api import Device
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.store.trial_schema import Outcome
-from pipelines.trial.failures import as_failure, classify
-from pipelines.trial.memory_snapshot import ON_OOM, is_oom, keep_on_oom
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.store.trial_schema import Outcome
+from perfsweep.pipelines.trial.failures import as_failure, classify
+from perfsweep.pipelines.trial.memory_snapshot import ON_OOM, is_oom, keep_on_oom
+from perfsweep.workloads.errors import UnsupportedHere
 
 
 def raised(source: str, name: str) -> BaseException:

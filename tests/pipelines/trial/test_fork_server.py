@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.execution.spawn import ForkServer, ServerLost, wait
-from pipelines.store.records import Outcome
-from pipelines.store.trial_schema import UNWRITTEN
-from pipelines.trial import parent
-from pipelines.trial.fork_server import preload
-from workloads.snapshot import VARIABLE, Snapshot
+from perfsweep.pipelines.execution.spawn import ForkServer, ServerLost, wait
+from perfsweep.pipelines.store.records import Outcome
+from perfsweep.pipelines.store.trial_schema import UNWRITTEN
+from perfsweep.pipelines.trial import parent
+from perfsweep.pipelines.trial.fork_server import preload
+from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def _stays_open(descriptor: Path) -> bool:
 
 def stay(file: str) -> None:
     """First function of a child: say that it runs, and wait to be killed."""
-    from pipelines.trial.parent import die_with_parent
+    from perfsweep.pipelines.trial.parent import die_with_parent
 
     die_with_parent()
     Path(file).write_text(str(os.getpid()))
@@ -180,7 +180,13 @@ def test_the_first_trial_waits_for_torch_alone_and_a_timed_one_for_all(first: st
 def test_a_pack_that_dies_while_it_waits_for_an_answer_makes_no_server_complain() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), "json"]
+        command = [
+            sys.executable,
+            "-m",
+            "perfsweep.pipelines.trial.fork_server",
+            str(theirs.fileno()),
+            "json",
+        ]
         server = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
     ended, status = os.pipe()
     socket.send_fds(ours, [json.dumps(["os", "getpid"]).encode()], [status])
@@ -194,14 +200,20 @@ def test_a_pack_that_dies_while_it_waits_for_an_answer_makes_no_server_complain(
 def test_a_server_whose_own_code_is_gone_says_so_in_one_line_and_blames_no_trial(tmp_path: Path) -> None:
     """As where the folder of a sweep, which has a copy of the code, is closed while the server imports."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    modules = ["a_module_that_a_user_has_not", "pipelines.trial.that_is_gone"]
+    modules = ["a_module_that_a_user_has_not", "perfsweep.pipelines.trial.that_is_gone"]
     with theirs, ours:
-        command = [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *modules]
+        command = [
+            sys.executable,
+            "-m",
+            "perfsweep.pipelines.trial.fork_server",
+            str(theirs.fileno()),
+            *modules,
+        ]
         fds = [theirs.fileno()]
         server = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=60)
     lines = server.stderr.splitlines()
     assert server.returncode == 1 and len(lines) == 1, lines
-    assert "cannot read its own code: No module named 'pipelines.trial.that_is_gone'" in lines[0]
+    assert "cannot read its own code: No module named 'perfsweep.pipelines.trial.that_is_gone'" in lines[0]
 
 
 def test_a_server_that_cannot_read_the_copies_of_a_users_code_says_so_in_one_line(
@@ -249,7 +261,7 @@ def test_what_a_users_module_raises_is_left_to_its_trial(tmp_path: Path, body: s
     (tmp_path / "a_users_module.py").write_text(body)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        own = ["-m", "pipelines.trial.fork_server", str(theirs.fileno()), "a_users_module"]
+        own = ["-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), "a_users_module"]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
         fds = [theirs.fileno()]
         server = subprocess.Popen(

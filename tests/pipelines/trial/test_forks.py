@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from pipelines.execution.spawn import Child, Forks, ServerLost, wait
-from pipelines.trial import fork_server
+from perfsweep.pipelines.execution.spawn import Child, Forks, ServerLost, wait
+from perfsweep.pipelines.trial import fork_server
 
 CHILD = """
 import gc, json, os, signal, sys
@@ -59,7 +59,7 @@ class Server(Forks):
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), own]), "OWN": "yes"}
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *words],
+                [sys.executable, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), *words],
                 env=env,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.trial.identity import arm_id
+from perfsweep.pipelines.trial.identity import arm_id
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,7 +21,7 @@ STUDY = {
     "study/__init__.py": "",
     "study/workload.py": """from study.maths import one
 from toys.odd import Endless
-from workloads import native
+from perfsweep.workloads import native
 
 class Study(Endless):
     each = one
@@ -34,8 +34,8 @@ class Study(Endless):
 IDENTIFY = """
 import json, sys
 from pathlib import Path
-from pipelines.trial.identity import arm_id, code_digest
-from workloads import registry
+from perfsweep.pipelines.trial.identity import arm_id, code_digest
+from perfsweep.workloads import registry
 
 cls = registry.find("study.workload:Study")
 

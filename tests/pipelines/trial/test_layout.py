@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from pipelines.trial import layout
-from workloads.allocators import STEADY
+from perfsweep.pipelines.trial import layout
+from perfsweep.workloads.allocators import STEADY
 
 MOVED = """
 import sys
-from pipelines.trial import layout
+from perfsweep.pipelines.trial import layout
 layout.shift_addresses(int(sys.argv[1]))
 import ctypes, mmap
 libc = ctypes.CDLL(None)

@@ -41,9 +41,13 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     assert {"pydantic", "omegaconf", "greenlet", "wandb", "pynvml"} < set(absent)
     files = sorted((ROOT / "pipelines/trial").rglob("[!_]*.py"))
     trial = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
-    assert "pipelines.trial.process" in trial and "pipelines.trial.timing.clock" in trial
-    looked = ["pipelines.plan.version_process", "pipelines.plan.version_answer", "workloads.command.workload"]
-    planted = ["pipelines.store.schema", "pipelines.config.validation"]
+    assert "perfsweep.pipelines.trial.process" in trial and "perfsweep.pipelines.trial.timing.clock" in trial
+    looked = [
+        "perfsweep.pipelines.plan.version_process",
+        "perfsweep.pipelines.plan.version_answer",
+        "perfsweep.workloads.command.workload",
+    ]
+    planted = ["perfsweep.pipelines.store.schema", "perfsweep.pipelines.config.validation"]
     done = subprocess.run(
         [sys.executable, "-c", IMPORT, json.dumps(absent), *trial, *looked, *planted],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -53,6 +57,6 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "pipelines.store.schema": "pydantic",
-        "pipelines.config.validation": "omegaconf",
+        "perfsweep.pipelines.store.schema": "pydantic",
+        "perfsweep.pipelines.config.validation": "omegaconf",
     }

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from toys.spinner import Config, Spinner
 
-from pipelines.trial import parent
-from pipelines.trial.collector import prepare_collector, settle_collector
-from pipelines.trial.planned import load_workload, typed_config
-from workloads.errors import ConfigError
+from perfsweep.pipelines.trial import parent
+from perfsweep.pipelines.trial.collector import prepare_collector, settle_collector
+from perfsweep.pipelines.trial.planned import load_workload, typed_config
+from perfsweep.workloads.errors import ConfigError
 
 
 def test_a_node_is_called_as_slurm_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_forked_process_leads_a_group_and_writes_into_its_log_behind_what_is_t
 def test_a_forked_trial_logs_beside_its_specification(
     monkeypatch: pytest.MonkeyPatch, pipe: int | None, words: list[str]
 ) -> None:
-    from pipelines.trial import process
+    from perfsweep.pipelines.trial import process
 
     seen: list[object] = []
     monkeypatch.setattr(parent, "detach", seen.append)

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import (
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import (
     Arm,
     Failure,
     Kind,
@@ -28,12 +28,12 @@ from pipelines.store.records import (
     read_record,
     write_spec,
 )
-from pipelines.store.trial_schema import UNWRITTEN
-from pipelines.trial import failures, process, scene
-from pipelines.trial.parent import Reply
-from pipelines.trial.step_logging import BufferedLog
-from workloads.api import Device, Level
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.store.trial_schema import UNWRITTEN
+from perfsweep.pipelines.trial import failures, process, scene
+from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.workloads.api import Device, Level
+from perfsweep.workloads.errors import UnsupportedHere
 
 GIB = 2**30
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.trial import process_group
-from workloads.api import Device
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.trial import process_group
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
 
 RANK = """
 import os
 import sys
 from pathlib import Path
 import torch.distributed as dist
-from pipelines.trial import process_group
-from workloads.api import Device
+from perfsweep.pipelines.trial import process_group
+from perfsweep.workloads.api import Device
 rank, backends, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 process_group.BACKENDS["cpu"] = backends
 process_group.join(Device(), process_group.Place(rank, 2, 0, rank, 2), folder)

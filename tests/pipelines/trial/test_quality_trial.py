@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tiny import BASELINE, Tiny, TinyConfig
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.schema import Arm, Kind
-from pipelines.store.trial_schema import TrialSpec
-from pipelines.trial.step_logging import BufferedLog
-from pipelines.trial.untimed import evidence_trial, quality_trial
-from workloads.api import Context, Device
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.schema import Arm, Kind
+from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.pipelines.trial.untimed import evidence_trial, quality_trial
+from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.errors import ConfigError
 
 MEASURE = MeasureConfig(target=0.5, target_every=4, target_steps=60)
 

@@ -10,16 +10,22 @@ import pytest
 import torch
 from torch import nn
 
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch
-from pipelines.execution.pack import PackRun
-from pipelines.parity import comparison, evidence
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.parity.evidence import Agreement
-from pipelines.plan import plan
-from pipelines.store.records import SweepFolder, read_evidence
-from pipelines.trial import replay
-from workloads.api import REPLAY, Device, Evidence, Parity, Replayable
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.parity import comparison, evidence
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import SweepFolder, read_evidence
+from perfsweep.pipelines.trial import replay
+from perfsweep.workloads.api import REPLAY, Device, Evidence, Parity, Replayable
 
 ITERATIONS = 8
 

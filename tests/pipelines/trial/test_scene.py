@@ -16,16 +16,16 @@ import pytest
 import torch
 from toys.odd import Compiled
 
-from pipelines.store.records import Arm, Kind, TrialSpec
-from pipelines.store.schema import MeasureConfig
-from pipelines.trial import scene
-from pipelines.trial.identity import code_digest
-from pipelines.trial.machine import environment
-from pipelines.trial.machine.usage import Usage
-from pipelines.trial.scene import Scene
-from pipelines.trial.step_logging import BufferedLog
-from workloads.api import Device
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec
+from perfsweep.pipelines.store.schema import MeasureConfig
+from perfsweep.pipelines.trial import scene
+from perfsweep.pipelines.trial.identity import code_digest
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.scene import Scene
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
 
 WALL_NS = 1_000_000_000
 CROWDED = Usage(run_delay_ns=WALL_NS // 2, minor_faults=3, major_faults=1, system_ns=5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.trial import scratch
+from perfsweep.pipelines.trial import scratch
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["on the node", "beside the record"])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from run_file import read_run
 
-from pipelines.trial.step_logging import BufferedLog, LiveLog
+from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog
 
 
 def live_rows(commit_every: int, folder: Path, count: int) -> tuple[list[dict[str, Any]], int]:

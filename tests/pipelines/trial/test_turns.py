@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.trial import turns
-from pipelines.trial.machine.environment import HostUsage, foreign_cores, without_waits
-from pipelines.trial.parent import Reply
-from pipelines.trial.turns import Turns
+from perfsweep.pipelines.trial import turns
+from perfsweep.pipelines.trial.machine.environment import HostUsage, foreign_cores, without_waits
+from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.pipelines.trial.turns import Turns
 
 AT_FIRST = HostUsage(
     cpu_s=100.0, steal_s=1.0, load=1.0, node_cores=2, gpus=(), busy_s=50.0, own_s=1.0, at_s=10.0

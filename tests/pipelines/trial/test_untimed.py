@@ -14,15 +14,21 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Keep, read_evidence
-from pipelines.store.schema import Arm, Kind
-from pipelines.store.trial_schema import TrialSpec
-from pipelines.trial import untimed
-from pipelines.trial.step_logging import BufferedLog
-from pipelines.trial.untimed import begin_evidence, counting_trial, course_trial, evidence_trial, result_trial
-from workloads.api import Device, Evidence, Replayable, Workload
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Keep, read_evidence
+from perfsweep.pipelines.store.schema import Arm, Kind
+from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.pipelines.trial import untimed
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.pipelines.trial.untimed import (
+    begin_evidence,
+    counting_trial,
+    course_trial,
+    evidence_trial,
+    result_trial,
+)
+from perfsweep.workloads.api import Device, Evidence, Replayable, Workload
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass

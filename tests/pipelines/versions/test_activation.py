@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.schema import Environment
-from pipelines.versions.activation import variables
-from workloads.user_environment import INTERPRETER
+from perfsweep.pipelines.store.schema import Environment
+from perfsweep.pipelines.versions.activation import variables
+from perfsweep.workloads.user_environment import INTERPRETER
 
 
 @pytest.mark.parametrize("is_venv", [True, False])

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipelines.versions.bisection import Bisection, Mark
+from perfsweep.pipelines.versions.bisection import Bisection, Mark
 
 
 def bisected(length: int, first: int, silent: frozenset[int] = frozenset()) -> tuple[range, list[int]]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from environments import answering
 
-from pipelines.store.schema import Environment, Version
-from pipelines.versions.environments import find
-from pipelines.versions.notices import notices
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.schema import Environment, Version
+from perfsweep.pipelines.versions.environments import find
+from perfsweep.pipelines.versions.notices import notices
+from perfsweep.workloads.errors import ConfigError
 
 GOOD = {"version": [3, 12, 4], "prefix": "/opt/env", "abi": "cpython-312", "missing": []}
 
@@ -109,7 +109,7 @@ def test_the_oldest_python_that_measures_may_print_before_it_answers(tmp_path: P
 def test_a_program_that_never_answers_is_asked_whether_it_is_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.versions.environments.FACTS_S", 0.05)
+    monkeypatch.setattr("perfsweep.pipelines.versions.environments.FACTS_S", 0.05)
     (tmp_path / "hangs").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "hangs").chmod(0o755)
     with pytest.raises(ConfigError, match=r"did not answer within 0\.05 s; is it a Python interpreter\?$"):

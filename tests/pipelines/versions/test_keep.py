@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from git_repository import begin, commit
 
-from pipelines.store import code_snapshot
-from pipelines.store.schema import Version
-from pipelines.versions import tree
-from pipelines.versions.keep import keep
-from pipelines.versions.repository import Repository
-from workloads.errors import ConfigError
-from workloads.snapshot import Snapshot
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.versions.keep import keep
+from perfsweep.pipelines.versions.repository import Repository
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.snapshot import Snapshot
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.versions import locked
-from workloads.errors import ConfigError
+from perfsweep.pipelines.versions import locked
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from git_repository import begin, commit, git
 
-from pipelines.store.schema import Environment, Version
-from pipelines.versions.notices import environment_lines, notices
+from perfsweep.pipelines.store.schema import Environment, Version
+from perfsweep.pipelines.versions.notices import environment_lines, notices
 
 
 @pytest.fixture(scope="module")

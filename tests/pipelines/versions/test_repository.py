@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from git_repository import Planned, begin, commit, git, imported, state
 
-from pipelines.versions import tree
-from pipelines.versions.repository import Repository, submodules
-from workloads.errors import ConfigError
+from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.versions.repository import Repository, submodules
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from git_repository import begin, commit, git, state
 
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch
-from pipelines.plan.plan import make_plan
-from pipelines.store.records import SweepFolder, Version
-from pipelines.versions import tree
-from pipelines.versions.notices import notices
-from pipelines.versions.repository import Repository
-from workloads.api import Device
-from workloads.errors import ConfigError
-from workloads.snapshot import Snapshot
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.plan.plan import make_plan
+from perfsweep.pipelines.store.records import SweepFolder, Version
+from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.versions.notices import notices
+from perfsweep.pipelines.versions.repository import Repository
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.snapshot import Snapshot
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from stand_ins import program
 
-from slurm.dev import accounting, daemons
-from slurm.dev.daemons import binary, daemonise, pid_in, spawn, stop, until
-from slurm.dev.settings import Settings
-from slurm.errors import ClusterError
+from perfsweep.slurm.dev import accounting, daemons
+from perfsweep.slurm.dev.daemons import binary, daemonise, pid_in, spawn, stop, until
+from perfsweep.slurm.dev.settings import Settings
+from perfsweep.slurm.errors import ClusterError
 
 PROGRAMS = ("mariadb-install-db", "mariadbd", "mariadb-admin", "slurmdbd", "sacctmgr")
 

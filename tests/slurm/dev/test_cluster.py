@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm.dev.cluster import DevCluster, free_port, remove, settings_in
-from slurm.dev.daemons import pid_in
-from slurm.dev.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
-from slurm.errors import ClusterError
+from perfsweep.slurm.dev.cluster import DevCluster, free_port, remove, settings_in
+from perfsweep.slurm.dev.daemons import pid_in
+from perfsweep.slurm.dev.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
+from perfsweep.slurm.errors import ClusterError
 
 ROOT = Path(__file__).parents[3]
 
@@ -119,7 +119,7 @@ def test_an_ordinary_user_can_start_one() -> None:
         "--clear-groups",
         python,
         "-m",
-        "slurm.dev",
+        "perfsweep.slurm.dev",
     ]
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(code), "HOME": "/", "USER": "nobody"}
     try:

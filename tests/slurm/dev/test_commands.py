@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slurm.dev import __main__ as dev
-from slurm.errors import ClusterError
+from perfsweep.slurm.dev import __main__ as dev
+from perfsweep.slurm.errors import ClusterError
 
 
 class Cluster:

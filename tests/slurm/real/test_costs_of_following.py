@@ -14,13 +14,13 @@ from measured import spec_of
 from measured import write as write_trial
 from stand_ins import Clock, calls, executor_on, job, on_stand_ins, program
 
-from pipelines.config.types import DesignConfig, SweepCommand
-from pipelines.plan import plan
-from pipelines.store.records import Kind, SweepFolder
-from slurm.executor import SlurmExecutor
-from slurm.jobs import JobState
-from slurm.site import SiteProfile
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Kind, SweepFolder
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.site import SiteProfile
+from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 

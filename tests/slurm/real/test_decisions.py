@@ -11,8 +11,8 @@ import pytest
 from bench import Bench
 from waiting import until
 
-from slurm.journal import Journal
-from slurm.states import End
+from perfsweep.slurm.journal import Journal
+from perfsweep.slurm.states import End
 
 pytestmark = pytest.mark.slow
 

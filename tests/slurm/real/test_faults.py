@@ -8,11 +8,11 @@ import pytest
 from bench import WAIT, Bench, alive, ends, over, running
 from waiting import until
 
-from slurm.client import NoAccounting
-from slurm.jobs import JobState
-from slurm.retry import Action
-from slurm.site import ALWAYS_EXPORTED
-from slurm.states import End
+from perfsweep.slurm.client import NoAccounting
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.retry import Action
+from perfsweep.slurm.site import ALWAYS_EXPORTED
+from perfsweep.slurm.states import End
 
 
 def test_a_status_is_final_and_the_others_go_on(bench: Bench) -> None:

@@ -15,11 +15,11 @@ from bench import WAIT, Bench, command, over
 from rich.console import Console
 from waiting import until
 
-from pipelines import api
-from pipelines.commands.sweep import Display
-from slurm.client import parse_queue
-from slurm.expectation import expected_start
-from slurm.jobs import JobState
+from perfsweep.pipelines import api
+from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.slurm.client import parse_queue
+from perfsweep.slurm.expectation import expected_start
+from perfsweep.slurm.jobs import JobState
 
 COUNTS = "12 pending (Priority; first expected about 14:05), 3 running"
 NOON = time.strptime("2026-11-23T12:00:00", "%Y-%m-%dT%H:%M:%S")

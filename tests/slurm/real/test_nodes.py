@@ -12,7 +12,7 @@ import pytest
 from bench import Bench, alive
 from waiting import until
 
-from pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_iterations, read_record
+from perfsweep.pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_iterations, read_record
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ import pytest
 from bench import Bench, over, running
 from waiting import until
 
-from slurm.client import Unreachable
-from slurm.dev.daemons import binary, pid_in, stop
-from slurm.errors import ClusterError
-from slurm.jobs import JobState
-from slurm.states import End
+from perfsweep.slurm.client import Unreachable
+from perfsweep.slurm.dev.daemons import binary, pid_in, stop
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.states import End
 
 WAIT = "while [ ! -e go ]; do sleep 0.1; done"
 

@@ -15,19 +15,25 @@ import pytest
 from bench import Bench, over
 from scripted import SCRIPTS
 
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch
-from pipelines.plan import plan
-from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record
-from slurm.jobs import JobState
-from workloads.api import Device
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.slurm.jobs import JobState
+from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 
 PACK = """
 import sys
-from pipelines.execution.pack import PackRun
-from pipelines.store.records import Kind, SweepFolder
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.store.records import Kind, SweepFolder
 folder = SweepFolder(sys.argv[1])
 manifest = folder.read_manifest()
 PackRun(folder, manifest, manifest.packs[0]).again(manifest.arm(sys.argv[2]), Kind(sys.argv[3]))

@@ -9,10 +9,10 @@ import pytest
 from bench import WAIT, Bench, ends, over, running
 from waiting import until
 
-from pipelines.store import code_snapshot
-from slurm.jobs import JobState
-from slurm.journal import Journal
-from slurm.states import End
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.journal import Journal
+from perfsweep.slurm.states import End
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from bench import Bench
 from scripted import SCRIPTS
 from waiting import until
 
-from slurm.journal import Journal
+from perfsweep.slurm.journal import Journal
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ import my_parts
 import torch
 from my_sizes import SIZE
 
-from workloads.api import Check, Evidence, Level, Toggle, Workload
+from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
 
 
 @dataclass

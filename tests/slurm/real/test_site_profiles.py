@@ -13,11 +13,11 @@ import pytest
 from bench import Bench, ends, over, running
 from waiting import until
 
-from slurm.executor import SlurmExecutor
-from slurm.jobs import ExecutorContext, Job, JobState
-from slurm.journal import Journal
-from slurm.site import Shape, SiteProfile
-from slurm.states import End
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.journal import Journal
+from perfsweep.slurm.site import Shape, SiteProfile
+from perfsweep.slurm.states import End
 
 ROOT = Path(__file__).parents[3]
 
@@ -189,7 +189,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.api import Check, Evidence, Level, Toggle, Workload
+from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
 
 
 @dataclass

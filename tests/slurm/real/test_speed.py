@@ -16,14 +16,20 @@ import pytest
 from bench import Bench
 from waiting import until
 
-from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch
-from pipelines.plan import plan
-from pipelines.store.records import Manifest, SweepFolder
-from slurm.dev.cluster import DevCluster
-from slurm.executor import SlurmExecutor
-from slurm.jobs import JobState
-from workloads.api import Device
+from perfsweep.pipelines.config.types import (
+    ClusterConfig,
+    DesignConfig,
+    MeasureConfig,
+    SweepCommand,
+    SweepConfig,
+)
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.slurm.dev.cluster import DevCluster
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.jobs import JobState
+from perfsweep.workloads.api import Device
 
 ARMS = PACKS = 1000
 

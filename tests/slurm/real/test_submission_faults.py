@@ -6,9 +6,9 @@ import pytest
 from bench import WAIT, Bench, ends, over
 from waiting import until
 
-from slurm.errors import ClusterError
-from slurm.jobs import JobState
-from slurm.states import End
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.states import End
 
 
 def test_an_array_larger_than_slurm_takes_is_cut(bench: Bench) -> None:

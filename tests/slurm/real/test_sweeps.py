@@ -17,11 +17,11 @@ import pytest
 from bench import Bench, alive, command
 from waiting import until
 
-from pipelines.store import code_snapshot
-from pipelines.store.attempts import newest
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import SweepFolder
-from slurm.journal import Journal
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.attempts import newest
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.slurm.journal import Journal
 
 SLOW_TOY = ("workload.products=300", "measure.iterations=240", "measure.rounds=8")
 """About half a second for each trial, so that a fault can fall into the middle of a round."""
@@ -284,7 +284,7 @@ def test_leftover_files_of_a_killed_writer_are_no_records(bench: Bench) -> None:
 @pytest.mark.slow
 def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
     log = bench.folder / "inside.log"
-    script = shlex.join([sys.executable, "-m", "pipelines.cli", *bench.sweep()])
+    script = shlex.join([sys.executable, "-m", "perfsweep.pipelines.cli", *bench.sweep()])
     job = bench.cluster.client(
         "sbatch",
         "--parsable",
@@ -363,7 +363,9 @@ def test_doctor_shows_the_cluster_and_what_it_would_refuse(bench: Bench) -> None
 @pytest.mark.slow
 def test_a_sweep_asked_to_submit_from_inside_an_allocation_inherits_nothing_of_it(bench: Bench) -> None:
     log = bench.folder / "inside.log"
-    script = shlex.join([sys.executable, "-m", "pipelines.cli", *bench.sweep("cluster.submit_inside=true")])
+    script = shlex.join(
+        [sys.executable, "-m", "perfsweep.pipelines.cli", *bench.sweep("cluster.submit_inside=true")]
+    )
     options = ("--parsable", "--mem=500", "--cpus-per-task=2", "--exclude=n2", f"--chdir={bench.folder}")
     spoilt = f"export SBATCH_PARTITION=nowhere SLURM_CPUS_PER_TASK=99 TMPDIR={bench.folder}"
     job = bench.cluster.client(

@@ -19,9 +19,9 @@ from loopback.server import KEY
 from published_rows import concluded
 from waiting import until
 
-from pipelines.store.records import SweepFolder
-from slurm.journal import Journal
-from slurm.states import End
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.slurm.journal import Journal
+from perfsweep.slurm.states import End
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,10 @@ import pytest
 from bench import Bench, over
 from waiting import until
 
-from slurm.dev.cluster import DevCluster
-from slurm.errors import ClusterError
-from slurm.jobs import JobState
-from slurm.site import GPU_FLAGS
+from perfsweep.slurm.dev.cluster import DevCluster
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.site import GPU_FLAGS
 
 pytestmark = pytest.mark.slow
 

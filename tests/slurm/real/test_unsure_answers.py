@@ -11,9 +11,9 @@ import pytest
 from bench import WAIT, Bench, ends, over, running
 from waiting import until
 
-from slurm.errors import ClusterError
-from slurm.jobs import JobState
-from slurm.states import End
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.states import End
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from bench import Bench
 from git_repository import commit, git, state
 from versioned import scripted, work
 
-from pipelines.exits import SOME_FAILED
+from perfsweep.pipelines.exits import SOME_FAILED
 
 pytestmark = pytest.mark.slow
 

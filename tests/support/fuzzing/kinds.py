@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from measured import compared, simulated
 
-from pipelines.analysis import collect, versions
-from pipelines.analysis.compare import Comparison
-from pipelines.config import composition, validation
-from pipelines.config.types import (
+from perfsweep.pipelines.analysis import collect, versions
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import (
     ClusterConfig,
     DesignConfig,
     DoctorCommand,
@@ -22,13 +22,20 @@ from pipelines.config.types import (
     SweepCommand,
     SweepConfig,
 )
-from pipelines.publish.wandb_file import extent, framed, payloads
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Event, Kind, Outcome, SweepFolder, read_evidence, read_iterations
-from slurm import client
-from slurm.journal import Journal, Verdict
-from slurm.retry import Action
-from slurm.states import End
+from perfsweep.pipelines.publish.wandb_file import extent, framed, payloads
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import (
+    Event,
+    Kind,
+    Outcome,
+    SweepFolder,
+    read_evidence,
+    read_iterations,
+)
+from perfsweep.slurm import client
+from perfsweep.slurm.journal import Journal, Verdict
+from perfsweep.slurm.retry import Action
+from perfsweep.slurm.states import End
 
 
 class FileKind(ABC):

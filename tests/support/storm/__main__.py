@@ -12,10 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from slurm.dev.cluster import DevCluster, installed
-from slurm.dev.daemons import binary
-from slurm.dev.settings import Settings, default_root
-from slurm.errors import ClusterError
+from perfsweep.slurm.dev.cluster import DevCluster, installed
+from perfsweep.slurm.dev.daemons import binary
+from perfsweep.slurm.dev.settings import Settings, default_root
+from perfsweep.slurm.errors import ClusterError
 from storm import (
     cases_decisions,
     cases_jobs,

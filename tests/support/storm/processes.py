@@ -42,11 +42,11 @@ class Process:
 
 _SIGNS = (
     (Role.COMMAND, "perfsweep"),
-    (Role.PACK, "pipelines.execution.pack"),
-    (Role.PACK, "pipelines.execution.shared_job"),
-    (Role.SERVER, "pipelines.trial.fork_server"),
-    (Role.TRIAL, "pipelines.trial.process"),
-    (Role.PUBLISHER, "pipelines.publish.worker"),
+    (Role.PACK, "perfsweep.pipelines.execution.pack"),
+    (Role.PACK, "perfsweep.pipelines.execution.shared_job"),
+    (Role.SERVER, "perfsweep.pipelines.trial.fork_server"),
+    (Role.TRIAL, "perfsweep.pipelines.trial.process"),
+    (Role.PUBLISHER, "perfsweep.pipelines.publish.worker"),
     (Role.ELEMENT, "slurm/element.py"),
 )
 

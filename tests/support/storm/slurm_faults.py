@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from slurm.dev import accounting
-from slurm.dev.cluster import DevCluster
-from slurm.dev.daemons import pid_in
-from slurm.errors import ClusterError
+from perfsweep.slurm.dev import accounting
+from perfsweep.slurm.dev.cluster import DevCluster
+from perfsweep.slurm.dev.daemons import pid_in
+from perfsweep.slurm.errors import ClusterError
 from storm.fault import FAULTS, Fault, NoTarget, fault
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any
 import waiting
 from bench import Bench
 
-from slurm.dev.cluster import DevCluster
-from slurm.errors import ClusterError
+from perfsweep.slurm.dev.cluster import DevCluster
+from perfsweep.slurm.errors import ClusterError
 from storm import invariants, slurm_faults, sweeps, traces
 from storm.fault import FAULTS, NoTarget
 from storm.invariants import Tally, Violation

@@ -19,7 +19,7 @@ from bench import command
 from loopback import Loopback
 from loopback.server import KEY
 
-from slurm.dev.cluster import DevCluster
+from perfsweep.slurm.dev.cluster import DevCluster
 from storm import traces
 from storm.processes import Process, Role, running
 

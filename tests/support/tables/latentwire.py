@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from workloads.api import LevelValue
-from workloads.latentwire.arms import BEST, CHAIN, PRESETS, REFERENCES
-from workloads.latentwire.claims import CLAIMS
-from workloads.latentwire.config import LatentWireConfig as Config
-from workloads.latentwire.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.latentwire.arms import BEST, CHAIN, PRESETS, REFERENCES
+from perfsweep.workloads.latentwire.claims import CLAIMS
+from perfsweep.workloads.latentwire.config import LatentWireConfig as Config
+from perfsweep.workloads.latentwire.toggles import CHECKS, TOGGLES
 
 __all__ = [
     "BEST",

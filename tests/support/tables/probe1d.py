@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workloads.api import LevelValue
-from workloads.probe1d.claims import CLAIMS
-from workloads.probe1d.config import Probe1DConfig as Config
-from workloads.probe1d.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.probe1d.claims import CLAIMS
+from perfsweep.workloads.probe1d.config import Probe1DConfig as Config
+from perfsweep.workloads.probe1d.toggles import CHECKS, TOGGLES
 
 __all__ = [
     "BEST",

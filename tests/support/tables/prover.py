@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.api import LevelValue
-from workloads.prover.claims import CLAIMS, SOURCE
-from workloads.prover.toggles import CHECKS, FAST, TOGGLES
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.prover.claims import CLAIMS, SOURCE
+from perfsweep.workloads.prover.toggles import CHECKS, FAST, TOGGLES
 
 __all__ = [
     "BEST",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workloads.api import LevelValue
-from workloads.spd.claims import CLAIMS, QUICK_START
-from workloads.spd.config import SpdConfig as Config
-from workloads.spd.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.spd.claims import CLAIMS, QUICK_START
+from perfsweep.workloads.spd.config import SpdConfig as Config
+from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
 
 __all__ = [
     "BEST",

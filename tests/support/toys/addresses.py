@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
+from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 PARAMETERS = 6
 

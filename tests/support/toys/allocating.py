@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
+from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 KIB = 1024
 SMALL, LARGE, INNER = 64 * KIB, 512 * KIB, 256 * KIB

@@ -1,6 +1,6 @@
 """A user's class that forgot half of the contract."""
 
-from workloads.api import Workload
+from perfsweep.workloads.api import Workload
 
 
 class Broken(Workload):

@@ -1,6 +1,6 @@
 """A user's module with a slip in it."""
 
-from workloads.api import Workload  # noqa: F401
+from perfsweep.workloads.api import Workload  # noqa: F401
 
 
 class Broken(Workoad):  # noqa: F821  # pyright: ignore

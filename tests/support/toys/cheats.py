@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 from toys.stack import is_timed
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 FRESH = 30
 """Iterations after which a stale arm does nothing."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads import toggles as shared
-from workloads.api import Check, Claim, Clock, Context, Evidence, Levels, Workload
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Check, Claim, Clock, Context, Evidence, Levels, Workload
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.api import (
+from perfsweep.workloads.api import (
     Check,
     Clock,
     Context,

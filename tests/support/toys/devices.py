@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from perfsweep.workloads.api import Device, Level, Toggle
+from perfsweep.workloads.toggles import needs_ranks
 from toys.only_here import OnlyHere
-from workloads.api import Device, Level, Toggle
-from workloads.toggles import needs_ranks
 
 
 def two_gpus(device: Device) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Parity, Toggle, Workload
+from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Parity, Toggle, Workload
 
 
 @dataclass

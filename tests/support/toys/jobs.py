@@ -6,7 +6,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.api import Check, Clock, Comparator, Context, Evidence, Level, Levels, Toggle, Workload
+from perfsweep.workloads.api import (
+    Check,
+    Clock,
+    Comparator,
+    Context,
+    Evidence,
+    Level,
+    Levels,
+    Toggle,
+    Workload,
+)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
+from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 FAULT = os.environ.get("PERFSWEEP_TOY_FAULT", "")
 """Rank and what becomes of it, such as ``1 kill``: only where it is to be tried."""

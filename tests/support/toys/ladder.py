@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.api import (
+from perfsweep.workloads.api import (
     Check,
     Clock,
     Comparator,

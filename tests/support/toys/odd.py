@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
+from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 
 @dataclass

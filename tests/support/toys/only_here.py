@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from workloads.api import Check, Clock, Context, Device, Evidence, Level, Levels, Toggle, Workload
+from perfsweep.workloads.api import Check, Clock, Context, Device, Evidence, Level, Levels, Toggle, Workload
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
+from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 SIZE = 64
 FLOPS = 2 * SIZE**3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfsweep.workloads.api import Level, Numbers, Toggle
 from toys.odd import Endless
-from workloads.api import Level, Numbers, Toggle
 
 
 class SameNames(Endless):

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from toys.stack import is_timed
-from workloads.api import (
+from perfsweep.workloads.api import (
     Check,
     Claim,
     Clock,
@@ -27,7 +26,8 @@ from workloads.api import (
     Toggle,
     Workload,
 )
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
+from toys.stack import is_timed
 
 SEEN_AT_IMPORT = os.environ.get("PERFSWEEP_TOY", "unset")
 _TROUBLES = ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "fourth_turn", "grow")

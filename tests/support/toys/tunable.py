@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.api import (
+from perfsweep.workloads.api import (
     Check,
     Clock,
     Comparator,

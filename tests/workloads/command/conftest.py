@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from workloads.api import Context, Device, NullClock
-from workloads.command.config import CommandConfig
-from workloads.command.workload import Command
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.command.config import CommandConfig
+from perfsweep.workloads.command.workload import Command
 
 Make = Callable[..., Command]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from workloads import custom_toggles
-from workloads.command.command_line import arm_words, program_files, words
-from workloads.errors import ConfigError
+from perfsweep.workloads import custom_toggles
+from perfsweep.workloads.command.command_line import arm_words, program_files, words
+from perfsweep.workloads.errors import ConfigError
 
 CUSTOM = custom_toggles.read(
     {

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.composition import compose
-from pipelines.profiling.process import refuse_other_processes
-from workloads import registry
-from workloads.api import Parity
-from workloads.command.config import CommandConfig
-from workloads.command.environment import of_arm
-from workloads.command.workload import Command
-from workloads.custom_toggles import Change
-from workloads.declarations import Level
-from workloads.errors import ConfigError, ContractError, UnsupportedHere
-from workloads.user_environment import changed
+from perfsweep.pipelines.config.composition import compose
+from perfsweep.pipelines.profiling.process import refuse_other_processes
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Parity
+from perfsweep.workloads.command.config import CommandConfig
+from perfsweep.workloads.command.environment import of_arm
+from perfsweep.workloads.command.workload import Command
+from perfsweep.workloads.custom_toggles import Change
+from perfsweep.workloads.declarations import Level
+from perfsweep.workloads.errors import ConfigError, ContractError, UnsupportedHere
+from perfsweep.workloads.user_environment import changed
 
 Make = Callable[..., Command]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workloads import user_environment
-from workloads.command.environment import of_arm
-from workloads.custom_toggles import Change
-from workloads.declarations import Level
+from perfsweep.workloads import user_environment
+from perfsweep.workloads.command.environment import of_arm
+from perfsweep.workloads.custom_toggles import Change
+from perfsweep.workloads.declarations import Level
 
 
 def test_later_ones_stand_in_for_earlier_ones_and_an_empty_one_takes_away() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.api import NullClock
-from workloads.command import result_files, results
-from workloads.command.results import NoEvidence
-from workloads.command.workload import Command
-from workloads.errors import ConfigError
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.command import result_files, results
+from perfsweep.workloads.command.results import NoEvidence
+from perfsweep.workloads.command.workload import Command
+from perfsweep.workloads.errors import ConfigError
 
 Make = Callable[..., Command]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from workloads.api import NullClock
-from workloads.command.launcher import NOTHING, together
-from workloads.command.program import RunFailed
-from workloads.command.workload import Command
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.command.launcher import NOTHING, together
+from perfsweep.workloads.command.program import RunFailed
+from perfsweep.workloads.command.workload import Command
 
 Make = Callable[..., Command]
 

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from workloads.command.output import LIMIT, Kept
+from perfsweep.workloads.command.output import LIMIT, Kept
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.command.output import Kept
-from workloads.command.program import LAST_LINES, Run, RunFailed, executable, require_end
-from workloads.errors import ConfigError
+from perfsweep.workloads.command.output import Kept
+from perfsweep.workloads.command.program import LAST_LINES, Run, RunFailed, executable, require_end
+from perfsweep.workloads.errors import ConfigError
 
 
 def run(status: int, output: str = "", errors: str = "", late: bool = False) -> Run:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workloads.command import result_files
-from workloads.command.result_files import require_fresh, state
-from workloads.command.results import NoEvidence, digest
+from perfsweep.workloads.command import result_files
+from perfsweep.workloads.command.result_files import require_fresh, state
+from perfsweep.workloads.command.results import NoEvidence, digest
 
 SECOND = 1_000_000_000
 WRITTEN = 100 * SECOND

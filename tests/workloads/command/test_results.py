@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.command import results
-from workloads.command.output import Kept
-from workloads.command.results import NoEvidence, as_value, digest, from_output, holds_several, shown_name
-from workloads.declarations import Check, Comparator
-from workloads.errors import ConfigError
+from perfsweep.workloads.command import results
+from perfsweep.workloads.command.output import Kept
+from perfsweep.workloads.command.results import (
+    NoEvidence,
+    as_value,
+    digest,
+    from_output,
+    holds_several,
+    shown_name,
+)
+from perfsweep.workloads.declarations import Check, Comparator
+from perfsweep.workloads.errors import ConfigError
 
 
 def written(text: str, limit: int = 2**20) -> Kept:

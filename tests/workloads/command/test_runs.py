@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from workloads.api import NullClock
-from workloads.command.output import LIMIT, Kept
-from workloads.command.program import RunFailed
-from workloads.command.workload import Command
-from workloads.errors import ConfigError
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.command.output import LIMIT, Kept
+from perfsweep.workloads.command.program import RunFailed
+from perfsweep.workloads.command.workload import Command
+from perfsweep.workloads.errors import ConfigError
 
 Make = Callable[..., Command]
 PYTHON = f"{sys.executable} -I -S -c"
@@ -73,7 +73,7 @@ def test_what_a_run_leaves_in_the_background_is_ended_with_it(ran: Make, tmp_pat
 
 def test_nothing_outlives_a_trial_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "from workloads.command.program import Program; from pathlib import Path;"
+        "from perfsweep.workloads.command.program import Program; from pathlib import Path;"
         "Program(['sh', '-c', 'echo $$ > pid; sleep 60'], {'PATH': '/usr/bin:/bin'}, Path('.')).run(1e9)"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

@@ -11,17 +11,17 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipelines.analysis import collect, compare
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.judge import EffectResult
-from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.execution import launch
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.plan import plan
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import SweepFolder
-from workloads.api import Device
-from workloads.user_environment import user_environment
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.user_environment import user_environment
 
 pytestmark = pytest.mark.workloads
 

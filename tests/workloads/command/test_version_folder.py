@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.command.version_folder import VersionFolder
-from workloads.command.workload import Command
-from workloads.snapshot import VARIABLE, Snapshot
+from perfsweep.workloads.command.version_folder import VersionFolder
+from perfsweep.workloads.command.workload import Command
+from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 Make = Callable[..., Command]
 PYTHON = f"{sys.executable} -S"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from workloads.api import Context, Device, NullClock
-from workloads.command.config import CommandConfig
-from workloads.command.tree_memory import descendants
-from workloads.command.workload import Command, digest
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.command.config import CommandConfig
+from perfsweep.workloads.command.tree_memory import descendants
+from perfsweep.workloads.command.workload import Command, digest
 
 Make = Callable[..., Command]
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workloads.api import Context, Device, Evidence, NullClock
-from workloads.digits.config import DigitsConfig
-from workloads.digits.workload import Digits
+from perfsweep.workloads.api import Context, Device, Evidence, NullClock
+from perfsweep.workloads.digits.config import DigitsConfig
+from perfsweep.workloads.digits.workload import Digits
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in Digits.toggles}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from workloads.digits.config import DigitsConfig
-from workloads.errors import ConfigError
+from perfsweep.workloads.digits.config import DigitsConfig
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.digits import data
-from workloads.errors import ConfigError
-from workloads.training import loading
+from perfsweep.workloads.digits import data
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training import loading
 
 
 def batches(workload, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:

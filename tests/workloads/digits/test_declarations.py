@@ -9,12 +9,12 @@ import sys
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.api import REPLAY, Device, Parity, contract_problems
-from workloads.digits.config import DigitsConfig
-from workloads.digits.toggles import TOGGLES
-from workloads.digits.workload import Digits
-from workloads.errors import ConfigError
-from workloads.training.toggles import GRAPHS_NEED
+from perfsweep.workloads.api import REPLAY, Device, Parity, contract_problems
+from perfsweep.workloads.digits.config import DigitsConfig
+from perfsweep.workloads.digits.toggles import TOGGLES
+from perfsweep.workloads.digits.workload import Digits
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.toggles import GRAPHS_NEED
 
 LEVELS = {
     "amp": ["off", "bf16", "fp16"],
@@ -93,7 +93,8 @@ def test_graph_replay_demands_that_gradients_are_dropped_and_not_accumulated() -
 
 def test_declarations_are_read_without_importing_torch() -> None:
     code = (
-        "import sys; import workloads.digits.toggles; print('torch' in sys.modules, 'numpy' in sys.modules)"
+        "import sys; import perfsweep.workloads.digits.toggles;"
+        " print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False", "False"]

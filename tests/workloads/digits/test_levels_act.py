@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.digits.toggles import TOGGLES
+from perfsweep.workloads.digits.toggles import TOGGLES
 
 SMALL = {"width": 4}
 # Three iterations to an epoch, and all periodic work after each epoch.

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from workloads.api import REPLAY
-from workloads.digits.toggles import SIXTEEN_BIT_BOUNDS
-from workloads.digits.workload import Digits
-from workloads.training import loading
+from perfsweep.workloads.api import REPLAY
+from perfsweep.workloads.digits.toggles import SIXTEEN_BIT_BOUNDS
+from perfsweep.workloads.digits.workload import Digits
+from perfsweep.workloads.training import loading
 
 pytestmark = pytest.mark.workloads
 

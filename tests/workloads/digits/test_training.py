@@ -10,10 +10,10 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.training import checkpoints
-from workloads.training.checkpoints import AsyncWriter
-from workloads.training.garbage_collection import FREEZE_AT, Collector
-from workloads.training.losses import KEPT, LateLosses
+from perfsweep.workloads.training import checkpoints
+from perfsweep.workloads.training.checkpoints import AsyncWriter
+from perfsweep.workloads.training.garbage_collection import FREEZE_AT, Collector
+from perfsweep.workloads.training.losses import KEPT, LateLosses
 
 SMALL = {"width": 4}
 

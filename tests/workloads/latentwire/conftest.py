@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device, Evidence, LevelValue, NullClock
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.workload import LatentWire
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device, Evidence, LevelValue, NullClock
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 HERE = Device(compiler=True, cores=2)
 SMALL: dict[str, LevelValue] = {"effective_batch": 4, "micro_batch": 4}

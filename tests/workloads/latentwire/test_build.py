@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.latentwire.build import groups_of, model_shapes
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.presets import LMS
+from perfsweep.workloads.latentwire.build import groups_of, model_shapes
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.presets import LMS
 
 QUICK = {"passes": "merged", "teacher": "slice"}
 

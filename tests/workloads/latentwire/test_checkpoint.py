@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.errors import ConfigError
-from workloads.latentwire import checkpoint
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import checkpoint
 
 pytest.importorskip("safetensors")
 from safetensors.torch import load_file, save_file

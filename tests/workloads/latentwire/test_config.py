@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.presets import LMS
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.presets import LMS
 
 SMALLEST: list[tuple[str, Any, Any]] = [
     *((name, 1, 0) for name in ("epochs", "log_every", "eval_rows", "max_new", "topk", "max_prompt")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.api import Device
-from workloads.latentwire.arms import FAST_EXACT
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.latentwire.arms import FAST_EXACT
 
 pytestmark = [
     pytest.mark.gpu,

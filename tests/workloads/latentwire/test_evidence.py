@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from workloads.latentwire import evidence
-from workloads.latentwire.evidence import kernel_speedup
-from workloads.latentwire.maths.attention import KERNELS, Allowed, eager
-from workloads.latentwire.presets import LMS, PRESETS
+from perfsweep.workloads.latentwire import evidence
+from perfsweep.workloads.latentwire.evidence import kernel_speedup
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Allowed, eager
+from perfsweep.workloads.latentwire.presets import LMS, PRESETS
 
 LM = LMS[PRESETS["test"].lms[0]]
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.errors import ConfigError
-from workloads.latentwire import load_compressor
-from workloads.latentwire.data.batches import source_bytes
-from workloads.latentwire.maths.passes import AttentionContext
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import load_compressor
+from perfsweep.workloads.latentwire.data.batches import source_bytes
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext
 
 pytest.importorskip("safetensors")
 

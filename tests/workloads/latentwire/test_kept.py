@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.latentwire import checkpoint
-from workloads.latentwire.config import SIZES, LatentWireConfig
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.facts import of_training
-from workloads.latentwire.kept import write_additions, write_results
-from workloads.latentwire.maths.answer_scores import Interval
-from workloads.latentwire.maths.encoder import Adapter
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.trainables import Trained
-from workloads.latentwire.presets import LMS
-from workloads.latentwire.training.evaluate import Score
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import checkpoint
+from perfsweep.workloads.latentwire.config import SIZES, LatentWireConfig
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.facts import of_training
+from perfsweep.workloads.latentwire.kept import write_additions, write_results
+from perfsweep.workloads.latentwire.maths.answer_scores import Interval
+from perfsweep.workloads.latentwire.maths.encoder import Adapter
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.trainables import Trained
+from perfsweep.workloads.latentwire.presets import LMS
+from perfsweep.workloads.latentwire.training.evaluate import Score
 
 HALF = Interval(0.5, 0.25, 0.75)
 EXAMPLES = [Example("a", "s", "Den", ("Den", "den")), Example("b", "s", "Grün", ("Grün",))]

@@ -9,11 +9,11 @@ import pytest
 import torch
 from tiers import tiered
 
-from pipelines.plan.arms import Space
-from pipelines.trial.counting.counters import Counting
-from workloads.api import Device, contract_problems
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.workload import LatentWire
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.workloads.api import Device, contract_problems
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 HERE = Device(compiler=True, cores=2)
 SPACE = Space(LatentWire.toggles, LatentWireConfig(), HERE)
@@ -222,7 +222,7 @@ def test_rows_chosen_by_memory_halve_with_it(start) -> None:
 
 def test_declarations_are_read_without_importing_torch() -> None:
     code = (
-        "import sys; import workloads.latentwire.toggles; print('torch' in sys.modules, 'numpy' in"
+        "import sys; import perfsweep.workloads.latentwire.toggles; print('torch' in sys.modules, 'numpy' in"
         " sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

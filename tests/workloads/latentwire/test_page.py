@@ -60,7 +60,7 @@ def test_both_trainings_and_the_code_do_what_the_page_says(here) -> None:
 
 
 def test_the_pages_commands_name_fields_that_exist() -> None:
-    from workloads.latentwire.config import LatentWireConfig
+    from perfsweep.workloads.latentwire.config import LatentWireConfig
 
     for line in re.findall(r"^perfsweep run workload=latentwire .*$", PAGE.read_text(), re.MULTILINE):
         assert set(options(line)) <= set(LatentWireConfig.__dataclass_fields__), line

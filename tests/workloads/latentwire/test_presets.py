@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.latentwire.presets import LMS, PRESETS, LMConfig, fast_flops, naive_flops
+from perfsweep.workloads.latentwire.presets import LMS, PRESETS, LMConfig, fast_flops, naive_flops
 
 LM = LMConfig(vocab_size=11, d_model=8, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=5, d_ff=7)
 ATTENTION = 8 * (4 * 5) + 8 * (2 * 5) * 2 + (4 * 5) * 8  # queries, keys and values, output

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.latentwire import pretrain
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data.corpus import layouts_for
-from workloads.latentwire.data.folder_tokenizer import read_tokenizer
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.lm import CausalLM, LayerPath
-from workloads.latentwire.maths.lm import Path as PassPath
-from workloads.latentwire.maths.local_models import load_weights
-from workloads.latentwire.maths.model_config import read_shape
-from workloads.latentwire.presets import LMS
+from perfsweep.workloads.latentwire import pretrain
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data.corpus import layouts_for
+from perfsweep.workloads.latentwire.data.folder_tokenizer import read_tokenizer
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath
+from perfsweep.workloads.latentwire.maths.lm import Path as PassPath
+from perfsweep.workloads.latentwire.maths.local_models import load_weights
+from perfsweep.workloads.latentwire.maths.model_config import read_shape
+from perfsweep.workloads.latentwire.presets import LMS
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_a_training_uses_them(start, run, folder) -> None:
 
 @pytest.mark.workloads
 def test_teaching_lowers_the_loss_of_answers_and_moves_every_weight() -> None:
-    from workloads.latentwire.data.tokens import A, byte_tokenizer
+    from perfsweep.workloads.latentwire.data.tokens import A, byte_tokenizer
 
     layout = Layout(byte_tokenizer(A), "text", 4, 6, 400)
     lm = CausalLM(LMS["nano-l"], torch.Generator().manual_seed(0)).requires_grad_(True)

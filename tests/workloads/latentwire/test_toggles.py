@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipelines.parity.comparison import ParityVerdict, judge
-from workloads.api import Evidence, Parity
-from workloads.latentwire.toggles import CHECKS
+from perfsweep.pipelines.parity.comparison import ParityVerdict, judge
+from perfsweep.workloads.api import Evidence, Parity
+from perfsweep.workloads.latentwire.toggles import CHECKS
 
 
 def evidence(ids: list[list[int]], close: list[list[bool]]) -> Evidence:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.api import Device
-from workloads.errors import ConfigError, UnsupportedHere
-from workloads.latentwire import validate
-from workloads.latentwire.maths import answer_scores
-from workloads.latentwire.maths.student import Student
-from workloads.latentwire.training import evaluate
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.latentwire import validate
+from perfsweep.workloads.latentwire.maths import answer_scores
+from perfsweep.workloads.latentwire.maths.student import Student
+from perfsweep.workloads.latentwire.training import evaluate
 
 SMALL = ["--steps", "3", "--examples", "4"]
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from phase_times import PhaseNames
 
-from workloads.errors import ConfigError
-from workloads.latentwire import presets
-from workloads.latentwire.presets import LMS
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import presets
+from perfsweep.workloads.latentwire.presets import LMS
 
 QUICK = {"passes": "merged", "teacher": "slice"}
 

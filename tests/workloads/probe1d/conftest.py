@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device, NullClock
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
-from workloads.probe1d.workload import Probe1D
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
+from perfsweep.workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)
 sys.path.insert(0, str(Path(__file__).with_name("maths")))  # the family of hard cases is imported by name

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.probe1d.choices import Choices
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE
-from workloads.probe1d.toggles import TOGGLES
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.choices import Choices
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE
+from perfsweep.workloads.probe1d.toggles import TOGGLES
 
 BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 

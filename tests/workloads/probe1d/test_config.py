@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.config import Probe1DConfig
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workloads.probe1d.counters import NAMES, OF_DEAD, Counts
+from perfsweep.workloads.probe1d.counters import NAMES, OF_DEAD, Counts
 
 
 def test_counts_are_zero_until_something_happens() -> None:

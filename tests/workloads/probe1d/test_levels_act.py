@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tiers import tiered
 
-from pipelines.plan.arms import Space
-from workloads.api import Device, contract_problems
-from workloads.errors import ConfigError
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.workload import Probe1D
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device, contract_problems
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)
 SPACE = Space(Probe1D.toggles, Probe1DConfig(), HERE)

@@ -11,10 +11,10 @@ import torch
 from documented import ROOT, blocks, execute
 from scipy import sparse
 
-from workloads.errors import ConfigError
-from workloads.probe1d import fit_probes
-from workloads.probe1d.data.npz import PROBES
-from workloads.probe1d.oracle import minimiser
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d import fit_probes
+from perfsweep.workloads.probe1d.data.npz import PROBES
+from perfsweep.workloads.probe1d.oracle import minimiser
 
 PAGE = ROOT / "docs" / "probe1d.md"
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}

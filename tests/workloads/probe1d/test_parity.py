@@ -9,10 +9,10 @@ import pytest
 import torch
 from tiers import longer, tiered
 
-from workloads.probe1d.evidence import probe
-from workloads.probe1d.maths import derivatives, event_sums
-from workloads.probe1d.maths.certify import Certifier
-from workloads.probe1d.toggles import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
+from perfsweep.workloads.probe1d.evidence import probe
+from perfsweep.workloads.probe1d.maths import derivatives, event_sums
+from perfsweep.workloads.probe1d.maths.certify import Certifier
+from perfsweep.workloads.probe1d.toggles import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 OPTIMISED = {
@@ -83,7 +83,7 @@ def wrong_zero_group(monkeypatch):
     def wrong(block, *rest, **more):
         return right(dataclasses.replace(block, zeros=block.zeros + 1), *rest, **more)
 
-    monkeypatch.setattr("workloads.probe1d.maths.newton.combine", wrong)
+    monkeypatch.setattr("perfsweep.workloads.probe1d.maths.newton.combine", wrong)
     monkeypatch.setattr(Certifier, "_passed", everything_passes)
 
 
@@ -94,20 +94,21 @@ def wrong_slope(monkeypatch):
         mu, mu_x, *rest = right(x, b, w, kind)
         return (mu * (1 + 1e-4), mu_x, *rest)
 
-    monkeypatch.setattr("workloads.probe1d.maths.event_sums.event_terms", wrong)
+    monkeypatch.setattr("perfsweep.workloads.probe1d.maths.event_sums.event_terms", wrong)
 
 
 def lax_certificate(monkeypatch):
     """A solver that stops too early and a certifier that lets it."""
-    monkeypatch.setattr("workloads.probe1d.build.FLOAT32_MARGIN", 20.0)
+    monkeypatch.setattr("perfsweep.workloads.probe1d.build.FLOAT32_MARGIN", 20.0)
     monkeypatch.setattr(Certifier, "_passed", everything_passes)
 
 
 def lost_last_slab(monkeypatch):
-    from workloads.probe1d.maths import blocks
+    from perfsweep.workloads.probe1d.maths import blocks
 
     monkeypatch.setattr(
-        "workloads.probe1d.maths.job.slabs", lambda classes, size: list(blocks.slabs(classes, 3))[:-1]
+        "perfsweep.workloads.probe1d.maths.job.slabs",
+        lambda classes, size: list(blocks.slabs(classes, 3))[:-1],
     )
 
 
@@ -152,7 +153,7 @@ def test_a_pass_that_is_wrong_by_a_thousandth_is_told_apart(solve, monkeypatch):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
     right = event_sums.event_terms
     monkeypatch.setattr(
-        "workloads.probe1d.maths.event_sums.event_terms",
+        "perfsweep.workloads.probe1d.maths.event_sums.event_terms",
         lambda *given: tuple(1.001 * term for term in right(*given)),
     )
     other = probes(solve({"csc_layout": "on"}, data="test", max_iter=1, metrics=False))

@@ -11,10 +11,10 @@ import torch
 from omegaconf import OmegaConf
 from phase_times import PhaseTimes
 
-from workloads.api import NullClock
-from workloads.errors import ConfigError
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.data.sources import sampled_classes
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.data.sources import sampled_classes
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 
@@ -136,7 +136,7 @@ def test_the_quiet_log_reports_the_same_rows_with_fewer_waits(solve):
 def test_no_pass_waits_for_the_device_when_the_log_is_quiet(set_up, levels):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    from workloads.api import Device
+    from perfsweep.workloads.api import Device
 
     workload = set_up(levels, device=Device("cuda", 1, compiler=True), data="test", metrics=False, max_iter=6)
     clock = PhaseTimes()

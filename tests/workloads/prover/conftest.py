@@ -11,15 +11,15 @@ import pytest
 import torch
 from phase_times import PhaseTimes
 
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device, NullClock
-from workloads.prover.config import ProverConfig
-from workloads.prover.data.formats import Problem
-from workloads.prover.data.generator import parsed_rules
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.oracle.resolution import Resolver, Scorer
-from workloads.prover.training.imitation import resolver_of
-from workloads.prover.workload import Prover
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.data.formats import Problem
+from perfsweep.workloads.prover.data.generator import parsed_rules
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.oracle.resolution import Resolver, Scorer
+from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.workload import Prover
 
 HERE = Device(compiler=True)
 SHARED = Path(__file__).parents[4] / "shared" / "data"

@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 import torch
 
-from workloads.api import NullClock
-from workloads.errors import ConfigError
-from workloads.prover import build
-from workloads.prover.build import Choices, assemble
-from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
-from workloads.prover.maths.policy import PolicyShape, make_weights
-from workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied
-from workloads.prover.toggles import TOGGLES
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover import build
+from perfsweep.workloads.prover.build import Choices, assemble
+from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
+from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
+from perfsweep.workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied
+from perfsweep.workloads.prover.toggles import TOGGLES
 
 BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 SHAPE = PolicyShape(embedding=3, width=5, layers=1)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.prover.config import ProverConfig
-from workloads.prover.toggles import TOGGLES
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.toggles import TOGGLES
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workloads.prover.counters import NAMES, Counts
+from perfsweep.workloads.prover.counters import NAMES, Counts
 
 
 def test_rows_become_numbers_and_are_added_up() -> None:

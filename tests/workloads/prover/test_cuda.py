@@ -7,10 +7,10 @@ import pytest
 import torch
 from tables.prover import PRESETS
 
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device
-from workloads.prover.config import ProverConfig
-from workloads.prover.workload import Prover
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.workload import Prover
 
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tiers import tiered
 
-from pipelines.plan.arms import Space
-from workloads.api import Device, contract_problems
-from workloads.errors import ConfigError
-from workloads.prover.config import ProverConfig
-from workloads.prover.workload import Prover
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device, contract_problems
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.workload import Prover
 
 HERE = Device(compiler=True)
 SPACE = Space(Prover.toggles, ProverConfig(), HERE)

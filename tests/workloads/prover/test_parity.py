@@ -10,13 +10,13 @@ import torch
 from tables.prover import BEST
 from tiers import longer, tiered
 
-from pipelines.parity.comparison import ParityVerdict, judge, loosest
-from pipelines.plan.arms import Space
-from workloads.api import Device, Parity
-from workloads.prover.config import ProverConfig
-from workloads.prover.maths.results import ranked
-from workloads.prover.oracle import resolution
-from workloads.prover.workload import Prover, load
+from perfsweep.pipelines.parity.comparison import ParityVerdict, judge, loosest
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device, Parity
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.maths.results import ranked
+from perfsweep.workloads.prover.oracle import resolution
+from perfsweep.workloads.prover.workload import Prover, load
 
 HERE = Device(compiler=True)
 SPACE = Space(Prover.toggles, ProverConfig(), HERE)

@@ -7,13 +7,19 @@ import pickle
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.prover import SavedPolicy, policy_from_state_dict, random_policy, read_policy, save_policy
-from workloads.prover.config import ProverConfig
-from workloads.prover.data.generator import generate
-from workloads.prover.data.knowledge import Vocabulary
-from workloads.prover.maths.policy import Policy, PolicyShape
-from workloads.prover.policy_file import FORMAT, VERSION
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover import (
+    SavedPolicy,
+    policy_from_state_dict,
+    random_policy,
+    read_policy,
+    save_policy,
+)
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.data.generator import generate
+from perfsweep.workloads.prover.data.knowledge import Vocabulary
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape
+from perfsweep.workloads.prover.policy_file import FORMAT, VERSION
 
 KINSHIP = generate("kinship", 3, 0, 0.2, 0)
 VOCABULARY = Vocabulary.of(KINSHIP)

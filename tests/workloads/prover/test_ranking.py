@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from workloads.prover import evaluate, random_policy
-from workloads.prover.data.knowledge import Vocabulary
-from workloads.prover.oracle.resolution import Resolver
-from workloads.prover.ranking import Proof, Ranks, atom_text, averaged, followed, state_text
+from perfsweep.workloads.prover import evaluate, random_policy
+from perfsweep.workloads.prover.data.knowledge import Vocabulary
+from perfsweep.workloads.prover.oracle.resolution import Resolver
+from perfsweep.workloads.prover.ranking import Proof, Ranks, atom_text, averaged, followed, state_text
 
 NAMES = Vocabulary(("likes", "old"), ("ann", "bob"))
 

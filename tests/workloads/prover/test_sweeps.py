@@ -6,10 +6,10 @@ import pytest
 import yaml
 from documented import ROOT
 
-from pipelines.plan.arms import Space
-from workloads.api import Device
-from workloads.prover.config import ProverConfig
-from workloads.prover.workload import Prover
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.workload import Prover
 
 HEADLINES = sorted((ROOT / "conf/sweep/prover").glob("headline*.yaml"))
 SPACE = Space(Prover.toggles, ProverConfig(), Device(compiler=True))

@@ -14,14 +14,20 @@ import torch
 from documented import ROOT, blocks, execute
 from tables.prover import BEST
 
-from workloads.errors import ConfigError
-from workloads.prover import evaluate, policy_from_state_dict, random_policy, read_policy, save_policy
-from workloads.prover.data.generator import generate
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.policy import Policy, PolicyShape, make_weights
-from workloads.prover.maths.results import ranked, scores
-from workloads.prover.training.imitation import trained
-from workloads.prover.workload import load
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover import (
+    evaluate,
+    policy_from_state_dict,
+    random_policy,
+    read_policy,
+    save_policy,
+)
+from perfsweep.workloads.prover.data.generator import generate
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, make_weights
+from perfsweep.workloads.prover.maths.results import ranked, scores
+from perfsweep.workloads.prover.training.imitation import trained
+from perfsweep.workloads.prover.workload import load
 
 FAST = {**BEST, "slab_size": 16}
 ASKED = {"data": "countries", "size": 40, "modes": "head,tail", "queries": 4, "corruptions": 5}
@@ -187,7 +193,7 @@ def test_a_query_that_cannot_be_asked_is_named(problem, query, says):
 
 
 def test_toggles_are_read_without_torch_though_the_package_offers_evaluate():
-    code = "import sys, workloads.prover.toggles; print('torch' in sys.modules)"
+    code = "import sys, perfsweep.workloads.prover.toggles; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workloads import registry
+from perfsweep.workloads import registry
 
 
 def test_a_level_whose_kernels_are_chosen_by_timing_says_so_whatever_the_workload() -> None:

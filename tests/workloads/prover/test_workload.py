@@ -10,12 +10,12 @@ import torch
 from phase_times import PhaseTimes
 from tables.prover import BEST
 
-from pipelines.trial.memory_snapshot import is_oom
-from workloads.prover.config import ProverConfig
-from workloads.prover.data.knowledge import ATOMS
-from workloads.prover.evidence import step_slope
-from workloads.prover.maths.results import ranked
-from workloads.prover.workload import chosen_queries
+from perfsweep.pipelines.trial.memory_snapshot import is_oom
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.data.knowledge import ATOMS
+from perfsweep.workloads.prover.evidence import step_slope
+from perfsweep.workloads.prover.maths.results import ranked
+from perfsweep.workloads.prover.workload import chosen_queries
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH = {**BEST, "slab_size": 16}
@@ -180,8 +180,8 @@ def test_the_slope_of_step_times_is_zero_where_a_step_costs_the_same_and_one_whe
 
 
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
-    monkeypatch.setattr("workloads.prover.maths.scoring.DELTA", 1e-4)
-    monkeypatch.setattr("workloads.prover.evidence.DELTA", 1e-4)
+    monkeypatch.setattr("perfsweep.workloads.prover.maths.scoring.DELTA", 1e-4)
+    monkeypatch.setattr("perfsweep.workloads.prover.evidence.DELTA", 1e-4)
     assert solve({**NATIVE, "screen16": "on"}).evidence().numbers["screening_error"] > 0.5
 
 
@@ -192,7 +192,7 @@ def test_a_kept_value_is_used_only_for_the_very_same_state(set_up):
     states = torch.zeros(2, 6, 3, dtype=torch.int64)
     states[:, 0] = workload.kb.facts[:2]
     right = workload.machinery.policy.values(states)
-    import workloads.prover.maths.state_values as module
+    import perfsweep.workloads.prover.maths.state_values as module
 
     original, module.hash_states = (
         module.hash_states,

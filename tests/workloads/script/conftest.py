@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from scripted import BASELINE, SCRIPTS, Start, Write, context, running
 
-from workloads.api import LevelValue
-from workloads.script.config import ScriptConfig
-from workloads.script.workload import Script
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.script.workload import Script
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from workloads.script.output import Bounded
+from perfsweep.workloads.script.output import Bounded
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import torch
 from loops import ADVERSARIES, ATTENTION, IMAGES
 from script_levels import driven, evidence, verdict
 
-from pipelines.parity.comparison import ParityVerdict
-from workloads.api import NullClock
-from workloads.errors import UnsupportedHere
-from workloads.script.changes import autocasting
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.changes import autocasting
 
 
 def test_nested_outputs_are_float32_again(tmp_path: Path) -> None:

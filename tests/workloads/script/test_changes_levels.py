@@ -11,13 +11,13 @@ import torch
 from loops import ADVERSARIES, ATTENTION, IMAGES
 from script_levels import counters, evidence, verdict, witness
 
-from pipelines.parity.comparison import ParityVerdict
-from workloads.api import LevelValue
-from workloads.errors import UnsupportedHere
-from workloads.script import toggles
-from workloads.script.changes.calls import Call, wrap
-from workloads.script.changes.change import nothing
-from workloads.script.changes.scene import Scene
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script import toggles
+from perfsweep.workloads.script.changes.calls import Call, wrap
+from perfsweep.workloads.script.changes.change import nothing
+from perfsweep.workloads.script.changes.scene import Scene
 
 LEVELS: list[tuple[str, dict[str, Any]]] = [
     (ATTENTION, {"amp": "bf16"}),

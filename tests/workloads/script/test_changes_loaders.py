@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from workloads.script.changes import loaders
-from workloads.script.changes.loader_options import LoaderOptions
-from workloads.script.watched import Watched
+from perfsweep.workloads.script.changes import loaders
+from perfsweep.workloads.script.changes.loader_options import LoaderOptions
+from perfsweep.workloads.script.watched import Watched
 
 DATA = list(range(8))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.script.changes import (
+from perfsweep.workloads.script.changes import (
     attention,
     autocasting,
     compilation,
@@ -21,7 +21,7 @@ from workloads.script.changes import (
     recomputation,
     updates,
 )
-from workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.change import NO_MODULE
 
 IMAGES = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
 HALF = nn.Linear(2, 2).to(torch.bfloat16)

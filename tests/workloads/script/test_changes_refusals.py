@@ -11,9 +11,9 @@ import torch
 from loops import ATTENTION, IMAGES
 from script_levels import driven
 
-from workloads.api import Device
-from workloads.errors import UnsupportedHere
-from workloads.script.toggles import obstacles
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.toggles import obstacles
 
 pytestmark = pytest.mark.workloads
 

@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from workloads.script.changes import settings
-from workloads.script.changes.change import NO_MODULE
-from workloads.script.changes.own_choices import OwnChoices
+from perfsweep.workloads.script.changes import settings
+from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.own_choices import OwnChoices
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim import SGD, Adagrad, AdamW, Optimizer
 
-from workloads.script.changes.update_options import UpdateOptions
+from perfsweep.workloads.script.changes.update_options import UpdateOptions
 
 
 def made(kind: type[Optimizer], level: str, **asked: bool) -> tuple[Optimizer, UpdateOptions]:

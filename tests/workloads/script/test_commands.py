@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from scripted import SCRIPTS
 
-from pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store.records import SweepFolder
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.script.config import ScriptConfig
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.config import ScriptConfig
 
 
 @pytest.mark.parametrize("end", ["auto", "optimizer.step", "loader", "marks", "my.module:Class.method"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.script import explicit_marks, marks
-from workloads.script.config import LOADER, MARKS, OPTIMIZER
+from perfsweep.workloads.script import explicit_marks, marks
+from perfsweep.workloads.script.config import LOADER, MARKS, OPTIMIZER
 
 
 def ends(order: str, made: str = "") -> list[int]:

@@ -10,8 +10,8 @@ import torch
 from loops import loop
 from scripted import Start, Write, run
 
-from workloads.api import Evidence
-from workloads.script.workload import Script
+from perfsweep.workloads.api import Evidence
+from perfsweep.workloads.script.workload import Script
 
 pytestmark = pytest.mark.workloads
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from scripted import SCRIPTS
 
-from pipelines.config.types import DesignConfig, SweepCommand
-from pipelines.execution.pack import PackRun
-from pipelines.plan import plan
-from pipelines.store.records import Outcome, SweepFolder, TrialRecord
-from workloads.api import Device
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import Outcome, SweepFolder, TrialRecord
+from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.workloads
 

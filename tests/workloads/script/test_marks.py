@@ -9,8 +9,8 @@ from loops import HEAD, loop
 from scripted import Start, Write, run
 
 import perfsweep
-from workloads.errors import ConfigError
-from workloads.script import explicit_marks
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script import explicit_marks
 
 pytestmark = pytest.mark.workloads
 

@@ -9,9 +9,9 @@ import pytest
 from loops import LOOP
 from scripted import run, started
 
-from workloads.errors import ConfigError
-from workloads.script import output
-from workloads.script.output import Bounded
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script import output
+from perfsweep.workloads.script.output import Bounded
 
 
 class Target(io.BytesIO):

@@ -13,7 +13,7 @@ import torch
 from loops import loop
 from scripted import Start, Write, run
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 
 def test_a_script_sees_what_a_plain_interpreter_gives_it(start: Start, write: Write, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_a_script_has_set_of_the_thread_stays_with_it(
 
 
 def test_a_mode_of_the_trial_sees_what_the_script_calls(start: Start, write: Write) -> None:
-    from pipelines.trial.counting.counters import Counting
+    from perfsweep.pipelines.trial.counting.counters import Counting
 
     script = start(write(loop()))
     with Counting(iterations=3) as counting:
@@ -131,7 +131,7 @@ finally:
 def test_a_script_that_holds_on_to_life_is_left(
     start: Start, write: Write, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("workloads.script.program.STOP_WITHIN_S", 0.05)
+    monkeypatch.setattr("perfsweep.workloads.script.program.STOP_WITHIN_S", 0.05)
     text = f"""
 try:
     exec({loop()!r}, globals())

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from workloads.api import Context, Device
-from workloads.script.ranks import mean_over_ranks, share_group, variables
+from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.script.ranks import mean_over_ranks, share_group, variables
 
 
 def test_a_rank_is_told_its_place_on_its_node_and_among_all() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from scripted import SCRIPTS
 
-from pipelines.analysis import collect, compare
-from pipelines.config.types import DesignConfig
-from pipelines.execution import launch
-from pipelines.execution.pack import PackRun
-from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.plan import plan
-from pipelines.store.records import SweepFolder
-from workloads.api import Device
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.workloads
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.script.replaced import MAIN, Replacements, imported
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.replaced import MAIN, Replacements, imported
 
 
 @pytest.fixture

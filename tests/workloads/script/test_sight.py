@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.script.sight import UNSEEDED
+from perfsweep.workloads.script.sight import UNSEEDED
 
 
 @pytest.mark.parametrize(

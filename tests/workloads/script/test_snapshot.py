@@ -10,12 +10,12 @@ import pytest
 from loops import LOOP
 from scripted import context, run, running
 
-from pipelines.store import code_snapshot
-from workloads import registry
-from workloads.errors import ConfigError
-from workloads.script.config import ScriptConfig
-from workloads.script.workload import Script
-from workloads.snapshot import VARIABLE
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.workloads import registry
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.script.workload import Script
+from perfsweep.workloads.snapshot import VARIABLE
 
 NAMES = ("snapped", "snapped_package", "snapped_package.inner", "snapped_bare", "snapped_bare.deep")
 TRAIN = f"""

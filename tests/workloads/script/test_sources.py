@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.script.config import LOADER, MARKS, OPTIMIZER, ScriptConfig
-from workloads.script.sources import Sources
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.config import LOADER, MARKS, OPTIMIZER, ScriptConfig
+from perfsweep.workloads.script.sources import Sources
 
 
 def write(folder: Path, **texts: str) -> None:
@@ -70,7 +70,7 @@ def test_a_package_on_the_import_path_outside_site_packages_belongs_to_it(
 
 
 def test_installed_packages_and_perfsweep_itself_do_not(tmp_path: Path) -> None:
-    write(tmp_path, train="import torch, pytest, perfsweep, workloads.api")
+    write(tmp_path, train="import torch, pytest, perfsweep, perfsweep.workloads.api")
     assert found(tmp_path) == {"train.py"}
 
 

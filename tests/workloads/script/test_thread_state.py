@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.script.thread_state import ThreadState
+from perfsweep.workloads.script.thread_state import ThreadState
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

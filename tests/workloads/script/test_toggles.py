@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from workloads.api import Device, LevelValue
-from workloads.errors import UnsupportedHere
-from workloads.script.changes.scene import Scene
-from workloads.script.toggles import EVERY, apply, counters, obstacles
-from workloads.script.watched import Watched
+from perfsweep.workloads.api import Device, LevelValue
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.toggles import EVERY, apply, counters, obstacles
+from perfsweep.workloads.script.watched import Watched
 
 Set = Callable[..., Scene]
 

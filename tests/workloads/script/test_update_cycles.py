@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workloads.script.marks import LONGEST_CYCLE, UpdateCycle
+from perfsweep.workloads.script.marks import LONGEST_CYCLE, UpdateCycle
 
 
 def ends(order: str, optimizers: str) -> list[int]:

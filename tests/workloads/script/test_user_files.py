@@ -10,9 +10,9 @@ import pytest
 from loops import LOOP
 from scripted import context, run, started
 
-from workloads.script.config import ScriptConfig
-from workloads.script.user_files import UserFiles, WriteRefused
-from workloads.script.workload import Script
+from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.script.user_files import UserFiles, WriteRefused
+from perfsweep.workloads.script.workload import Script
 
 WRITES = {
     "open": "open('there.txt', 'a')",

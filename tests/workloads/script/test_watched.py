@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import LBFGS, SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
-from workloads.script.watched import DIGESTED_ROWS, Watched, gradients_of, rows_of, tensors_of
+from perfsweep.workloads.script.watched import DIGESTED_ROWS, Watched, gradients_of, rows_of, tensors_of
 
 ROWS = torch.arange(40.0).reshape(10, 4)
 
@@ -141,7 +141,7 @@ def test_closures_and_updates_within_updates_are_one_update(watched: Watched) ->
 def test_backward_passes_that_nobody_uses_are_told_once(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workloads.script.watched.FRUITLESS", 3)
+    monkeypatch.setattr("perfsweep.workloads.script.watched.FRUITLESS", 3)
     told: list[int] = []
     watched.fruitless = lambda: told.append(watched.counts["backward_calls"])
     weight = nn.Parameter(torch.ones(()))

@@ -13,11 +13,11 @@ import torch
 from loops import loop
 from scripted import Start, Write, run
 
-from workloads.api import Clock, Context, Device, NullClock
-from workloads.errors import ConfigError
-from workloads.script.config import ScriptConfig
-from workloads.script.toggles import TOGGLES
-from workloads.script.workload import Script
+from perfsweep.workloads.api import Clock, Context, Device, NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.script.toggles import TOGGLES
+from perfsweep.workloads.script.workload import Script
 
 LOADED = """
 from torch.utils.data import DataLoader, TensorDataset
@@ -192,7 +192,7 @@ def test_the_time_for_the_first_mark_is_most_of_what_the_trial_has(
     start: Start, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = start(write(loop()))
-    monkeypatch.setattr("workloads.script.workload.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("perfsweep.workloads.script.workload.time.monotonic", lambda: 100.0)
     for deadline, patience in ((110.0, 8.0), (100.5, 1.0), (None, 600.0)):
         folders = script.context.scratch_dir, script.context.cache_dir
         script.context = Context(Device(), *folders, deadline=deadline)

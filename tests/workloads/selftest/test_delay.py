@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.api import Context, Device
-from workloads.errors import ConfigError
-from workloads.selftest.workload import Selftest, SelftestConfig
+from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.selftest.workload import Selftest, SelftestConfig
 
 
 class NoClock:

@@ -15,14 +15,14 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device, NullClock
-from workloads.spd.build import Given
-from workloads.spd.config import SpdConfig
-from workloads.spd.data import rows
-from workloads.spd.presets import PRESETS
-from workloads.spd.training import targets
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data import rows
+from perfsweep.workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.training import targets
+from perfsweep.workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
 

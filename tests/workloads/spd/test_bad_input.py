@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.plan.arms import Space
-from workloads.api import Device
-from workloads.errors import ConfigError
-from workloads.spd.config import SpdConfig
-from workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
+from perfsweep.workloads.spd.workload import Spd
 
 TOY_TERMS = ("minimality", "stochastic", "stochastic_layerwise")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.trial.counting.counters import Counting
-from workloads.api import NullClock
+from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.workloads.api import NullClock
 
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
 

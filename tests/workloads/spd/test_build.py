@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.spd.build import Given
-from workloads.spd.maths import losses
-from workloads.spd.workload import Spd
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.maths import losses
+from perfsweep.workloads.spd.workload import Spd
 
 QUIET: dict[str, Any] = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
 SMALL: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.spd.config import SpdConfig
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.config import SpdConfig
 
 EDGES: list[tuple[str, Any, Any]] = [
     *((name, 1, 0) for name in ("batch_size", "seq_len", "components", "log_every", "eval_batches")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.api import Device
+from perfsweep.workloads.api import Device
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,7 +18,7 @@ SYNCHRONOUS = {"metrics": "deferred", "mask_checks": "off"}
 
 
 def losses_of(workload, iterations: int) -> list[float]:
-    from workloads.api import NullClock
+    from perfsweep.workloads.api import NullClock
 
     found = []
     for _ in range(iterations):
@@ -99,7 +99,7 @@ def test_the_device_trains_as_the_host_does(start) -> None:
     workload, host = start(config=config, device=GPU), start(config=config)
     terms = []
     for each in (workload, host):
-        from workloads.api import NullClock
+        from perfsweep.workloads.api import NullClock
 
         found, _ = each.training.gradients(each.builder.first_batch(), NullClock())
         terms.append([found[name].item() for name in ("unmasked", "ci_masked", "minimality", "faithfulness")])

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from pipelines.plan.arms import Space
-from workloads import registry
-from workloads.api import Device, contract_problems
-from workloads.spd.config import SpdConfig
-from workloads.spd.maths.cost import flops_per_position
-from workloads.spd.presets import PRESETS
-from workloads.spd.toggles import TOGGLES
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import Device, contract_problems
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.maths.cost import flops_per_position
+from perfsweep.workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.workload import Spd
 
 GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops", "compiled_graphs", "wandb_calls"}
 GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0), cores=16, compiler=True)
@@ -56,7 +56,7 @@ def test_on_a_gpu_only_what_is_written_for_hosts_is_unsupported() -> None:
 
 @pytest.mark.parametrize("optimizer", ["default", "fused"])
 def test_a_graph_of_scaled_gradients_needs_an_update_that_the_host_does_not_read(optimizer: str) -> None:
-    from workloads.errors import ConfigError
+    from perfsweep.workloads.errors import ConfigError
 
     graph = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}
     half = {"amp": "fp16", "pgd_inner": "detached", "optimizer": optimizer}
@@ -69,14 +69,17 @@ def test_a_graph_of_scaled_gradients_needs_an_update_that_the_host_does_not_read
 
 
 def test_the_quick_start_is_refused_with_the_reason() -> None:
-    from workloads.errors import ConfigError
+    from perfsweep.workloads.errors import ConfigError
 
     with pytest.raises(ConfigError, match=r"compile=target requires patching=wrapper or persistent_hooks"):
         Space(Spd.toggles, SpdConfig()).legal({"compile": "target"})
 
 
 def test_declarations_are_read_without_torch() -> None:
-    code = "import sys; import workloads.spd.toggles, workloads.spd.claims; print('torch' in sys.modules)"
+    code = (
+        "import sys; import perfsweep.workloads.spd.toggles, perfsweep.workloads.spd.claims;"
+        " print('torch' in sys.modules)"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
 
@@ -87,8 +90,8 @@ def test_numbers_of_workers_that_a_claim_asks_for_stand_in_its_sentence() -> Non
 
 
 def test_the_formula_of_work_follows_the_counted_products(start) -> None:
-    from pipelines.trial.counting.counters import Counting
-    from workloads.api import NullClock
+    from perfsweep.pipelines.trial.counting.counters import Counting
+    from perfsweep.workloads.api import NullClock
 
     quiet = {"log_every": 1000, "eval_every": 0, "save_every": 0, "pgd_steps": 1}
     for levels in ({}, {"delta": "folded"}):
@@ -101,8 +104,8 @@ def test_the_formula_of_work_follows_the_counted_products(start) -> None:
 
 
 def test_folding_deltas_saves_what_the_formula_says() -> None:
-    from workloads.spd.maths.sites import find_sites
-    from workloads.spd.maths.target import build
+    from perfsweep.workloads.spd.maths.sites import find_sites
+    from perfsweep.workloads.spd.maths.target import build
 
     recipe = PRESETS["lm_demo"]
     sites = find_sites(build(recipe.target), recipe.modules)

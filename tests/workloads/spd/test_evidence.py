@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 
-from workloads.spd.evidence import exact_faithfulness, importance_rows
+from perfsweep.workloads.spd.evidence import exact_faithfulness, importance_rows
 
 
 def test_each_module_has_a_row_of_unit_length_filled_up_with_zeros() -> None:

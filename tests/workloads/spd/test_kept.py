@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.spd import decompose
-from workloads.spd.build import Given
-from workloads.spd.library import FAST
-from workloads.spd.maths.weight_files import read_safetensors
-from workloads.spd.presets import PRESETS
-from workloads.spd.toggles import TOGGLES
-from workloads.spd.training import checkpoints
-from workloads.spd.training.metrics import DivergedError
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import decompose
+from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.library import FAST
+from perfsweep.workloads.spd.maths.weight_files import read_safetensors
+from perfsweep.workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.training import checkpoints
+from perfsweep.workloads.spd.training.metrics import DivergedError
 
 OWN: dict[str, Any] = {
     "target": "tests:Network",

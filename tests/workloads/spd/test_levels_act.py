@@ -12,12 +12,12 @@ import pytest
 import torch
 from tiers import tiered
 
-from pipelines.plan.arms import Space
-from pipelines.trial.counting.counters import Counting
-from workloads.api import Device, NullClock
-from workloads.spd.config import SpdConfig
-from workloads.spd.toggles import TOGGLES
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.workloads.api import Device, NullClock
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
 GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops"}
@@ -158,7 +158,7 @@ def graph_depth(loss: torch.Tensor) -> int:
 
 
 def test_detached_searches_keep_no_graph_of_parameters(start, monkeypatch) -> None:
-    from workloads.spd.maths import adversarial_search
+    from perfsweep.workloads.spd.maths import adversarial_search
 
     sizes = {}
     for level in ("full", "detached"):

@@ -8,7 +8,13 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.spd.maths import adversarial_search, divergence, masked_products, reconstruction, sites
+from perfsweep.workloads.spd.maths import (
+    adversarial_search,
+    divergence,
+    masked_products,
+    reconstruction,
+    sites,
+)
 
 # fp64: sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
@@ -181,10 +187,15 @@ def reversed_unstack(stacked):
 @pytest.mark.parametrize(
     ("where", "name", "mutant", "levels"),
     [
-        ("workloads.spd.maths.patching", "folded", forget_delta, {"delta": "folded"}),
-        ("workloads.spd.maths.patching", "folded", add_delta_twice, {"delta": "folded"}),
-        ("workloads.spd.maths.masked_passes", "unstack", reversed_unstack, {"stack_modules": "stacked"}),
-        ("workloads.spd.maths.adversarial_search", "ascend", step_down, {"pgd_inner": "detached"}),
+        ("perfsweep.workloads.spd.maths.patching", "folded", forget_delta, {"delta": "folded"}),
+        ("perfsweep.workloads.spd.maths.patching", "folded", add_delta_twice, {"delta": "folded"}),
+        (
+            "perfsweep.workloads.spd.maths.masked_passes",
+            "unstack",
+            reversed_unstack,
+            {"stack_modules": "stacked"},
+        ),
+        ("perfsweep.workloads.spd.maths.adversarial_search", "ascend", step_down, {"pgd_inner": "detached"}),
     ],
     ids=["no delta", "wrong sign", "wrong order", "descent"],
 )
@@ -201,7 +212,7 @@ def test_a_wrong_hand_written_gradient_is_rejected(gradients_of, naive, monkeypa
 
 
 def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -> None:
-    from workloads.spd.maths import reconstruction
+    from perfsweep.workloads.spd.maths import reconstruction
 
     base, rows_of = naive(dtype="float64", **FEW), reconstruction.rows_of
     monkeypatch.setattr(reconstruction, "rows_of", lambda route: rows_of(~route))
@@ -209,7 +220,7 @@ def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -
 
 
 def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monkeypatch) -> None:
-    from workloads.spd.maths.masked_passes import Passes, Where
+    from perfsweep.workloads.spd.maths.masked_passes import Passes, Where
 
     config = configuration("layerwise")
     base, where = naive(**config), Passes.where

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.spd.config import SpdConfig
-from workloads.spd.presets import PRESETS, TargetSpec
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.presets import PRESETS, TargetSpec
 
 FIELDS = ("steps", "lr", "schedule", "final_lr", "lr_warmup", "pnorm", "final_p", "anneal_from", "anneal_to")
 PERIODS = (

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.plan.arms import Space
-from workloads.api import Device, Parity
-from workloads.errors import ConfigError
-from workloads.spd.config import SpdConfig
-from workloads.spd.toggles import TOGGLES
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device, Parity
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.toggles import TOGGLES
 
 OWN = {"target": "tests:Network", "tokens_path": "t.npy", "modules": ["a"], "components": 3}
 GRAPH = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}

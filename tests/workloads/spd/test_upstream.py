@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from workloads.api import NullClock
-from workloads.errors import ConfigError
-from workloads.spd import upstream
-from workloads.spd.build import Given
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import upstream
+from perfsweep.workloads.spd.build import Given
 
 MODULES = {"mlp": ["embed", "body.0", "body.2"], "vector_mlp": ["body.0", "out"], "shared_mlp": ["body.*"]}
 P, BETA = 0.7, 0.2
@@ -276,9 +276,9 @@ def test_what_is_no_checkpoint_of_this_network_is_refused(start, network, tokens
 
 
 def test_a_gpt2_goes_out_by_the_names_of_transformers(tmp_path) -> None:
-    from workloads.spd.maths.sites import find_sites
-    from workloads.spd.maths.target import Gpt2, draw_values
-    from workloads.spd.presets import TargetSpec
+    from perfsweep.workloads.spd.maths.sites import find_sites
+    from perfsweep.workloads.spd.maths.target import Gpt2, draw_values
+    from perfsweep.workloads.spd.presets import TargetSpec
 
     target = Gpt2(TargetSpec("gpt2", layers=1, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16))
     draw_values(target, 0)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.spd import decompose
-from workloads.spd.upstream_config import arguments, main
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import decompose
+from perfsweep.workloads.spd.upstream_config import arguments, main
 
 SEARCH = {"init": "zeroes", "step_size": 0.5, "n_steps": 2, "mask_scope": "shared_across_batch"}
 THEIRS: dict[str, Any] = {
@@ -131,7 +131,7 @@ def test_what_is_not_implemented_is_refused_by_its_name(changed, sentence) -> No
 def test_the_command_prints_fields_of_the_workload(tmp_path, capsys) -> None:
     from omegaconf import OmegaConf
 
-    from workloads.spd.config import SpdConfig
+    from perfsweep.workloads.spd.config import SpdConfig
 
     OmegaConf.save(OmegaConf.create(THEIRS), tmp_path / "final_config.yaml")
     assert main([str(tmp_path / "final_config.yaml")]) == 0

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from pipelines.plan.arms import Space
-from workloads import registry
-from workloads.api import NullClock
-from workloads.errors import ConfigError
-from workloads.spd.build import Given
-from workloads.spd.config import SpdConfig
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads import registry
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.workload import Spd
 
 OWN: dict[str, Any] = {
     "target": "tests:Network",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.spd import validate
-from workloads.spd.oracle import recovery
+from perfsweep.workloads.spd import validate
+from perfsweep.workloads.spd.oracle import recovery
 
 
 def star() -> torch.Tensor:

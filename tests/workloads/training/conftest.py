@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tiny import BASELINE, Tiny, TinyConfig, Train, go_on
 
-from workloads.api import Context, Device
+from perfsweep.workloads.api import Context, Device
 
 
 @pytest.fixture

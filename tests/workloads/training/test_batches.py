@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.training import batches
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training import batches
 
 
 class Pair(NamedTuple):

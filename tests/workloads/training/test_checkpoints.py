@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.training import checkpoints
-from workloads.training.checkpoints import AsyncWriter, SyncWriter
+from perfsweep.workloads.training import checkpoints
+from perfsweep.workloads.training.checkpoints import AsyncWriter, SyncWriter
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_process_that_ends_without_close_still_writes_its_last_file(tmp_path) 
     code = f"""
 import time, torch
 from pathlib import Path
-from workloads.training import checkpoints
+from perfsweep.workloads.training import checkpoints
 write = checkpoints.write
 checkpoints.write = lambda state, file: (time.sleep(0.3), write(state, file))
 checkpoints.AsyncWriter().save({{"step": 9}}, Path({str(tmp_path / "c.pt")!r}))

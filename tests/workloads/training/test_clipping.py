@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.training.clipping import clipping_of
-from workloads.training.parts import Parts
+from perfsweep.workloads.training.clipping import clipping_of
+from perfsweep.workloads.training.parts import Parts
 
 
 @pytest.mark.parametrize(

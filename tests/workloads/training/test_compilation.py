@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.training.compilation import MODES, compile_call, compile_model
+from perfsweep.workloads.training.compilation import MODES, compile_call, compile_model
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.training.data_identity import DIGESTED_ROWS, data_digest
-from workloads.training.parts import Parts
+from perfsweep.workloads.training.data_identity import DIGESTED_ROWS, data_digest
+from perfsweep.workloads.training.parts import Parts
 
 
 def digest(data: Any) -> str:

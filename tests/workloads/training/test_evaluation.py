@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.training.evaluation import Evaluation
-from workloads.training.parts import Parts
+from perfsweep.workloads.training.evaluation import Evaluation
+from perfsweep.workloads.training.parts import Parts
 
 ROWS = [torch.tensor([float(number)]) for number in (1, 2, 3, 4, 10)]
 

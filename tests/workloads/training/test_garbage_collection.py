@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.training.garbage_collection import FREEZE_AT, POLICIES, Collector
+from perfsweep.workloads.training.garbage_collection import FREEZE_AT, POLICIES, Collector
 
 
 @pytest.fixture

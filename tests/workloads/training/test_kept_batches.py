@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.errors import UnsupportedHere
-from workloads.training import kept_batches
-from workloads.training.kept_batches import MOST_BATCHES, MOST_BYTES, KeptBatches, repeated
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.training import kept_batches
+from perfsweep.workloads.training.kept_batches import MOST_BATCHES, MOST_BYTES, KeptBatches, repeated
 
 
 def kept_of(counts: Counter[str] | None = None) -> KeptBatches[Any]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.training.batches import Place, Share
-from workloads.training.loading import EpochPlan, Mover, Planned, endless, pieces_of, toggled, whole
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.batches import Place, Share
+from perfsweep.workloads.training.loading import EpochPlan, Mover, Planned, endless, pieces_of, toggled, whole
 
 
 @pytest.mark.parametrize(("rows", "size", "length"), [(10, 3, 3), (10, 10, 1), (10, 1, 10), (9, 3, 3)])

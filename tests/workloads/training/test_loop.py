@@ -10,7 +10,7 @@ import torch
 from tiny import BASELINE, INPUTS, TARGETS, Tiny, TinyConfig, Train, go_on, parameters, squared_error
 from torch.utils.data import DataLoader, TensorDataset
 
-from workloads.api import Context, Device
+from perfsweep.workloads.api import Context, Device
 
 EVALUATED: dict[str, Any] = {"evaluate": lambda model: {"figure": 1.0}}
 

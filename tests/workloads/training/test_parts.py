@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from workloads.errors import ConfigError
-from workloads.training.parts import Parts
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.parts import Parts
 
 
 def loss(*_: Any) -> Any:

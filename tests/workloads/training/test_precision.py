@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from workloads.errors import UnsupportedHere
-from workloads.training.precision import autocast, autocast_of, grad_scaler, set_tf32, tf32_is_on
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.training.precision import autocast, autocast_of, grad_scaler, set_tf32, tf32_is_on
 
 CPU = torch.device("cpu")
 BF16 = lambda: torch.autocast("cpu", torch.bfloat16)  # noqa: E731

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.training.prefetch import ahead
+from perfsweep.workloads.training.prefetch import ahead
 
 DEVICE = torch.device("cuda", 1)
 

@@ -15,12 +15,12 @@ import torch
 from tiny import BASELINE, Tiny, TinyConfig, Train
 from torch import nn
 
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device
-from workloads.errors import ConfigError
-from workloads.training.parts import Parts
-from workloads.training.replicas import own_device, replicas_of
-from workloads.training.toggles import ON_REQUEST, shared_toggles
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.parts import Parts
+from perfsweep.workloads.training.replicas import own_device, replicas_of
+from perfsweep.workloads.training.toggles import ON_REQUEST, shared_toggles
 
 EXACT = {"losses": 1e-6, "first_gradient": 1e-6, "parameters": 1e-6}
 """float32, with the sums of two ranks in another order."""

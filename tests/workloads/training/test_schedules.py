@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 
-from workloads.errors import ConfigError
-from workloads.training.parts import Parts
-from workloads.training.schedules import Schedule
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training.parts import Parts
+from perfsweep.workloads.training.schedules import Schedule
 
 
 def made(**fields: Any) -> tuple[Schedule, torch.optim.Optimizer]:

@@ -20,9 +20,9 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from workloads.errors import ConfigError
-from workloads.training import batches, sources
-from workloads.training.batches import Share
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.training import batches, sources
+from perfsweep.workloads.training.batches import Share
 
 PAIRS = TensorDataset(INPUTS, TARGETS)
 

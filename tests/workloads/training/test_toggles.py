@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipelines.parity.comparison import ParityVerdict, judge
-from workloads.api import Evidence, Parity
-from workloads.training.toggles import CHECKS, NAMES, ON_REQUEST, SAVED, shared_toggles
+from perfsweep.pipelines.parity.comparison import ParityVerdict, judge
+from perfsweep.workloads.api import Evidence, Parity
+from perfsweep.workloads.training.toggles import CHECKS, NAMES, ON_REQUEST, SAVED, shared_toggles
 
 
 def evidence(error: float) -> Evidence:

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipelines.parity import comparison
-from pipelines.trial.counting.counters import CompileCounting, Counting
-from workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
-from workloads.errors import ConfigError, ContractError
-from workloads.training import Parts, Training, shared_toggles
-from workloads.training.toggles import CHECKS, NAMES, SAVED
+from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting
+from perfsweep.workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
+from perfsweep.workloads.errors import ConfigError, ContractError
+from perfsweep.workloads.training import Parts, Training, shared_toggles
+from perfsweep.workloads.training.toggles import CHECKS, NAMES, SAVED
 
 ROWS = 70
 

@@ -11,9 +11,9 @@ from tiny import INPUTS, TARGETS, Train, go_on, gradient, parameters, plain_sgd,
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
-from workloads.errors import ConfigError, UnsupportedHere
-from workloads.training import Parts
-from workloads.training.updates import optimizer_of
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.training import Parts
+from perfsweep.workloads.training.updates import optimizer_of
 
 
 def halved(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:

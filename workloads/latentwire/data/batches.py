@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.data.row_layout import Row
-from workloads.latentwire.data.term_weights import term_weights
-from workloads.latentwire.presets import PAD_BYTE
-from workloads.training.loading import data_loader
+from perfsweep.workloads.latentwire.data.corpus import Corpus
+from perfsweep.workloads.latentwire.data.row_layout import Row
+from perfsweep.workloads.latentwire.data.term_weights import term_weights
+from perfsweep.workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads.training.loading import data_loader
 
 GLOBAL_BLOCK = 8  # windows whose rows are sorted together by bucket=global
 

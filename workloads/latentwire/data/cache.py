@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.errors import RecordError
-from workloads.latentwire.data.row_layout import Row
+from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.latentwire.data.row_layout import Row
 
 
 def key_of(*parts: Any) -> str:

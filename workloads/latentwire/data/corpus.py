@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data import cache, generator, readers
-from workloads.latentwire.data.folder_tokenizer import FolderTokenizer, read_tokenizer
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.data.row_layout import Layout, Row
-from workloads.latentwire.data.tokens import Tokenizer, tokenizer_for
-from workloads.latentwire.presets import KINDS, LMConfig
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data import cache, generator, readers
+from perfsweep.workloads.latentwire.data.folder_tokenizer import FolderTokenizer, read_tokenizer
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.data.row_layout import Layout, Row
+from perfsweep.workloads.latentwire.data.tokens import Tokenizer, tokenizer_for
+from perfsweep.workloads.latentwire.presets import KINDS, LMConfig
 
 
 def load_examples(config: LatentWireConfig) -> list[Example]:

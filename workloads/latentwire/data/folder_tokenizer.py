@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data.tokens import SYSTEM
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data.tokens import SYSTEM
 
 SAID = "{user}"
 TODAY = "26 Jul 2024"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 HOTPOT_CHARACTERS = 2000
 FORMATS = ("squad", "hotpot", "flat")

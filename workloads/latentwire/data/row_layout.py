@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data.folder_tokenizer import FolderTokenizer
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.data.tokens import SYSTEM, Tokenizer
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data.folder_tokenizer import FolderTokenizer
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.data.tokens import SYSTEM, Tokenizer
 
 ANCHOR_TEXT = "Answer: "
 ANCHORS = ("text", "chat", "none")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data import generator, readers
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data import generator, readers
 
 MAX_BPE = 4096
 _TRAINING_EXAMPLES = 2000

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from workloads import native
-from workloads.errors import UnsupportedHere
-from workloads.latentwire.maths.encoder import Packed
+from perfsweep.workloads import native
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.latentwire.maths.encoder import Packed
 
 SOURCE = Path(__file__).with_name("native_attention.cpp")
 TILES = Path(__file__).with_name("attention_tiles.cpp")
@@ -31,7 +31,7 @@ _ENTRIES = {torch.float32: "attention_f32", torch.float64: "attention_f64"}
 
 
 def library() -> ctypes.CDLL:
-    """The built kernel; see `workloads.native.library`."""
+    """The built kernel; see `perfsweep.workloads.native.library`."""
     return native.library(SOURCE, "encoder_attn=native")
 
 

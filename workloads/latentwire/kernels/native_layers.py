@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from workloads import native
-from workloads.latentwire.maths import joined_layers
+from perfsweep.workloads import native
+from perfsweep.workloads.latentwire.maths import joined_layers
 
 SOURCE = Path(__file__).with_name("native_layers.cpp")
 _NAMES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
 
 
 def library() -> ctypes.CDLL:
-    """The built kernels; see `workloads.native.library`."""
+    """The built kernels; see `perfsweep.workloads.native.library`."""
     return native.library(SOURCE, "lm_layers=native")
 
 

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from workloads.latentwire.presets import ENCODER_HEADS as HEADS
-from workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads.latentwire.presets import ENCODER_HEADS as HEADS
+from perfsweep.workloads.latentwire.presets import PAD_BYTE
 
 SHAPE_STEP = 256
 """Packed bytes are filled up to a multiple of it for 16-bit products: oneDNN compiles a kernel for each new

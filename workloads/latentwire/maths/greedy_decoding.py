@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workloads.latentwire.maths.attention import Mask
-from workloads.latentwire.maths.lm import CausalLM
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.passes import AttentionContext, KeyValues, keys_in, of_row
+from perfsweep.workloads.latentwire.maths.attention import Mask
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, keys_in, of_row
 
 STOP_TEST_EVERY = 4
 CLOSE = 0.05  # logits of standard deviation one: 16-bit rounding stays below

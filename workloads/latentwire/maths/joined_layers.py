@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from workloads.latentwire.maths.passes import LayerContext
-from workloads.latentwire.maths.stored_weights import Weight
+from perfsweep.workloads.latentwire.maths.passes import LayerContext
+from perfsweep.workloads.latentwire.maths.stored_weights import Weight
 
 
 def join(layer: Any) -> None:

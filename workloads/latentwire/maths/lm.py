@@ -20,14 +20,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from workloads.latentwire.maths import joined_layers
-from workloads.latentwire.maths.activations import ACTIVATIONS
-from workloads.latentwire.maths.attention import Attend, eager
-from workloads.latentwire.maths.lora import Lora, adapted
-from workloads.latentwire.maths.passes import ALONE, AttentionContext, KeyValues, LayerContext, Rows, keys_in
-from workloads.latentwire.maths.rotary import loudness, rotate, rotations
-from workloads.latentwire.maths.stored_weights import Weight, quantise
-from workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.latentwire.maths import joined_layers
+from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS
+from perfsweep.workloads.latentwire.maths.attention import Attend, eager
+from perfsweep.workloads.latentwire.maths.lora import Lora, adapted
+from perfsweep.workloads.latentwire.maths.passes import (
+    ALONE,
+    AttentionContext,
+    KeyValues,
+    LayerContext,
+    Rows,
+    keys_in,
+)
+from perfsweep.workloads.latentwire.maths.rotary import loudness, rotate, rotations
+from perfsweep.workloads.latentwire.maths.stored_weights import Weight, quantise
+from perfsweep.workloads.latentwire.presets import LMConfig
 
 
 class Layer(nn.Module):

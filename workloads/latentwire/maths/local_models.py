@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
 
 INDEX = "model.safetensors.index.json"
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workloads.latentwire.presets import LORA_TARGETS, LMConfig
+from perfsweep.workloads.latentwire.presets import LORA_TARGETS, LMConfig
 
 JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 """Matrices of which joined layers make one, in the order of its outputs."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ConfigError
-from workloads.latentwire.maths.activations import ACTIVATIONS, SYNONYMS
-from workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS, SYNONYMS
+from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
 
 KINDS = ("llama", "qwen2")
 ROPES = ("default", "linear", "llama3", "yarn")

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.latentwire.data.batches import ModelPiece, Piece
-from workloads.latentwire.maths import losses
-from workloads.latentwire.maths.encoder import LatentEncoder, calibrated, table_rms
-from workloads.latentwire.maths.lm import CausalLM
-from workloads.latentwire.maths.student import Prefix, Student
-from workloads.latentwire.maths.teacher import Teacher
-from workloads.latentwire.maths.trainables import Trained
+from perfsweep.workloads.latentwire.data.batches import ModelPiece, Piece
+from perfsweep.workloads.latentwire.maths import losses
+from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, calibrated, table_rms
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.student import Prefix, Student
+from perfsweep.workloads.latentwire.maths.teacher import Teacher
+from perfsweep.workloads.latentwire.maths.trainables import Trained
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 

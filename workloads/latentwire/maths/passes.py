@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.latentwire.maths.attention import Allowed, Mask
+from perfsweep.workloads.latentwire.maths.attention import Allowed, Mask
 
 KeyValues = list[tuple[Tensor, Tensor]]
 """Keys and values [1 or B, g, T, e] of every layer, rotated already."""

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
+from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
 
 
 def rotations(config: LMConfig) -> Tensor:

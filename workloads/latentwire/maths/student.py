@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.latentwire.maths.lm import CausalLM
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.losses import StudentOut, cross_entropy
-from workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.losses import StudentOut, cross_entropy
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 
 
 @dataclass(frozen=True)

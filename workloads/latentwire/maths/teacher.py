@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.latentwire.data.batches import Prompts
-from workloads.latentwire.data.cache import TeacherCache
-from workloads.latentwire.maths.attention import Mask, Segments
-from workloads.latentwire.maths.lm import CausalLM
-from workloads.latentwire.maths.losses import TEMPERATURE, divergence, sparse_divergence
-from workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
+from perfsweep.workloads.latentwire.data.batches import Prompts
+from perfsweep.workloads.latentwire.data.cache import TeacherCache
+from perfsweep.workloads.latentwire.maths.attention import Mask, Segments
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.losses import TEMPERATURE, divergence, sparse_divergence
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 
 CHUNK = 4
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.maths.encoder import Adapter
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.maths.encoder import Adapter
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.presets import LMConfig
 
 
 class DeepPrefix(nn.Module):

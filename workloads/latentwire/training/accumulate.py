@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data.batches import Piece, Window
-from workloads.latentwire.maths.objective import Objective, Phase
-from workloads.latentwire.training.updates import Updates
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data.batches import Piece, Window
+from perfsweep.workloads.latentwire.maths.objective import Objective, Phase
+from perfsweep.workloads.latentwire.training.updates import Updates
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from workloads.latentwire.data import batches
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.maths.answer_scores import Interval, bootstrap, exact_match, f1
-from workloads.latentwire.maths.greedy_decoding import Decoder
-from workloads.latentwire.maths.lm import CausalLM
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.losses import cross_entropy
-from workloads.latentwire.maths.objective import Objective
-from workloads.latentwire.maths.passes import AttentionContext, KeyValues, of_row
-from workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads.latentwire.data import batches
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.maths.answer_scores import Interval, bootstrap, exact_match, f1
+from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.losses import cross_entropy
+from perfsweep.workloads.latentwire.maths.objective import Objective
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, of_row
+from perfsweep.workloads.latentwire.presets import PAD_BYTE
 
 ARMS = ("text", "latent", "token_budget", "no_context")
 

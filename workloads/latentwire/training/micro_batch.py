@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data.batches import Collator, Shape, Window
-from workloads.latentwire.data.corpus import Corpus
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data.batches import Collator, Shape, Window
+from perfsweep.workloads.latentwire.data.corpus import Corpus
 
 HEADROOM = 0.9  # share of the limit that may be filled: fragmentation needs the rest
 

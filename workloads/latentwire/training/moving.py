@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from workloads.latentwire.data.batches import Collator, Numbers, Piece, Resident, Shape, Window, share
+from perfsweep.workloads.latentwire.data.batches import (
+    Collator,
+    Numbers,
+    Piece,
+    Resident,
+    Shape,
+    Window,
+    share,
+)
 
 Wants = Callable[[], bool]
 """Whether teacher prompts are needed still."""

@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data.batches import Shape
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer
-from workloads.latentwire.maths.passes import LayerContext
-from workloads.latentwire.maths.stored_weights import Weight
-from workloads.latentwire.training.ranks import Ranks
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data.batches import Shape
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer
+from perfsweep.workloads.latentwire.maths.passes import LayerContext
+from perfsweep.workloads.latentwire.maths.stored_weights import Weight
+from perfsweep.workloads.latentwire.training.ranks import Ranks
 
 
 def spread(model: CausalLM, level: str, ranks: Ranks, counts: Counter[str]) -> None:

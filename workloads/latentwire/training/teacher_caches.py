@@ -6,9 +6,9 @@ import time
 
 import torch
 
-from workloads.latentwire.data.batches import Collator, Shape
-from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.maths.objective import Objective
+from perfsweep.workloads.latentwire.data.batches import Collator, Shape
+from perfsweep.workloads.latentwire.data.corpus import Corpus
+from perfsweep.workloads.latentwire.maths.objective import Objective
 
 
 def fill_caches(objective: Objective, corpus: Corpus, shape: Shape, device: torch.device) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workloads.training.updates import UPDATES
+from perfsweep.workloads.training.updates import UPDATES
 
 LAST_SHARE = 0.02  # of the learning rate, where the cosine ends
 GROWTH_INTERVAL = 2000

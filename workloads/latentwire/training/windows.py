@@ -7,16 +7,23 @@ from collections.abc import Iterator
 
 import torch
 
-from workloads.api import Levels
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data.batches import Collator, Numbers, Resident, Shape, Window, load_windows
-from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.training.moving import Mover, Picker, Wants, counted
-from workloads.latentwire.training.ranks import Ranks
-from workloads.training import prefetch
-from workloads.training.kept_batches import KeptBatches, repeated
-from workloads.training.toggles import DATA
+from perfsweep.workloads.api import Levels
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data.batches import (
+    Collator,
+    Numbers,
+    Resident,
+    Shape,
+    Window,
+    load_windows,
+)
+from perfsweep.workloads.latentwire.data.corpus import Corpus
+from perfsweep.workloads.latentwire.training.moving import Mover, Picker, Wants, counted
+from perfsweep.workloads.latentwire.training.ranks import Ranks
+from perfsweep.workloads.training import prefetch
+from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
+from perfsweep.workloads.training.toggles import DATA
 
 
 def window_shape(

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
+from perfsweep.workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
 
 PATCH = 4
 HELD_OUT = 0.1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from workloads.probe1d.data.problem import Csr, Labels, ProbeData
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData
 
 IMAGE_ROWS = 256
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from workloads.errors import ConfigError
-from workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
 
 FORMAT = (
     "indptr int64 [N+1], indices int32 [nnz], values float32 [nnz], shape (N, L), and labels [N] or"

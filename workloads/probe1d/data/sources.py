@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.probe1d.data import dictionary, generator, npz
-from workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.data import dictionary, generator, npz
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
 
 DIGITS = {"digits": 1.0, "digits16": 16.0}
 STORAGE = {"float32": torch.float32, "float16": torch.float16, "float64": torch.float64}

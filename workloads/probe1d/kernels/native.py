@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workloads.native import library
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.buckets import Bucket
-from workloads.probe1d.maths.event_sums import Sums
-from workloads.probe1d.maths.precision import Precision
+from perfsweep.workloads.native import library
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.buckets import Bucket
+from perfsweep.workloads.probe1d.maths.event_sums import Sums
+from perfsweep.workloads.probe1d.maths.precision import Precision
 
 SOURCE = Path(__file__).with_name("native.cpp")
 KINDS = {"hessian": (0, 5), "loss": (1, 6)}

@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workloads.native import library
-from workloads.probe1d.data.problem import RIDGE
-from workloads.probe1d.maths import newton, separable
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import EventSums
-from workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, StepResult
-from workloads.probe1d.maths.pass_log import PassFacts
-from workloads.probe1d.maths.sum_errors import SumErrors
+from perfsweep.workloads.native import library
+from perfsweep.workloads.probe1d.data.problem import RIDGE
+from perfsweep.workloads.probe1d.maths import newton, separable
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums
+from perfsweep.workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, StepResult
+from perfsweep.workloads.probe1d.maths.pass_log import PassFacts
+from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
 SOURCE = Path(__file__).with_name("newton_step.cpp")
 _SUMS = ("m0", "m1", "a0", "a1", "a2")

@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.buckets import Bucket
-from workloads.probe1d.maths.event_sums import BucketByBucket, Sums
-from workloads.probe1d.maths.precision import Precision
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.buckets import Bucket
+from perfsweep.workloads.probe1d.maths.event_sums import BucketByBucket, Sums
+from perfsweep.workloads.probe1d.maths.precision import Precision
 
 BLOCK_P = {torch.float32: 16, torch.float64: 8}
 """Pairs of a program by the type of their terms: float64 has half as many, or registers would spill."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.probe1d.data.problem import Constants
+from perfsweep.workloads.probe1d.data.problem import Constants
 
 
 def slabs(classes: int, size: int | str) -> Iterator[Tensor]:

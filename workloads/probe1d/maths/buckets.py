@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.probe1d.data.problem import Constants, Csr
-from workloads.probe1d.maths.precision import BLOCK_EVENTS
+from perfsweep.workloads.probe1d.data.problem import Constants, Csr
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
 
 GROWTH = 1.25
 LANE = 16

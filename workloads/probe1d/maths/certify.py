@@ -8,17 +8,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import Derivatives, EventSums, combine, scaled_gradient
-from workloads.probe1d.maths.ill_conditioned import ill_conditioned
-from workloads.probe1d.maths.newton import NewtonRules, newton_decrement
-from workloads.probe1d.maths.polish import Polisher
-from workloads.probe1d.maths.precision import BLOCK_EVENTS
-from workloads.probe1d.maths.prepared_rows import PreparedRows
-from workloads.probe1d.maths.separable import tail_is_paid
-from workloads.probe1d.maths.solution import Reason, Solution
-from workloads.probe1d.maths.sum_errors import SumErrors
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums, combine, scaled_gradient
+from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
+from perfsweep.workloads.probe1d.maths.newton import NewtonRules, newton_decrement
+from perfsweep.workloads.probe1d.maths.polish import Polisher
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
+from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
+from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
+from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
+from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
 TRUSTED = 1e-8
 """Determinant over the product of the diagonal below which a raw Hessian in float64 says too little: the

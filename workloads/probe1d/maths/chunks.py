@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Csr
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Csr
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.probe1d.maths.buckets import Bucket, Layout, bucket_width
+from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout, bucket_width
 
 KEEP_EVENTS_PER_BIN = 3
 """A latent with at most this many events per bin would gain nothing: its nodes would be as many."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Csr, Labels
-from workloads.probe1d.maths.chunks import Chunker
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels
+from perfsweep.workloads.probe1d.maths.chunks import Chunker
 
 THRESHOLD = 0.5
 

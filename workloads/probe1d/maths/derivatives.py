@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from workloads.probe1d.data.problem import RIDGE
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.precision import Precision
+from perfsweep.workloads.probe1d.data.problem import RIDGE
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.precision import Precision
 
 
 @dataclass(frozen=True)

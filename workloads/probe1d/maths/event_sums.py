@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.buckets import WIDE_LANE, Bucket
-from workloads.probe1d.maths.precision import BLOCK_EVENTS, Precision
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.buckets import WIDE_LANE, Bucket
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, Precision
 
 EAGER_EVENTS_CPU = 2**18
 """Events evaluated at once by the eager kernel on CPU: one temporary of 1 MiB stays in the L2 cache."""

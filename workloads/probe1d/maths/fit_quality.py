@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.probe1d.data.problem import RIDGE, class_totals
-from workloads.probe1d.maths.derivatives import combine
-from workloads.probe1d.maths.ill_conditioned import with_exact_losses
-from workloads.probe1d.maths.prepared_rows import PreparedRows
+from perfsweep.workloads.probe1d.data.problem import RIDGE, class_totals
+from perfsweep.workloads.probe1d.maths.derivatives import combine
+from perfsweep.workloads.probe1d.maths.ill_conditioned import with_exact_losses
+from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 
 
 def mean_loss(rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from workloads.probe1d.data.problem import Constants, Csr
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.buckets import to_csc
-from workloads.probe1d.maths.prepared_rows import PreparedRows
+from perfsweep.workloads.probe1d.data.problem import Constants, Csr
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.buckets import to_csc
+from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 
 ILL_CONDITIONED = 1e-3
 """Variance over squared mean below which float32 lanes see little of a latent but its mean."""

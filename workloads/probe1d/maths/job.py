@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.data.problem import ProbeData
-from workloads.probe1d.maths.blocks import slabs
-from workloads.probe1d.maths.certify import Certifier
-from workloads.probe1d.maths.confusion import Confusion
-from workloads.probe1d.maths.fit_quality import mean_loss
-from workloads.probe1d.maths.pass_timing import NoHook
-from workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
-from workloads.probe1d.maths.solution import Solution
+from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.data.problem import ProbeData
+from perfsweep.workloads.probe1d.maths.blocks import slabs
+from perfsweep.workloads.probe1d.maths.certify import Certifier
+from perfsweep.workloads.probe1d.maths.confusion import Confusion
+from perfsweep.workloads.probe1d.maths.fit_quality import mean_loss
+from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
+from perfsweep.workloads.probe1d.maths.solution import Solution
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 CountConfusion = Callable[[Tensor, Tensor, Tensor, Tensor], Confusion]

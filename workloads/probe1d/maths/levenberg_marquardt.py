@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.probe1d.maths.derivatives import Derivatives
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
 
 LAMBDA_START = 1e-3
 LAMBDA_LOW, LAMBDA_HIGH = 1e-12, 1e12

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import NullClock
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
-from workloads.probe1d.maths.levenberg_marquardt import (
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
+from perfsweep.workloads.probe1d.maths.levenberg_marquardt import (
     DampingRules,
     DampingState,
     Retries,
@@ -25,9 +25,9 @@ from workloads.probe1d.maths.levenberg_marquardt import (
     adapt_damping,
     step_metric,
 )
-from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
-from workloads.probe1d.maths.pass_timing import NoHook
-from workloads.probe1d.maths.solution import Reason, Solution
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
+from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,21 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from workloads.api import NullClock
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.blocks import Block, rows_at
-from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, EventSums, combine, scaled_gradient
-from workloads.probe1d.maths.ill_conditioned import beyond_lanes
-from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
-from workloads.probe1d.maths.pass_timing import NoHook
-from workloads.probe1d.maths.separable import TAIL_LOSS, stretch, tail_is_paid, tail_metric
-from workloads.probe1d.maths.solution import Reason, Solution
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.blocks import Block, rows_at
+from perfsweep.workloads.probe1d.maths.derivatives import (
+    Derivatives,
+    Evaluator,
+    EventSums,
+    combine,
+    scaled_gradient,
+)
+from perfsweep.workloads.probe1d.maths.ill_conditioned import beyond_lanes
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
+from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, stretch, tail_is_paid, tail_metric
+from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 
 STEP_BUDGET = 6.0
 """Longest step in logits: the quadratic model of a logistic loss is worth little beyond."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.counters import Counts
 
 LOGGER = logging.getLogger("perfsweep.probe1d")
 PASSES_PER_COPY = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.counters import Counts
 
 
 class NoHook:

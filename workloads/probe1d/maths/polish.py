@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import RIDGE, Constants
-from workloads.probe1d.maths.buckets import Bucket, Layout
-from workloads.probe1d.maths.derivatives import Derivatives, EventSums
-from workloads.probe1d.maths.event_sums import BucketKernel
-from workloads.probe1d.maths.newton import NewtonRules, NewtonState, advance
-from workloads.probe1d.maths.precision import PRECISIONS
-from workloads.probe1d.maths.separable import TAIL_LOSS
-from workloads.probe1d.maths.solution import Reason, Solution
-from workloads.probe1d.maths.sums_by_latent import CscEvaluator
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import RIDGE, Constants
+from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
+from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel
+from perfsweep.workloads.probe1d.maths.newton import NewtonRules, NewtonState, advance
+from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
+from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS
+from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
+from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
 FURTHER = 1e-3
 """Share of the decrement's bound to which pairs are polished: where a saturating group of rows still holds a

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.probe1d.data.problem import (
+from perfsweep.workloads.probe1d.data.problem import (
     Constants,
     Csr,
     Labels,
@@ -16,11 +16,11 @@ from workloads.probe1d.data.problem import (
     prior_logit,
     rms_scale,
 )
-from workloads.probe1d.maths.blocks import Block, make_block
-from workloads.probe1d.maths.buckets import Layout
-from workloads.probe1d.maths.chunks import Chunker
-from workloads.probe1d.maths.compress import Bins
-from workloads.probe1d.maths.derivatives import Evaluator
+from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
+from perfsweep.workloads.probe1d.maths.buckets import Layout
+from perfsweep.workloads.probe1d.maths.chunks import Chunker
+from perfsweep.workloads.probe1d.maths.compress import Bins
+from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import SCALE_FLOOR, Csr
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import SCALE_FLOOR, Csr
 
 PIECE = 1_000_000
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import Derivatives, EventSums
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
 
 TAIL_BUDGET = 12.0
 """Longest lengthened step in logits of a separable pair: most of the way from the prior to a gradient of

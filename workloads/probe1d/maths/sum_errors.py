@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.probe1d.maths.compress import Bins
-from workloads.probe1d.maths.derivatives import EventSums
+from perfsweep.workloads.probe1d.maths.compress import Bins
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums
 
 PIECE = 2**16
 """Bins of pairs that are bounded at once: their temporaries stay in the second-level cache."""

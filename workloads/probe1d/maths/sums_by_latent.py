@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.buckets import Layout
-from workloads.probe1d.maths.derivatives import EventSums
-from workloads.probe1d.maths.event_sums import BucketKernel, Sums
-from workloads.probe1d.maths.precision import Precision
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.buckets import Layout
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums
+from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, Sums
+from perfsweep.workloads.probe1d.maths.precision import Precision
 
 
 class CscEvaluator:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Csr
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.chunks import Chunk, Chunker
-from workloads.probe1d.maths.derivatives import EventSums
-from workloads.probe1d.maths.precision import Precision
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Csr
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.chunks import Chunk, Chunker
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums
+from perfsweep.workloads.probe1d.maths.precision import Precision
 
 LABELLED_SUMS = 7
 LABEL_FREE_SUMS = 6

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.prover.data.hashing import mix, mix_int
-from workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.data.hashing import mix, mix_int
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 
 SIGN = -(2**63)
 VECTOR_CELLS = 4_000_000

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 
 ROOM = 16
 """Slots of the table per fact: few collisions, few probes."""

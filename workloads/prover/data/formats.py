@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 Triple = tuple[str, ...]
 """A relation and its arguments, by name."""

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from workloads.prover.data.formats import Problem, Rule, Triple
+from perfsweep.workloads.prover.data.formats import Problem, Rule, Triple
 
 Pair = tuple[str, str]
 

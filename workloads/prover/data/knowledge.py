@@ -14,8 +14,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.prover.data.formats import STATE_ATOMS, Problem, Rule, Triple
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.data.formats import STATE_ATOMS, Problem, Rule, Triple
 
 ATOMS = STATE_ATOMS
 SUCCESSORS = 120

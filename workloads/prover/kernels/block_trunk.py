@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workloads import native
-from workloads.prover.kernels.native import pointer
-from workloads.prover.maths.policy import PolicyShape, Weights
+from perfsweep.workloads import native
+from perfsweep.workloads.prover.kernels.native import pointer
+from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights
 
 SOURCE = Path(__file__).with_name("trunk.cpp")
 WIDTHS = (32, 64, 128, 256, 512)
@@ -26,7 +26,7 @@ SHARE = 64
 
 @functools.cache
 def library(flags: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The built kernels; see `workloads.native.library`."""
+    """The built kernels; see `perfsweep.workloads.native.library`."""
     return native.library(SOURCE, "fused_trunk=on", flags)
 
 

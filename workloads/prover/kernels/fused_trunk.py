@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
 
 if TYPE_CHECKING:
-    from workloads.prover.kernels.block_trunk import BlockTrunk
+    from perfsweep.workloads.prover.kernels.block_trunk import BlockTrunk
 
 Activate = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(product, bias, scale, shift, x) to x + LN(ReLU(product + bias)) in float32, and in the type of the
@@ -38,15 +38,15 @@ class FusedPolicy(Policy):
 
     def _kernel(self) -> Activate:
         if self.cpu:
-            from workloads.prover.kernels.native import activate
+            from perfsweep.workloads.prover.kernels.native import activate
 
             return activate
-        from workloads.prover.kernels.triton_trunk import activate
+        from perfsweep.workloads.prover.kernels.triton_trunk import activate
 
         return activate
 
     def _by_blocks(self) -> BlockTrunk | None:
-        from workloads.prover.kernels.block_trunk import block_trunk
+        from perfsweep.workloads.prover.kernels.block_trunk import block_trunk
 
         table = self.table if self.from_tables else None
         return block_trunk(self.weights, self.shape, self.low, table, self.offsets)
@@ -90,14 +90,14 @@ class FusedPolicy(Policy):
         """Logits [n] of values [n, .] with the keys [B, .] and offsets [B] of their owners [n]."""
         if not self.cpu:
             return super().dots(values, keys, offset, owner)
-        from workloads.prover.kernels.native import dots
+        from perfsweep.workloads.prover.kernels.native import dots
 
         return dots(values, keys, offset, owner)
 
     def _first_layer(self, states: Tensor) -> tuple[Tensor, Tensor]:
         bias, scale, shift = self._layer(0)
         if self.from_tables and self.table is not None:
-            from workloads.prover.kernels.native import first_layer
+            from perfsweep.workloads.prover.kernels.native import first_layer
 
             return first_layer(states, self.table, self.offsets, bias, scale, shift, self.dtype)
         product = self.first(states) - bias.to(self.dtype)  # the fused pass adds it again

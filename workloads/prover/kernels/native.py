@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workloads import native
-from workloads.errors import ConfigError
-from workloads.prover.counters import Tally
-from workloads.prover.data.factset import FactSet
-from workloads.prover.data.knowledge import ATOMS, KnowledgeBase
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.packing import CAP, Lists
+from perfsweep.workloads import native
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.data.factset import FactSet
+from perfsweep.workloads.prover.data.knowledge import ATOMS, KnowledgeBase
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.packing import CAP, Lists
 
 SOURCE = Path(__file__).with_name("native.cpp")
 NAMES = {
@@ -31,7 +31,7 @@ LONGEST_BODY = 10
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The built kernels; see `workloads.native.library`."""
+    """The built kernels; see `perfsweep.workloads.native.library`."""
     found = native.library(SOURCE, "expand_kernel=native or fused_trunk=on")
     for name in ("i16", "i32", "i64"):
         getattr(found, f"expand_{name}").restype = ctypes.c_int64

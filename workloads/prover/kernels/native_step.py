@@ -8,15 +8,15 @@ from pathlib import Path
 
 from torch import Tensor
 
-from workloads import native
-from workloads.prover.counters import Tally
-from workloads.prover.data.knowledge import MAX_DEPTH
-from workloads.prover.kernels.native import pointer
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU
-from workloads.prover.maths.packing import Lists
-from workloads.prover.maths.scoring import RaggedScorer, RaggedScores, specials
-from workloads.prover.maths.step import Expander, Phase, Step
+from perfsweep.workloads import native
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
+from perfsweep.workloads.prover.kernels.native import pointer
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU
+from perfsweep.workloads.prover.maths.packing import Lists
+from perfsweep.workloads.prover.maths.scoring import RaggedScorer, RaggedScores, specials
+from perfsweep.workloads.prover.maths.step import Expander, Phase, Step
 
 SOURCE = Path(__file__).with_name("select.cpp")
 MOVED = (
@@ -28,7 +28,7 @@ MOVED = (
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The built kernel; see `workloads.native.library`."""
+    """The built kernel; see `perfsweep.workloads.native.library`."""
     return native.library(SOURCE, "select_kernel=native")
 
 

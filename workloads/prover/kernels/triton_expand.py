@@ -16,12 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.prover.counters import Tally
-from workloads.prover.data.factset import FactSet
-from workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.packing import CAP, Lists
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.data.factset import FactSet
+from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.packing import CAP, Lists
 
 SLOTS = 16
 """Atoms of a raw successor that a program holds: A + Bmax - 1 at most, as a power of two."""

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workloads.prover.maths.policy import EPS
+from perfsweep.workloads.prover.maths.policy import EPS
 
 
 @triton.jit

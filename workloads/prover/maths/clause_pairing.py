@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workloads.prover.data.knowledge import PREDICATE_RULES, KnowledgeBase
+from perfsweep.workloads.prover.data.knowledge import PREDICATE_RULES, KnowledgeBase
 
 NARROW_PAIRS = 32
 """Pairs of facts per row that a static budget of the index holds, unless one row alone may need more."""

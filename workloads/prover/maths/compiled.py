@@ -7,9 +7,9 @@ import time
 
 import torch
 
-from workloads.prover.counters import Tally
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.step import Step
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.step import Step
 
 MODES = {"default": "default", "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
 

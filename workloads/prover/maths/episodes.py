@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workloads.prover.data.hashing import hash_states
-from workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
+from perfsweep.workloads.prover.data.hashing import hash_states
+from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
 
 
 class Rows(NamedTuple):

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.api import Context
-from workloads.errors import ConfigError
-from workloads.prover.config import ProverConfig
-from workloads.prover.counters import Counts, Tally
-from workloads.prover.data.corruption import Corruptor, Source
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.episodes import RowFactory, Rows
-from workloads.prover.maths.policy import Policy
-from workloads.prover.maths.results import Results
-from workloads.prover.maths.schedule import Slab, StepFunction
-from workloads.prover.maths.scoring import Scorer, Screen
-from workloads.prover.maths.slab_size import SlabMemory
-from workloads.prover.maths.state_values import EveryState
-from workloads.prover.maths.step import Step
+from perfsweep.workloads.api import Context
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.counters import Counts, Tally
+from perfsweep.workloads.prover.data.corruption import Corruptor, Source
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.maths.episodes import RowFactory, Rows
+from perfsweep.workloads.prover.maths.policy import Policy
+from perfsweep.workloads.prover.maths.results import Results
+from perfsweep.workloads.prover.maths.schedule import Slab, StepFunction
+from perfsweep.workloads.prover.maths.scoring import Scorer, Screen
+from perfsweep.workloads.prover.maths.slab_size import SlabMemory
+from perfsweep.workloads.prover.maths.state_values import EveryState
+from perfsweep.workloads.prover.maths.step import Step
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workloads.prover.counters import Tally
-from workloads.prover.data.factset import FactSet
-from workloads.prover.data.hashing import hash_states
-from workloads.prover.data.knowledge import ATOMS, SUCCESSORS, KnowledgeBase
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.unify import Raw
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.data.factset import FactSet
+from perfsweep.workloads.prover.data.hashing import hash_states
+from perfsweep.workloads.prover.data.knowledge import ATOMS, SUCCESSORS, KnowledgeBase
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.unify import Raw
 
 CAP = SUCCESSORS - 1
 

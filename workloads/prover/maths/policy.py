@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.prover.data.knowledge import ATOMS, Vocabulary
+from perfsweep.workloads.prover.data.knowledge import ATOMS, Vocabulary
 
 EPS = 1e-5
 CHUNK = 512

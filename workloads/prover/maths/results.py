@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.episodes import Rows
 
 FAILED = 100.0
 EPS = 1e-3

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.prover.counters import Tally
-from workloads.prover.data.corruption import Source
-from workloads.prover.data.knowledge import MAX_DEPTH
-from workloads.prover.maths.episodes import RowFactory, Rows
-from workloads.prover.maths.results import Results
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.data.corruption import Source
+from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
+from perfsweep.workloads.prover.maths.episodes import RowFactory, Rows
+from perfsweep.workloads.prover.maths.results import Results
 
 SMALLEST_BUCKET = 16
 EVERY_K = 4

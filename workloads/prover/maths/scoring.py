@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workloads.prover.counters import Tally
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.packing import CAP, Lists
-from workloads.prover.maths.policy import Policy
-from workloads.prover.maths.state_values import EveryState
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.packing import CAP, Lists
+from perfsweep.workloads.prover.maths.policy import Policy
+from perfsweep.workloads.prover.maths.state_values import EveryState
 
 BUDGET_PER_ROW = 16
 """States per row of the static budget; the lists of all rows share it."""

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from workloads.prover.data.knowledge import SUCCESSORS, KnowledgeBase
-from workloads.prover.maths.episodes import RowFactory
-from workloads.prover.maths.schedule import StepFunction
+from perfsweep.workloads.prover.data.knowledge import SUCCESSORS, KnowledgeBase
+from perfsweep.workloads.prover.maths.episodes import RowFactory
+from perfsweep.workloads.prover.maths.schedule import StepFunction
 
 LIVE_RAW = 5
 """Tensors as large as the raw successors that exist at once: parts, their join, and what is gathered from it.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from workloads.prover.data.hashing import hash_states
-from workloads.prover.maths.policy import CHUNK
+from perfsweep.workloads.prover.data.hashing import hash_states
+from perfsweep.workloads.prover.maths.policy import CHUNK
 
 Values = Callable[[Tensor], Tensor]
 """States [N, A, 1+r] to values [N, .]."""

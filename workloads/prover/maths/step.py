@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import NullClock
-from workloads.prover.counters import Tally
-from workloads.prover.maths.clause_pairing import Pairs
-from workloads.prover.maths.episodes import Move, Rows, advance
-from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, choose
-from workloads.prover.maths.packing import CAP, Lists, Packer
-from workloads.prover.maths.scoring import Scorer, Scores, specials
-from workloads.prover.maths.unify import Unifier
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.maths.clause_pairing import Pairs
+from perfsweep.workloads.prover.maths.episodes import Move, Rows, advance
+from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, choose
+from perfsweep.workloads.prover.maths.packing import CAP, Lists, Packer
+from perfsweep.workloads.prover.maths.scoring import Scorer, Scores, specials
+from perfsweep.workloads.prover.maths.unify import Unifier
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 Pairing = Callable[[Tensor], Pairs]

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.clause_pairing import Pairs
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.maths.clause_pairing import Pairs
 
 
 class Raw(NamedTuple):

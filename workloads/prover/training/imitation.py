@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.prover.data.knowledge import ATOMS, KnowledgeBase
-from workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
-from workloads.prover.oracle.resolution import Atom, Resolver, State
+from perfsweep.workloads.prover.data.knowledge import ATOMS, KnowledgeBase
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
+from perfsweep.workloads.prover.oracle.resolution import Atom, Resolver, State
 
 PROOFS = 256
 LIMIT = 4

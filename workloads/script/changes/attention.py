@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from torch.nn import attention
 from torch.nn.attention import SDPBackend
 
-from workloads.api import LevelValue
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.scene import Scene
 
 BACKENDS: Mapping[str, SDPBackend] = {
     "flash": SDPBackend.FLASH_ATTENTION,

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from workloads.script.changes.own_choices import enabled_kernels
-from workloads.script.watched import Watched, tensors_of
+from perfsweep.workloads.script.changes.own_choices import enabled_kernels
+from perfsweep.workloads.script.watched import Watched, tensors_of
 
 _NODES = {
     "ScaledDotProductFlash": "flash",

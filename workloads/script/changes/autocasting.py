@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from workloads.api import LevelValue
-from workloads.script.changes.calls import Call, wrap
-from workloads.script.changes.change import NO_MODULE
-from workloads.script.changes.loss_scaling import LossScaling
-from workloads.script.changes.scene import Scene
-from workloads.training.precision import AUTOCAST, autocast, grad_scaler
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.calls import Call, wrap
+from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.loss_scaling import LossScaling
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.training.precision import AUTOCAST, autocast, grad_scaler
 
 HALVES = tuple(AUTOCAST.values())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workloads.api import LevelValue
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.scene import Scene
 
 
 def never(scene: Scene, level: LevelValue) -> None:

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads.api import LevelValue
-from workloads.script.changes.calls import wrap
-from workloads.script.changes.change import NO_MODULE
-from workloads.script.changes.scene import Scene
-from workloads.training.compilation import GRAPHED, compile_call
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.calls import wrap
+from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.training.compilation import GRAPHED, compile_call
 
 
 def obstacle(scene: Scene, level: LevelValue) -> str | None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from workloads.api import LevelValue
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.scene import Scene
 
 
 def obstacle(scene: Scene, level: LevelValue) -> str | None:

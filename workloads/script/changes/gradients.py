@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workloads.api import LevelValue
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.scene import Scene
 
 DROPS = {"zero": False, "none": True}
 """Whether each level of the toggle `zero_grad` drops gradients."""

@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from workloads.api import LevelValue
-from workloads.script.changes.scene import Scene
-from workloads.script.watched import Watched, length_of, tensors_of
-from workloads.training.kept_batches import KeptBatches
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.watched import Watched, length_of, tensors_of
+from perfsweep.workloads.training.kept_batches import KeptBatches
 
 
 def keep_batches(scene: Scene, level: LevelValue) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from workloads.script.watched import Watched, tensors_of
+from perfsweep.workloads.script.watched import Watched, tensors_of
 
 OF_WORKERS: Mapping[str, Any] = {
     "persistent_workers": False,

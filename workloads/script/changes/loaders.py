@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from workloads.api import LevelValue
-from workloads.script.changes.loader_options import OF_WORKERS
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.loader_options import OF_WORKERS
+from perfsweep.workloads.script.changes.scene import Scene
 
 
 def keep_workers(scene: Scene, level: LevelValue) -> None:

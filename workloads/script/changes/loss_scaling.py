@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 
-from workloads.errors import UnsupportedHere
-from workloads.script.watched import Watched
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.watched import Watched
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 

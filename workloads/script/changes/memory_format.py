@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
-from workloads.api import LevelValue
-from workloads.script.changes.calls import Call, wrap
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.calls import Call, wrap
+from perfsweep.workloads.script.changes.scene import Scene
 
 LAST = torch.channels_last
 

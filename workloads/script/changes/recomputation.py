@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from workloads.api import LevelValue
-from workloads.script.changes.change import NO_MODULE
-from workloads.script.changes.scene import Scene
-from workloads.training.recomputation import recompute
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.training.recomputation import recompute
 
 
 def obstacle(scene: Scene, level: LevelValue) -> str | None:

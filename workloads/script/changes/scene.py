@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from workloads.api import Device, LevelValue
-from workloads.script.changes.attention_kernels import AttentionKernels
-from workloads.script.changes.loader_options import LoaderOptions
-from workloads.script.changes.loss_scaling import Clipping
-from workloads.script.changes.own_choices import OwnChoices
-from workloads.script.changes.update_options import UpdateOptions
-from workloads.script.watched import Watched
+from perfsweep.workloads.api import Device, LevelValue
+from perfsweep.workloads.script.changes.attention_kernels import AttentionKernels
+from perfsweep.workloads.script.changes.loader_options import LoaderOptions
+from perfsweep.workloads.script.changes.loss_scaling import Clipping
+from perfsweep.workloads.script.changes.own_choices import OwnChoices
+from perfsweep.workloads.script.changes.update_options import UpdateOptions
+from perfsweep.workloads.script.watched import Watched
 
 
 @dataclass

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch.nn.modules.conv import _ConvNd
 
-from workloads.api import LevelValue
-from workloads.script.changes.change import NO_MODULE
-from workloads.script.changes.scene import Scene
-from workloads.training.precision import set_tf32
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.training.precision import set_tf32
 
 
 def own_setting(name: str, scene: Scene, level: LevelValue) -> str | None:

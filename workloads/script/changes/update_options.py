@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from workloads.training.updates import UPDATES
+from perfsweep.workloads.training.updates import UPDATES
 
 
 class UpdateOptions:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workloads.api import LevelValue
-from workloads.script.changes.scene import Scene
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.changes.scene import Scene
 
 
 def prepare(scene: Scene, level: LevelValue) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.spd.data.tokens import (
+from perfsweep.workloads.spd.data.tokens import (
     BOS,
     BYTE_VOCAB,
     BYTES_SHA256,

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
-from workloads.spd.data.tokens import Rows
-from workloads.training import loading, prefetch
-from workloads.training.loading import data_loader, endless_batches
+from perfsweep.workloads.spd.data.tokens import Rows
+from perfsweep.workloads.training import loading, prefetch
+from perfsweep.workloads.training.loading import data_loader, endless_batches
 
 
 class Loaded(NamedTuple):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.spd.config import SpdConfig
-from workloads.spd.data.corpus import corpus_file
-from workloads.spd.data.tokens import (
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data.corpus import corpus_file
+from perfsweep.workloads.spd.data.tokens import (
     Rows,
     TokenFile,
     checked_tokens,
@@ -19,7 +19,7 @@ from workloads.spd.data.tokens import (
     token_rows,
     vector_rows,
 )
-from workloads.spd.presets import TargetSpec
+from perfsweep.workloads.spd.presets import TargetSpec
 
 TOKENS = 400_000
 """Bytes of stories, or ids of a chain."""

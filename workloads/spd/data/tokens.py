@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 DTYPES = {"uint16": "<u2", "uint32": "<u4"}
 BYTES = 256
@@ -237,7 +237,7 @@ def _sidecar(path: Path) -> dict[str, Any]:
             f"workload.tokens_path={path} needs {file.name} beside it, and that cannot be read: {error}"
         ) from error
     if wrong := _wrong(meta):
-        raise ConfigError(f"{file} {wrong}; write it with workloads.spd.data.tokens.write_tokens")
+        raise ConfigError(f"{file} {wrong}; write it with perfsweep.workloads.spd.data.tokens.write_tokens")
     return meta
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workloads.native import library
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.importance import StackedImportanceFn
+from perfsweep.workloads.native import library
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.importance import StackedImportanceFn
 
 SOURCE = Path(__file__).with_name("native.cpp")
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.native import library
+from perfsweep.workloads.native import library
 
 SOURCE = Path(__file__).with_name("uniform.cpp")
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}

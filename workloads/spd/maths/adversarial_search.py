@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.masked_passes import Masking, Moment, Passes
-from workloads.spd.maths.sites import Stacks, each
-from workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes
+from perfsweep.workloads.spd.maths.sites import Stacks, each
+from perfsweep.workloads.spd.presets import LossSpec
 
 
 def split(sources: Stacks) -> tuple[Stacks, Stacks]:

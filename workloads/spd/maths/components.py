@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from workloads.spd.maths.sites import Site, weight_of
-from workloads.spd.maths.target import Target
+from perfsweep.workloads.spd.maths.sites import Site, weight_of
+from perfsweep.workloads.spd.maths.target import Target
 
 
 @dataclass

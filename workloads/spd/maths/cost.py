@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workloads.spd.maths.importance import layer_shapes
-from workloads.spd.maths.sites import Site
-from workloads.spd.presets import LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.spd.maths.importance import layer_shapes
+from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
 
 
 @dataclass(frozen=True)

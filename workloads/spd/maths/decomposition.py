@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.components import Components, Operands
-from workloads.spd.maths.importance import READS_ACTIVATIONS, ImportanceSet, StackedImportanceSet
-from workloads.spd.maths.masked_products import FORMS, shaken
-from workloads.spd.maths.sites import Names, Site, Stacks, by_width, each, one_by_one
-from workloads.spd.presets import Recipe
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.components import Components, Operands
+from perfsweep.workloads.spd.maths.importance import READS_ACTIVATIONS, ImportanceSet, StackedImportanceSet
+from perfsweep.workloads.spd.maths.masked_products import FORMS, shaken
+from perfsweep.workloads.spd.maths.sites import Names, Site, Stacks, by_width, each, one_by_one
+from perfsweep.workloads.spd.presets import Recipe
 
 
 class Decomposition:

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.components import normal
-from workloads.spd.maths.sites import Names, Site, Stacks
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.components import normal
+from perfsweep.workloads.spd.maths.sites import Names, Site, Stacks
 
 READS_ACTIVATIONS = frozenset({"mlp"})
 

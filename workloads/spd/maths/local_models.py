@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.layers import ACTIVATIONS
-from workloads.spd.maths.target import Gpt2, Target
-from workloads.spd.maths.weight_files import read_safetensors, read_torch
-from workloads.spd.presets import TargetSpec
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.layers import ACTIVATIONS
+from perfsweep.workloads.spd.maths.target import Gpt2, Target
+from perfsweep.workloads.spd.maths.weight_files import read_safetensors, read_torch
+from perfsweep.workloads.spd.presets import TargetSpec
 
 SIZES = ("n_embd", "n_layer", "n_head", "n_inner", "vocab_size", "n_positions", "n_ctx")
 IMPLEMENTED = frozenset(

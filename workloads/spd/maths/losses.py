@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workloads.spd.presets import Recipe
+from perfsweep.workloads.spd.presets import Recipe
 
 TINY = 1e-12
 

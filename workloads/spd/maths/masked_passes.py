@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.divergence import Divergence
-from workloads.spd.maths.masked_products import SiteMask
-from workloads.spd.maths.patching import Patching
-from workloads.spd.maths.random_draws import Routes
-from workloads.spd.maths.sites import Stacks, each, unstack
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.divergence import Divergence
+from perfsweep.workloads.spd.maths.masked_products import SiteMask
+from perfsweep.workloads.spd.maths.patching import Patching
+from perfsweep.workloads.spd.maths.random_draws import Routes
+from perfsweep.workloads.spd.maths.sites import Stacks, each, unstack
 
 
 @dataclass

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.sites import Site, bias_of
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.sites import Site, bias_of
 
 LEAK = 0.01
 """Slope of a leaky clamp outside [0, 1]."""

@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import Clock
-from workloads.spd.maths import losses
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.decomposition import Decomposition
-from workloads.spd.maths.divergence import Divergence
-from workloads.spd.maths.masked_passes import Moment, Passes
-from workloads.spd.maths.patching import Patching
-from workloads.spd.maths.random_draws import Draws
-from workloads.spd.maths.reconstruction import Reconstruction
-from workloads.spd.maths.sites import Stacks
-from workloads.spd.presets import Recipe
+from perfsweep.workloads.api import Clock
+from perfsweep.workloads.spd.maths import losses
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.decomposition import Decomposition
+from perfsweep.workloads.spd.maths.divergence import Divergence
+from perfsweep.workloads.spd.maths.masked_passes import Moment, Passes
+from perfsweep.workloads.spd.maths.patching import Patching
+from perfsweep.workloads.spd.maths.random_draws import Draws
+from perfsweep.workloads.spd.maths.reconstruction import Reconstruction
+from perfsweep.workloads.spd.maths.sites import Stacks
+from perfsweep.workloads.spd.presets import Recipe
 
 TargetPass = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 

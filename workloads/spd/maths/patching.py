@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.masked_products import (
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.masked_products import (
     Call,
     Check,
     SiteMask,
@@ -29,8 +29,8 @@ from workloads.spd.maths.masked_products import (
     with_bias,
     with_delta,
 )
-from workloads.spd.maths.sites import Site
-from workloads.spd.maths.target import Target
+from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.maths.target import Target
 
 
 class Patching(ABC):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.sites import Names, Site, Stacks, slots
-from workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.maths.sites import Names, Site, Stacks, slots
+from perfsweep.workloads.spd.presets import LossSpec
 
 Routes = dict[str, Tensor]
 """Which positions run through components at all: bool [...] by module."""

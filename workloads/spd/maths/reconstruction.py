@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.adversarial_search import Search, Steps, split
-from workloads.spd.maths.masked_passes import Masking, Moment, Passes, chosen, masks_of, rows_of
-from workloads.spd.maths.masked_products import SiteMask
-from workloads.spd.maths.random_draws import Draws, Routes
-from workloads.spd.maths.sites import Stacks, unstack
-from workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.maths.adversarial_search import Search, Steps, split
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes, chosen, masks_of, rows_of
+from perfsweep.workloads.spd.maths.masked_products import SiteMask
+from perfsweep.workloads.spd.maths.random_draws import Draws, Routes
+from perfsweep.workloads.spd.maths.sites import Stacks, unstack
+from perfsweep.workloads.spd.presets import LossSpec
 
 
 @dataclass(frozen=True)

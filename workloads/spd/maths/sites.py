@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.layers import Conv1D
-from workloads.spd.maths.target import Target
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.layers import Conv1D
+from perfsweep.workloads.spd.maths.target import Target
 
 
 @dataclass(frozen=True)

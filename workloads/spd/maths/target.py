@@ -12,8 +12,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from workloads.spd.maths.layers import ACTIVATIONS, Conv1D, RMSNorm, Rotary, TanhGelu, attend, split_heads
-from workloads.spd.presets import TargetSpec
+from perfsweep.workloads.spd.maths.layers import (
+    ACTIVATIONS,
+    Conv1D,
+    RMSNorm,
+    Rotary,
+    TanhGelu,
+    attend,
+    split_heads,
+)
+from perfsweep.workloads.spd.presets import TargetSpec
 
 Recompute = Callable[[nn.Module, Tensor], Tensor]
 

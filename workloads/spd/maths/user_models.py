@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.sites import Site
-from workloads.spd.maths.target import Target
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.maths.target import Target
 
 
 class UserModel(Target):

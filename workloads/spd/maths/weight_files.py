@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError
 
 DTYPES = {
     "F64": torch.float64,

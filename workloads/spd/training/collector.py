@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workloads.training.garbage_collection import POLICIES, Collector
+from perfsweep.workloads.training.garbage_collection import POLICIES, Collector
 
 
 @dataclass

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.components import Deltas, Operands
-from workloads.spd.maths.decomposition import Decomposition
-from workloads.spd.maths.divergence import CachedKl, Divergence, RecomputedKl, SquaredError, kl_sum
-from workloads.spd.maths.losses import minimality
-from workloads.spd.maths.masked_passes import Masking, Moment, Passes
-from workloads.spd.maths.masked_products import Call, SiteMask
-from workloads.spd.maths.patching import Wrappers
-from workloads.spd.maths.reconstruction import Drawn, evaluate
-from workloads.spd.maths.sites import Names, Site, Stacks
-from workloads.spd.maths.target import Target
-from workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.maths.components import Deltas, Operands
+from perfsweep.workloads.spd.maths.decomposition import Decomposition
+from perfsweep.workloads.spd.maths.divergence import CachedKl, Divergence, RecomputedKl, SquaredError, kl_sum
+from perfsweep.workloads.spd.maths.losses import minimality
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes
+from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask
+from perfsweep.workloads.spd.maths.patching import Wrappers
+from perfsweep.workloads.spd.maths.reconstruction import Drawn, evaluate
+from perfsweep.workloads.spd.maths.sites import Names, Site, Stacks
+from perfsweep.workloads.spd.maths.target import Target
+from perfsweep.workloads.spd.presets import LossSpec
 
 PASSES = frozenset({"masked_pass", "full"})
 IMPORTANCE = frozenset({"ci_fns"})

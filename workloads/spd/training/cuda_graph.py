@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from workloads.api import Clock, NullClock
-from workloads.spd.maths.sites import Stacks
-from workloads.spd.training.loop import Training
+from perfsweep.workloads.api import Clock, NullClock
+from perfsweep.workloads.spd.maths.sites import Stacks
+from perfsweep.workloads.spd.training.loop import Training
 
 EAGER_ITERATIONS = (
     3  # PyTorch asks for some before a capture: libraries set themselves up, and Adam makes its state

@@ -9,19 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.api import NullClock
-from workloads.spd.maths.adversarial_search import Search, split
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.decomposition import Decomposition
-from workloads.spd.maths.masked_passes import Masking, Moment, masks_of
-from workloads.spd.maths.masked_products import SiteMask
-from workloads.spd.maths.objective import Objective
-from workloads.spd.maths.random_draws import Draws
-from workloads.spd.maths.reconstruction import hidden_acts
-from workloads.spd.maths.sites import unstack
-from workloads.spd.oracle.recovery import ci_errors
-from workloads.spd.presets import LossSpec
-from workloads.spd.training.metrics import needed
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.spd.maths.adversarial_search import Search, split
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.decomposition import Decomposition
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, masks_of
+from perfsweep.workloads.spd.maths.masked_products import SiteMask
+from perfsweep.workloads.spd.maths.objective import Objective
+from perfsweep.workloads.spd.maths.random_draws import Draws
+from perfsweep.workloads.spd.maths.reconstruction import hidden_acts
+from perfsweep.workloads.spd.maths.sites import unstack
+from perfsweep.workloads.spd.oracle.recovery import ci_errors
+from perfsweep.workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.training.metrics import needed
 
 WORST_CASE = LossSpec("pgd", 1.0, steps=20, step_size=0.1, scope="shared")
 BINS = 20

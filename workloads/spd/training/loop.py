@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import Clock
-from workloads.spd.data.loading import Feed
-from workloads.spd.maths.components import Deltas, Operands
-from workloads.spd.maths.decomposition import Decomposition
-from workloads.spd.maths.losses import annealed_p
-from workloads.spd.maths.masked_passes import Moment
-from workloads.spd.maths.objective import Objective
-from workloads.spd.maths.sites import Stacks
-from workloads.spd.presets import Recipe
-from workloads.spd.training.collector import EmptyingCollector
-from workloads.spd.training.metrics import EagerMetrics
-from workloads.spd.training.profiling import NoProfiler
-from workloads.spd.training.updates import Updates
-from workloads.training.checkpoints import SyncWriter
+from perfsweep.workloads.api import Clock
+from perfsweep.workloads.spd.data.loading import Feed
+from perfsweep.workloads.spd.maths.components import Deltas, Operands
+from perfsweep.workloads.spd.maths.decomposition import Decomposition
+from perfsweep.workloads.spd.maths.losses import annealed_p
+from perfsweep.workloads.spd.maths.masked_passes import Moment
+from perfsweep.workloads.spd.maths.objective import Objective
+from perfsweep.workloads.spd.maths.sites import Stacks
+from perfsweep.workloads.spd.presets import Recipe
+from perfsweep.workloads.spd.training.collector import EmptyingCollector
+from perfsweep.workloads.spd.training.metrics import EagerMetrics
+from perfsweep.workloads.spd.training.profiling import NoProfiler
+from perfsweep.workloads.spd.training.updates import Updates
+from perfsweep.workloads.training.checkpoints import SyncWriter
 
 
 @dataclass

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workloads.errors import PerfsweepError
-from workloads.spd.maths.sites import Stacks, unstack
+from perfsweep.workloads.errors import PerfsweepError
+from perfsweep.workloads.spd.maths.sites import Stacks, unstack
 
 ALIVE = 0.1  # an importance above this counts as needed
 

@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from workloads.spd.config import SpdConfig
-from workloads.spd.data.corpus import corpus_file
-from workloads.spd.data.loading import Plan
-from workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS
-from workloads.spd.data.tokens import feature_rows, token_rows
-from workloads.spd.maths.local_models import load_gpt2
-from workloads.spd.maths.target import Superposition, Target, build, draw_values, freeze, set_star
-from workloads.spd.maths.user_models import UserModel, make, try_out
-from workloads.spd.maths.weight_files import read_safetensors, write_safetensors
-from workloads.spd.presets import TargetSpec
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data.corpus import corpus_file
+from perfsweep.workloads.spd.data.loading import Plan
+from perfsweep.workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS
+from perfsweep.workloads.spd.data.tokens import feature_rows, token_rows
+from perfsweep.workloads.spd.maths.local_models import load_gpt2
+from perfsweep.workloads.spd.maths.target import Superposition, Target, build, draw_values, freeze, set_star
+from perfsweep.workloads.spd.maths.user_models import UserModel, make, try_out
+from perfsweep.workloads.spd.maths.weight_files import read_safetensors, write_safetensors
+from perfsweep.workloads.spd.presets import TargetSpec
 
 LM_TRAINING = {"steps": 400, "batch": 32, "lr": 3e-3}
 TOY_TRAINING = {"steps": 2000, "batch": 1024, "lr": 5e-3}

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workloads.spd.maths.losses import learning_rate
-from workloads.spd.presets import Recipe
-from workloads.training.precision import grad_scaler
-from workloads.training.updates import UPDATES
+from perfsweep.workloads.spd.maths.losses import learning_rate
+from perfsweep.workloads.spd.presets import Recipe
+from perfsweep.workloads.training.precision import grad_scaler
+from perfsweep.workloads.training.updates import UPDATES
 
 
 class Updates:

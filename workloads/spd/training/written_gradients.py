@@ -7,15 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from workloads.api import Clock
-from workloads.spd.kernels.native import ToyKernel
-from workloads.spd.maths.formulas import ImportanceFormulas, PassFormulas
-from workloads.spd.maths.importance import StackedImportanceFn
-from workloads.spd.maths.losses import TINY, annealed_p, minimality
-from workloads.spd.maths.masked_products import LEAK, lower_leaky_gradient, upper_leaky
-from workloads.spd.maths.sites import Names, Stacks
-from workloads.spd.toggles import WRITTEN_TERMS
-from workloads.spd.training.loop import Parts, Training
+from perfsweep.workloads.api import Clock
+from perfsweep.workloads.spd.kernels.native import ToyKernel
+from perfsweep.workloads.spd.maths.formulas import ImportanceFormulas, PassFormulas
+from perfsweep.workloads.spd.maths.importance import StackedImportanceFn
+from perfsweep.workloads.spd.maths.losses import TINY, annealed_p, minimality
+from perfsweep.workloads.spd.maths.masked_products import LEAK, lower_leaky_gradient, upper_leaky
+from perfsweep.workloads.spd.maths.sites import Names, Stacks
+from perfsweep.workloads.spd.toggles import WRITTEN_TERMS
+from perfsweep.workloads.spd.training.loop import Parts, Training
 
 
 class WrittenTraining(Training):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import row_values
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.quantities.columns import arm_table, effect_table
-from pipelines.analysis.quantities.quantity import Quantity, QuantityResult
-from pipelines.store.schema import Effect
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.columns import row_values
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity, QuantityResult
+from perfsweep.pipelines.store.schema import Effect
 
 NOTHING: Any = None
 QUANTITY = Quantity("energy", "energy", "energy", "", lambda measured: NOTHING, lambda value: f"{value:g} J")

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from measured import change, compared, cost, simulated
 
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.quantities.cost import cost_text
-from pipelines.config.types import DesignConfig
-from pipelines.store.options import ReportConfig
-from pipelines.store.records import RankFigures
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.quantities.cost import cost_text
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store.options import ReportConfig
+from perfsweep.pipelines.store.records import RankFigures
 
 Costed = Callable[..., Comparison]
 REGION_S, UNITS = 36.0, 1000.0

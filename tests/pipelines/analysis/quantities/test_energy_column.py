@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from measured import change, compared, cost, simulated
 
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.quantities.energy import energy_text
-from pipelines.config.types import DesignConfig
-from pipelines.store.idle import IdlePower, write_idle
-from pipelines.store.options import ReportConfig
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.quantities.energy import energy_text
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store.idle import IdlePower, write_idle
+from perfsweep.pipelines.store.options import ReportConfig
 
 FACTS = {"energy": {"source": "NVML", "counters": ["GPU-1"]}}
 Judged = Callable[..., Comparison]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.analysis.quantities.paired import Paired, per_trial, recorded
-from pipelines.analysis.quantities.quantity import Measured, QuantityResult, Withheld
-from pipelines.store.schema import Effect
+from perfsweep.pipelines.analysis.quantities.paired import Paired, per_trial, recorded
+from perfsweep.pipelines.analysis.quantities.quantity import Measured, QuantityResult, Withheld
+from perfsweep.pipelines.store.schema import Effect
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))
 NO_ROUND = "no round is finished"

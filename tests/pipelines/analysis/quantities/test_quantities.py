@@ -13,26 +13,26 @@ import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 from rich.console import Console
 
-from pipelines import api
-from pipelines.analysis.columns import Where
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.quantities import registry
-from pipelines.analysis.quantities.columns import arm_table, effect_table
-from pipelines.analysis.quantities.energy import ENERGY
-from pipelines.analysis.quantities.paired import per_trial, recorded
-from pipelines.analysis.quantities.quantity import Quantity
-from pipelines.analysis.quantities.registry import QUANTITIES
-from pipelines.analysis.quantities.stall import STALL
-from pipelines.config.types import DesignConfig
-from pipelines.publish.comparison_run import compare_content
-from pipelines.report import html, markdown, terminal
-from pipelines.report.comparison_object import effect_rows
-from pipelines.report.objects import as_json
-from pipelines.report.tables import answer_tables
-from pipelines.store.options import COLUMNS, ReportConfig
-from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Kind, Manifest, SweepFolder
-from workloads.errors import ConfigError
+from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis.columns import Where
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.quantities import registry
+from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.energy import ENERGY
+from perfsweep.pipelines.analysis.quantities.paired import per_trial, recorded
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity
+from perfsweep.pipelines.analysis.quantities.registry import QUANTITIES
+from perfsweep.pipelines.analysis.quantities.stall import STALL
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.publish.comparison_run import compare_content
+from perfsweep.pipelines.report import html, markdown, terminal
+from perfsweep.pipelines.report.comparison_object import effect_rows
+from perfsweep.pipelines.report.objects import as_json
+from perfsweep.pipelines.report.tables import answer_tables
+from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder
+from perfsweep.workloads.errors import ConfigError
 
 WATER = Quantity(
     "water",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.analysis.quantities.columns import LAST_DROPPED, arm_table, change_text, effect_table
-from pipelines.analysis.quantities.energy import energy_text
-from pipelines.analysis.quantities.quantity import Quantity, QuantityResult
-from pipelines.analysis.quantities.registry import chosen
-from pipelines.store.options import COLUMNS
+from perfsweep.pipelines.analysis.quantities.columns import LAST_DROPPED, arm_table, change_text, effect_table
+from perfsweep.pipelines.analysis.quantities.energy import energy_text
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity, QuantityResult
+from perfsweep.pipelines.analysis.quantities.registry import chosen
+from perfsweep.pipelines.store.options import COLUMNS
 
 QUANTITY = Quantity(
     key="energy",

@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, QuantityResult, Withheld
-from pipelines.analysis.quantities.results import QuantityResults
-from pipelines.statistics.clocks import Clock
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.schema import Effect
+from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.quantities.quantity import (
+    NO_ROUND,
+    Measured,
+    Quantity,
+    QuantityResult,
+    Withheld,
+)
+from perfsweep.pipelines.analysis.quantities.results import QuantityResults
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.schema import Effect
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("a", "b"),))
 CHANGE = QuantityResult(0.9, 0.8, 0.95, 0.01, 3.0, 6)

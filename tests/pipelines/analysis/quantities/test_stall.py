@@ -17,26 +17,26 @@ from measured import compared, cost, simulated
 from scripted import started
 from tiny import BASELINE, Tiny, TinyConfig, squared_error
 
-from pipelines.analysis.columns import Where, row_values
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.quantities.columns import arm_table
-from pipelines.analysis.quantities.stall import NO_LOADER
-from pipelines.analysis.quantities.steps import Steps, steps_of
-from pipelines.config.types import DesignConfig
-from pipelines.parity.comparison import ParityVerdict
-from pipelines.parity.evidence import NO_CHOICE, Agreement
-from pipelines.report.sentences import footnotes
-from pipelines.report.tables import arms_table
-from pipelines.statistics.verdicts import Verdict
-from pipelines.store.files import read_arrays, write_arrays
-from pipelines.store.options import ReportConfig
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
-from pipelines.trial.timing.recorder import Recorder
-from pipelines.trial.timing.regions import _arrays
-from workloads.api import Context, Device, Workload
-from workloads.errors import UnsupportedHere
-from workloads.training.kept_batches import KeptBatches
+from perfsweep.pipelines.analysis.columns import Where, row_values
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.quantities.columns import arm_table
+from perfsweep.pipelines.analysis.quantities.stall import NO_LOADER
+from perfsweep.pipelines.analysis.quantities.steps import Steps, steps_of
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement
+from perfsweep.pipelines.report.sentences import footnotes
+from perfsweep.pipelines.report.tables import arms_table
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.files import read_arrays, write_arrays
+from perfsweep.pipelines.store.options import ReportConfig
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
+from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.regions import _arrays
+from perfsweep.workloads.api import Context, Device, Workload
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.training.kept_batches import KeptBatches
 
 LOADING_NS, COMPUTING_NS = 20_000, 80_000
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.analysis.quantities.quantity import Withheld
-from pipelines.analysis.quantities.steps import Steps, steps_of
-from pipelines.store.records import write_iterations
+from perfsweep.pipelines.analysis.quantities.quantity import Withheld
+from perfsweep.pipelines.analysis.quantities.steps import Steps, steps_of
+from perfsweep.pipelines.store.records import write_iterations
 
 
 def read(folder: Path, **arrays: list[int]) -> Steps | Withheld:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from measured import change, compared, cost, simulated
 
-from pipelines.config.types import DesignConfig
-from pipelines.store.files import read_arrays, write_arrays
-from pipelines.store.options import ReportConfig
-from pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.store.files import read_arrays, write_arrays
+from perfsweep.pipelines.store.options import ReportConfig
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 SLOWED = 3.0
 

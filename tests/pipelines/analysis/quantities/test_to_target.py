@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
-from pipelines.analysis.compare import Comparison
-from pipelines.analysis.quantities.to_target import FEW_ROUNDS
-from pipelines.config.types import DesignConfig
-from pipelines.statistics.verdicts import ReasonCode, Verdict
-from pipelines.store.progress_read import read_progress
-from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec, write_evidence
-from pipelines.store.target import Target
-from pipelines.store.trainings import trained_arms, untrained
-from workloads.api import Evidence
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.quantities.to_target import FEW_ROUNDS
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec, write_evidence
+from perfsweep.pipelines.store.target import Target
+from perfsweep.pipelines.store.trainings import trained_arms, untrained
+from perfsweep.workloads.api import Evidence
 
 SEEDS, EVERY, CAP = 10, 5, 400
 STEPS = [95, 120, 105, 160, 140, 110, 100, 125, 150, 130]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from counted import BATCH, INPUT, count, network, rows, train
 
-from pipelines.trial.counting.counters import CompileCounting, Flag
+from perfsweep.pipelines.trial.counting.counters import CompileCounting, Flag
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

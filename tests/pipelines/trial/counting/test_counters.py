@@ -16,7 +16,7 @@ from counted import BATCH, FLOAT, HIDDEN, INPUT, OUTPUT, count, network, rows, t
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from pipelines.trial.counting.counters import Counting, CountingGc, Flag
+from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, Flag
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_importing_and_polling_imports_neither_torch_nor_its_compiler() -> None:
     code = """
 import sys
-from pipelines.parity import comparison as parity
-from pipelines.trial.machine import environment
-from pipelines.trial.counting.counters import CompileCounting
+from perfsweep.pipelines.parity import comparison as parity
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.counting.counters import CompileCounting
 assert not {"torch", "scipy", "pynvml"} & set(sys.modules), "at import"
 import torch
 with CompileCounting() as compiling:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.trial.counting.device_activity import DeviceActivity, covered, summary
-from pipelines.trial.timing.clock import DeviceClock
-from pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity, covered, summary
+from perfsweep.pipelines.trial.timing.clock import DeviceClock
+from perfsweep.pipelines.trial.timing.recorder import Recorder
 
 
 def event(device: str, start: float, end: float) -> SimpleNamespace:

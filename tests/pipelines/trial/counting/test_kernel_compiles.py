@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pipelines.trial.counting.counters import CompileCounting, Flag
+from perfsweep.pipelines.trial.counting.counters import CompileCounting, Flag
 
 
 @triton.jit
@@ -61,9 +61,9 @@ def tell(module: str, cache_hit: bool = False) -> None:
 def test_kernels_of_inductor_are_part_of_its_graphs_and_none_of_ours() -> None:
     with CompileCounting() as compiling:
         tell("torch._inductor.runtime.compile_tasks.abc")
-        tell("workloads.prover.kernels.triton_expand", cache_hit=True)
+        tell("perfsweep.workloads.prover.kernels.triton_expand", cache_hit=True)
         assert compiling.result()["compiled_kernels"] == 0
-        tell("workloads.prover.kernels.triton_expand")
+        tell("perfsweep.workloads.prover.kernels.triton_expand")
         assert compiling.result()["compiled_kernels"] == 1
         assert compiling.result()["compile_s"] == 2.5
 

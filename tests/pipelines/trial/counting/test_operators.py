@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.trial.counting.operators import OperatorCalls
+from perfsweep.pipelines.trial.counting.operators import OperatorCalls
 
 
 def counted(work: Callable[[], Any]) -> OperatorCalls:

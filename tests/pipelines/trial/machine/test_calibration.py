@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pipelines.trial.machine import calibration
+from perfsweep.pipelines.trial.machine import calibration
 
 
 def test_the_work_takes_time_and_leaves_random_numbers_and_default_types_alone() -> None:

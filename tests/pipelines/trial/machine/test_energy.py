@@ -14,9 +14,9 @@ from clocks import FakeClock
 from fake_nvml import H100, FakeNvml
 from powercap import RANGE_UJ, FakePowercap
 
-from pipelines.trial.machine import energy_counters
-from pipelines.trial.machine.energy import ENERGY_J, Meter, Spent, least_s, record_fields, shared_by
-from pipelines.trial.machine.energy_counters import (
+from perfsweep.pipelines.trial.machine import energy_counters
+from perfsweep.pipelines.trial.machine.energy import ENERGY_J, Meter, Spent, least_s, record_fields, shared_by
+from perfsweep.pipelines.trial.machine.energy_counters import (
     Counter,
     Counters,
     Unreadable,
@@ -24,8 +24,8 @@ from pipelines.trial.machine.energy_counters import (
     processor_counters,
     seconds_between_changes,
 )
-from pipelines.trial.machine.environment import HostUsage
-from pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.machine.environment import HostUsage
+from perfsweep.pipelines.trial.machine.gpus import Gpu
 
 STEP_S = 0.001
 

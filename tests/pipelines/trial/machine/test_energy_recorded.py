@@ -12,14 +12,14 @@ from clocks import FakeClock
 from powercap import FakePowercap
 from toys.odd import Endless
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Kind, TrialSpec
-from pipelines.trial.machine import energy, energy_counters, environment
-from pipelines.trial.machine.energy import ENERGY_J
-from pipelines.trial.scene import Scene
-from pipelines.trial.step_logging import BufferedLog
-from pipelines.trial.timing import regions
-from workloads.api import Context, Device, NullClock
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec
+from perfsweep.pipelines.trial.machine import energy, energy_counters, environment
+from perfsweep.pipelines.trial.machine.energy import ENERGY_J
+from perfsweep.pipelines.trial.scene import Scene
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.pipelines.trial.timing import regions
+from perfsweep.workloads.api import Context, Device, NullClock
 
 ITERATIONS = 8
 JOULES_EACH = 0.5
@@ -97,7 +97,7 @@ def test_a_region_too_short_for_its_counters_names_iterations_that_would_do(reco
 def test_a_real_gpu_draws_what_zeus_says() -> None:
     """Both read the same counter of NVML over the same work: they may differ by its changes at the ends."""
     monitoring = pytest.importorskip("zeus.monitor", reason="needs zeus-ml")
-    from pipelines.trial.timing.clock import DeviceClock
+    from perfsweep.pipelines.trial.timing.clock import DeviceClock
 
     index = torch.cuda.current_device()
     work = torch.rand(4096, 4096, device="cuda")

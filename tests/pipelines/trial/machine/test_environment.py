@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.trial.machine import environment
-from pipelines.trial.machine.environment import (
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine.environment import (
     HostUsage,
     comparison_keys,
     device_facts,
@@ -24,9 +24,9 @@ from pipelines.trial.machine.environment import (
     foreign_cores,
     host_usage,
 )
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.machine.usage import Usage
-from workloads.api import Device
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.workloads.api import Device
 
 GIB = 2**30
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from fake_nvml import A100, GIB, H100, FakeNvml
 
-from pipelines.trial.machine import environment, gpus
-from pipelines.trial.machine.environment import comparison_keys, device_facts, facts, host_usage
-from pipelines.trial.machine.torch_version import TorchBuild
-from workloads.errors import ConfigError, UnsupportedHere
-from workloads.peaks import peak
+from perfsweep.pipelines.trial.machine import environment, gpus
+from perfsweep.pipelines.trial.machine.environment import comparison_keys, device_facts, facts, host_usage
+from perfsweep.pipelines.trial.machine.torch_version import TorchBuild
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.peaks import peak
 
 
 @pytest.fixture

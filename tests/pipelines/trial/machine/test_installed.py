@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.trial_schema import Arm, Kind, Outcome, TrialSpec
-from pipelines.trial import process
-from pipelines.trial.machine import installed
-from workloads.errors import ConfigError
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.trial_schema import Arm, Kind, Outcome, TrialSpec
+from perfsweep.pipelines.trial import process
+from perfsweep.pipelines.trial.machine import installed
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 import torch
 from fake_nvml import H100, FakeNvml
 
-from pipelines import api
-from pipelines.config.types import DesignConfig
-from pipelines.trial import scene
-from pipelines.trial.machine import environment
-from pipelines.trial.machine.torch_version import TorchBuild, driver_refusal
-from workloads.api import Device
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines import api
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.trial import scene
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine.torch_version import TorchBuild, driver_refusal
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
 
 
 @pytest.fixture

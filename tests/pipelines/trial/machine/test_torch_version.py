@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from pipelines.trial.machine.torch_version import torch_build
-from workloads.errors import ConfigError
+from perfsweep.pipelines.trial.machine.torch_version import torch_build
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_it_says_what_torch_says():
 
 def test_it_imports_no_torch():
     code = (
-        "import sys; from pipelines.trial.machine.torch_version import torch_build; torch_build();"
+        "import sys; from perfsweep.pipelines.trial.machine.torch_version import torch_build; torch_build();"
         " print('torch' in sys.modules)"
     )
     assert (

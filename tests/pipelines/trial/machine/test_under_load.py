@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from clocks import FakeClock
 
-from pipelines.trial.machine import environment, gpus
-from pipelines.trial.machine.environment import HostUsage
-from pipelines.trial.machine.gpus import Gpu
-from pipelines.trial.timing import regions
-from pipelines.trial.timing.regions import Timing
+from perfsweep.pipelines.trial.machine import environment, gpus
+from perfsweep.pipelines.trial.machine.environment import HostUsage
+from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.timing import regions
+from perfsweep.pipelines.trial.timing.regions import Timing
 
 RESTING = Gpu("NVIDIA H100", "GPU-1", 80, (9, 0), sm_clock_mhz=210, power_w=70.0, throttle=("idle",))
 WORKING = replace(RESTING, sm_clock_mhz=1755, power_w=690.0, throttle=("power cap",))

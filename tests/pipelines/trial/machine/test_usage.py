@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.trial.machine import usage
-from pipelines.trial.machine.usage import DISPLACED_SHARE, Usage
+from perfsweep.pipelines.trial.machine import usage
+from perfsweep.pipelines.trial.machine.usage import DISPLACED_SHARE, Usage
 
 NEIGHBOUR = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"
 WORK_NS = 100_000_000

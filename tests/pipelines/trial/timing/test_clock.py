@@ -13,18 +13,24 @@ from typing import Any
 import pytest
 from clocks import FakeClock
 
-from pipelines.trial.machine.usage import Usage
-from pipelines.trial.timing import clock as clock_module
-from pipelines.trial.timing.clock import CONTEXT_BYTES, ChildClock, DeviceClock, HostClock, clock_for
-from workloads.api import Device
-from workloads.errors import UnsupportedHere
+from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.timing import clock as clock_module
+from perfsweep.pipelines.trial.timing.clock import (
+    CONTEXT_BYTES,
+    ChildClock,
+    DeviceClock,
+    HostClock,
+    clock_for,
+)
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
 
 MIB = 2**20
 PIPELINES = Path(clock_module.__file__).parents[2]
 
 
 def test_importing_the_clock_does_not_import_torch() -> None:
-    code = "import sys, pipelines.trial.timing.clock; sys.exit('torch' in sys.modules)"
+    code = "import sys, perfsweep.pipelines.trial.timing.clock; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -83,7 +89,7 @@ def test_without_proc_the_peak_is_that_of_the_whole_process_and_says_so(
 
 PEAKS = """
 import json
-from pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.clock import HostClock
 
 clock = HostClock()
 block = bytearray(b"1") * (96 * 2**20)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from clocks import FakeClock
 
-from pipelines.store.iteration_times import iteration_times, phase_times
-from pipelines.trial.timing import warm_up
-from pipelines.trial.timing.recorder import Recorder, Series
-from pipelines.trial.timing.steady import region_alarm
+from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
+from perfsweep.pipelines.trial.timing import warm_up
+from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
+from perfsweep.pipelines.trial.timing.steady import region_alarm
 
 QUEUE = 1024
 """Launches that CUDA takes before it makes the host wait."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from toys.jobs import Config, Countdown
 
-from pipelines.trial.timing.clock import clock_for
-from pipelines.trial.timing.warm_up import discard_job
-from workloads.api import Device
+from perfsweep.pipelines.trial.timing.clock import clock_for
+from perfsweep.pipelines.trial.timing.warm_up import discard_job
+from perfsweep.workloads.api import Device
 
 
 @pytest.fixture

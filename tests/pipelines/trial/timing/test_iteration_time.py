@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from clocks import FakeClock
 
-from pipelines.trial.machine.usage import Moment, moment
-from pipelines.trial.timing.clock import HostClock
-from pipelines.trial.timing.iteration_time import Duration, over_a_cadence
+from perfsweep.pipelines.trial.machine.usage import Moment, moment
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.iteration_time import Duration, over_a_cadence
 
 
 class Crowded(FakeClock):

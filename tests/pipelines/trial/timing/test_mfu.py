@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.trial.timing.mfu import share_of_peak
-from workloads.api import Device, Work
-from workloads.peaks import PEAKS
+from perfsweep.pipelines.trial.timing.mfu import share_of_peak
+from perfsweep.workloads.api import Device, Work
+from perfsweep.workloads.peaks import PEAKS
 
 H200 = Device("cuda", count=1, name="NVIDIA H200")
 TWO = Device("cuda", count=2, name="NVIDIA H200")

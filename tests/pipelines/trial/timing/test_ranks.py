@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.trial.timing import ranks
-from pipelines.trial.timing.ranks import Profiled, Region
+from perfsweep.pipelines.trial.timing import ranks
+from perfsweep.pipelines.trial.timing.ranks import Profiled, Region
 
 
 def region(node: str, *parts: int) -> Region:

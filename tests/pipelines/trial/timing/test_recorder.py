@@ -13,9 +13,9 @@ from clocks import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.trial.timing import recorder as recorder_module
-from pipelines.trial.timing.clock import EventClock, HostClock
-from pipelines.trial.timing.recorder import NO_TIME, Flag, Recorder, Series
+from perfsweep.pipelines.trial.timing import recorder as recorder_module
+from perfsweep.pipelines.trial.timing.clock import EventClock, HostClock
+from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Flag, Recorder, Series
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def test_marking_does_not_wake_the_garbage_collector() -> None:
 
 
 def test_the_recorder_gives_what_the_contract_asks_of_a_clock() -> None:
-    from workloads.api import Clock
+    from perfsweep.workloads.api import Clock
 
     recorder = Recorder(HostClock())
     marks: Clock = recorder

@@ -17,12 +17,12 @@ import torch
 from clocks import FakeClock
 from toys.odd import Endless, EndsInWarmUp, NoJob
 
-from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
-from pipelines.trial.step_logging import BufferedLog
-from pipelines.trial.timing import ranks, regions
-from workloads.api import Context, Device, Workload
-from workloads.errors import ContractError, RecordError
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.pipelines.trial.timing import ranks, regions
+from perfsweep.workloads.api import Context, Device, Workload
+from perfsweep.workloads.errors import ContractError, RecordError
 
 MEASURE = MeasureConfig(
     rounds=2,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from clocks import FakeClock
 
-from pipelines.trial.timing.clock import HostClock
-from pipelines.trial.timing.recorder import Flag, Recorder
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.recorder import Flag, Recorder
 
 
 @pytest.fixture

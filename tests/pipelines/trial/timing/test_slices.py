@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.trial.machine.energy import Spent
-from pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
-from pipelines.trial.timing.quantities import job_units, record_fields
-from pipelines.trial.timing.slices import Slices
-from workloads.errors import ContractError
+from perfsweep.pipelines.trial.machine.energy import Spent
+from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
+from perfsweep.pipelines.trial.timing.quantities import job_units, record_fields
+from perfsweep.pipelines.trial.timing.slices import Slices
+from perfsweep.workloads.errors import ContractError
 
 
 class Work:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.trial.timing import steady
-from pipelines.trial.timing.recorder import Flag
-from pipelines.trial.timing.steady import WarmUp, mser5, region_alarm
+from perfsweep.pipelines.trial.timing import steady
+from perfsweep.pipelines.trial.timing.recorder import Flag
+from perfsweep.pipelines.trial.timing.steady import WarmUp, mser5, region_alarm
 
 MS = 1_000_000
 COMPILING = [200.0, 80.0, 3.0, 2.0, 1.5, 1.25, 1.1, 1.05, 1.02, 1.01]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.latentwire.data.batches import (
+from perfsweep.workloads.latentwire.data.batches import (
     GLOBAL_BLOCK,
     Collator,
     Numbers,
@@ -26,10 +26,10 @@ from workloads.latentwire.data.batches import (
     share,
     source_bytes,
 )
-from workloads.latentwire.data.row_layout import Row
-from workloads.latentwire.data.term_weights import term_weights
-from workloads.latentwire.presets import PAD_BYTE
-from workloads.latentwire.training.moving import Mover, Picker, counted
+from perfsweep.workloads.latentwire.data.row_layout import Row
+from perfsweep.workloads.latentwire.data.term_weights import term_weights
+from perfsweep.workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads.latentwire.training.moving import Mover, Picker, counted
 
 CPU = torch.device("cpu")
 PAD = 9

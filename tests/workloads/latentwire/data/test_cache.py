@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.errors import RecordError
-from workloads.latentwire.data.cache import (
+from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.latentwire.data.cache import (
     TeacherCache,
     fingerprint,
     key_of,
@@ -17,7 +17,7 @@ from workloads.latentwire.data.cache import (
     save_rows,
     weights_key,
 )
-from workloads.latentwire.data.row_layout import Row
+from perfsweep.workloads.latentwire.data.row_layout import Row
 
 ROWS = [Row([1, 2, 3], [4]), Row([5], [6, 7]), Row([8, 9], [10])]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data.corpus import Corpus, layouts_for, load_examples
-from workloads.latentwire.presets import LMS, LMConfig
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data.corpus import Corpus, layouts_for, load_examples
+from perfsweep.workloads.latentwire.presets import LMS, LMConfig
 
 SHAPE = LMS["nano-l"]
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data import generator, readers
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.data.tokens import A, B, bpe_available, bpe_tokenizer, byte_tokenizer
-from workloads.latentwire.presets import KINDS
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data import generator, readers
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.data.tokens import A, B, bpe_available, bpe_tokenizer, byte_tokenizer
+from perfsweep.workloads.latentwire.presets import KINDS
 
 
 def squad(*questions: dict, context: str = "The capital of Ba is Den Far.") -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data import readers
-from workloads.latentwire.data.folder_tokenizer import read_tokenizer
-from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.data.tokens import SYSTEM
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data import readers
+from perfsweep.workloads.latentwire.data.folder_tokenizer import read_tokenizer
+from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.data.tokens import SYSTEM
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

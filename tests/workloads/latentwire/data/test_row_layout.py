@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.data.row_layout import Layout, Row
-from workloads.latentwire.data.tokens import SYSTEM, A, B, Tokenizer, byte_tokenizer
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.data.row_layout import Layout, Row
+from perfsweep.workloads.latentwire.data.tokens import SYSTEM, A, B, Tokenizer, byte_tokenizer
 
 TEMPLATE = "<|start|>{system}|{user}<|eot|>"
 TOKENIZER = byte_tokenizer(dataclasses.replace(A, template=TEMPLATE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workloads.latentwire.data.term_weights import term_weights
+from perfsweep.workloads.latentwire.data.term_weights import term_weights
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads.latentwire.data import tokens
-from workloads.latentwire.data.tokens import FLAVOURS, A, B, byte_tokenizer, tokenizer_for
+from perfsweep.workloads.latentwire.data import tokens
+from perfsweep.workloads.latentwire.data.tokens import FLAVOURS, A, B, byte_tokenizer, tokenizer_for
 
 
 @pytest.mark.parametrize(

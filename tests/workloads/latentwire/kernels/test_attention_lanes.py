@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads import native
-from workloads.latentwire.kernels import native_attention
-from workloads.latentwire.kernels.native_attention import LANES, OWN_HEAD, attention
-from workloads.latentwire.maths.encoder import LatentEncoder, Packed
-from workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads import native
+from perfsweep.workloads.latentwire.kernels import native_attention
+from perfsweep.workloads.latentwire.kernels.native_attention import LANES, OWN_HEAD, attention
+from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, Packed
+from perfsweep.workloads.latentwire.presets import PAD_BYTE
 
 # The kernel takes seconds to build.
 pytestmark = pytest.mark.workloads

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads import native
-from workloads.errors import UnsupportedHere
-from workloads.latentwire.kernels import native_attention
-from workloads.latentwire.kernels.native_attention import HEAD_WIDTHS, OWN_HEAD, attention, library
-from workloads.latentwire.maths import encoder
-from workloads.latentwire.maths.encoder import LatentEncoder, Packed
-from workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads import native
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.latentwire.kernels import native_attention
+from perfsweep.workloads.latentwire.kernels.native_attention import HEAD_WIDTHS, OWN_HEAD, attention, library
+from perfsweep.workloads.latentwire.maths import encoder
+from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, Packed
+from perfsweep.workloads.latentwire.presets import PAD_BYTE
 
 # The kernel takes seconds to build.
 pytestmark = pytest.mark.workloads

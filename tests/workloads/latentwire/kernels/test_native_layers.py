@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.errors import UnsupportedHere
-from workloads.latentwire.kernels import native_layers
-from workloads.latentwire.maths import joined_layers
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.latentwire.kernels import native_layers
+from perfsweep.workloads.latentwire.maths import joined_layers
 
 BOUNDS = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 1e-2}
 EPS = 1e-5

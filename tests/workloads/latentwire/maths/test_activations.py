@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from workloads.latentwire.maths.activations import ACTIVATIONS, SYNONYMS
+from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS, SYNONYMS
 
 X = [-3.0, -1.0, 0.0, 0.5, 2.0]
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workloads.latentwire.maths.answer_scores import (
+from perfsweep.workloads.latentwire.maths.answer_scores import (
     Interval,
     bootstrap,
     exact_match,

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from workloads.latentwire.maths.attention import Allowed, Mask, Segments, eager, sdpa, varlen
+from perfsweep.workloads.latentwire.maths.attention import Allowed, Mask, Segments, eager, sdpa, varlen
 
 CPU = torch.device("cpu")
 

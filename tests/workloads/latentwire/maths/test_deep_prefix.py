@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from added import FORMS, ROWS, build, derivatives, distance, inputs, learn
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data.corpus import layouts_for
-from workloads.latentwire.maths.encoder import table_rms
-from workloads.latentwire.maths.passes import AttentionContext, KeyValues
-from workloads.latentwire.maths.trainables import DeepPrefix
-from workloads.latentwire.presets import LMS
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data.corpus import layouts_for
+from perfsweep.workloads.latentwire.maths.encoder import table_rms
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues
+from perfsweep.workloads.latentwire.maths.trainables import DeepPrefix
+from perfsweep.workloads.latentwire.presets import LMS
 
 PAST = 3
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from workloads.latentwire.maths.encoder import (
+from perfsweep.workloads.latentwire.maths.encoder import (
     Adapter,
     LatentEncoder,
     Packed,
@@ -16,7 +16,7 @@ from workloads.latentwire.maths.encoder import (
     sinusoids,
     table_rms,
 )
-from workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads.latentwire.presets import PAD_BYTE
 
 
 def test_positions_are_sines_and_then_cosines() -> None:

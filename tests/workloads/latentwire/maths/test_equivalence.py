@@ -6,11 +6,11 @@ import pytest
 import torch
 from tiers import longer, tiered
 
-from pipelines.plan.arms import Space
-from workloads.api import Device, Parity
-from workloads.latentwire.arms import FAST_EXACT
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.workload import LatentWire
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device, Parity
+from perfsweep.workloads.latentwire.arms import FAST_EXACT
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 pytestmark = pytest.mark.workloads
 
@@ -121,7 +121,7 @@ def test_optional_losses_agree_between_separate_and_merged_passes(
 
 def test_a_wrong_shift_is_told_apart_from_rounding(evidence_of, deviations, monkeypatch) -> None:
     """The planted mutant reads one position too early in the merged pass."""
-    from workloads.latentwire.maths.student import Student
+    from perfsweep.workloads.latentwire.maths.student import Student
 
     start = Student._merged
 
@@ -138,7 +138,7 @@ def test_a_mean_over_pieces_is_told_apart_from_global_counts(
     evidence_of, deviations, short, monkeypatch
 ) -> None:
     """The mutant uses each piece's own denominators; answers have two, three and four tokens."""
-    from workloads.latentwire.data import batches
+    from perfsweep.workloads.latentwire.data import batches
 
     reference = evidence_of(data=short)
     collate = batches.Collator.window
@@ -170,7 +170,7 @@ def test_dying_is_an_outcome_of_its_own(start, run) -> None:
 
 
 def test_memory_too_small_for_one_row_is_said_in_a_sentence(start, run) -> None:
-    from workloads.errors import ConfigError
+    from perfsweep.workloads.errors import ConfigError
 
     with pytest.raises(ConfigError, match="single row"):
         run(start({"oom": "backoff"}, oom_above=0), 1)

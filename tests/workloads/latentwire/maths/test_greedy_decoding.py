@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.latentwire.maths.greedy_decoding import CLOSE, Decoder
-from workloads.latentwire.maths.passes import AttentionContext
+from perfsweep.workloads.latentwire.maths.greedy_decoding import CLOSE, Decoder
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext
 
 STOP = 0
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from workloads.latentwire.maths import joined_layers, lm
-from workloads.latentwire.maths.rotary import rotate
+from perfsweep.workloads.latentwire.maths import joined_layers, lm
+from perfsweep.workloads.latentwire.maths.rotary import rotate
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -63,7 +63,7 @@ def test_sixteen_bits_are_normed_in_single_precision(dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("biased", [True, False])
 def test_projections_that_read_the_same_are_joined(biased: bool) -> None:
-    from workloads.latentwire.presets import LMConfig
+    from perfsweep.workloads.latentwire.presets import LMConfig
 
     config = LMConfig(11, 8, 1, 2, 1, 4, 12, qkv_bias=biased)
     (layer,) = lm.CausalLM(config, torch.Generator().manual_seed(0), torch.float64).layers

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 import torch
 
-from workloads.latentwire.maths.attention import eager, sdpa
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, rms_norm, store_as
-from workloads.latentwire.maths.passes import Rows
-from workloads.latentwire.presets import LMS, LMConfig
+from perfsweep.workloads.latentwire.maths.attention import eager, sdpa
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, rms_norm, store_as
+from perfsweep.workloads.latentwire.maths.passes import Rows
+from perfsweep.workloads.latentwire.presets import LMS, LMConfig
 
 LM = LMConfig(vocab_size=11, d_model=8, n_layers=3, n_heads=2, n_kv_heads=1, head_dim=4, d_ff=12)
 B, S = 2, 5

@@ -12,12 +12,12 @@ import pytest
 import torch
 from tiers import tiered
 
-from workloads.errors import ConfigError
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.local_models import load_weights
-from workloads.latentwire.maths.model_config import read_shape
-from workloads.latentwire.presets import LMConfig, Yarn
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.local_models import load_weights
+from perfsweep.workloads.latentwire.maths.model_config import read_shape
+from perfsweep.workloads.latentwire.presets import LMConfig, Yarn
 
 transformers = pytest.importorskip("transformers")
 safetensors_torch = pytest.importorskip("safetensors.torch")

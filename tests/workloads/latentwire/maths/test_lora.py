@@ -7,12 +7,12 @@ import torch
 from added import BOTH, FORMS, build, derivatives, distance, inputs, learn, with_values
 from torch import Tensor
 
-from workloads.latentwire.maths import lora as lora_module
-from workloads.latentwire.maths import stored_weights
-from workloads.latentwire.maths.lm import CausalLM
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.passes import Rows
-from workloads.latentwire.presets import LMS, LORA_TARGETS
+from perfsweep.workloads.latentwire.maths import lora as lora_module
+from perfsweep.workloads.latentwire.maths import stored_weights
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.passes import Rows
+from perfsweep.workloads.latentwire.presets import LMS, LORA_TARGETS
 
 
 def additions(targets=LORA_TARGETS, layers=None, alpha=6.0, learned=True) -> Lora:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from workloads.latentwire.data.term_weights import term_weights
-from workloads.latentwire.maths import losses
-from workloads.latentwire.maths.losses import (
+from perfsweep.workloads.latentwire.data.term_weights import term_weights
+from perfsweep.workloads.latentwire.maths import losses
+from perfsweep.workloads.latentwire.maths.losses import (
     StudentOut,
     cross_entropy,
     divergence,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.latentwire.maths.model_config import Fields, read_shape
-from workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.maths.model_config import Fields, read_shape
+from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

@@ -8,14 +8,14 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.latentwire.kernels import native_attention
-from workloads.latentwire.maths import stored_weights
-from workloads.latentwire.maths.attention import KERNELS, Mask, Segments
-from workloads.latentwire.maths.encoder import Adapter, LatentEncoder, calibrated, table_rms
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.passes import AttentionContext, Rows
-from workloads.latentwire.maths.rotary import rotations
-from workloads.latentwire.presets import (
+from perfsweep.workloads.latentwire.kernels import native_attention
+from perfsweep.workloads.latentwire.maths import stored_weights
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask, Segments
+from perfsweep.workloads.latentwire.maths.encoder import Adapter, LatentEncoder, calibrated, table_rms
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, Rows
+from perfsweep.workloads.latentwire.maths.rotary import rotations
+from perfsweep.workloads.latentwire.presets import (
     LMS,
     PAD_BYTE,
     PRESETS,
@@ -86,7 +86,7 @@ def test_kept_keys_and_values_replace_what_came_before(joined, split) -> None:
     rest = lm.run(x[:, split:], AttentionContext(kept))
     assert torch.allclose(rest, whole[:, split:], atol=1e-12)
     if split == 4:
-        from workloads.latentwire.maths.attention import Allowed, sdpa
+        from perfsweep.workloads.latentwire.maths.attention import Allowed, sdpa
 
         q = torch.randn(1, 2, 3, 8)
         k = torch.randn(1, 2, 7, 8)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.latentwire.data.batches import Piece
-from workloads.latentwire.maths import losses
-from workloads.latentwire.workload import LatentWire
+from perfsweep.workloads.latentwire.data.batches import Piece
+from perfsweep.workloads.latentwire.maths import losses
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 MIXTURE = [1.0, 0.5, 0.5, 1.0]
 

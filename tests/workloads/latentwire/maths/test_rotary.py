@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from workloads.latentwire.maths.rotary import loudness, rotate, rotations
-from workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
+from perfsweep.workloads.latentwire.maths.rotary import loudness, rotate, rotations
+from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
 
 LM = LMConfig(11, 8, 1, 1, 1, head_dim=8, d_ff=4, rope_theta=1e4)
 PLAIN = [1.0, 0.1, 0.01, 0.001]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.stored_weights import Fp8Weight, Int8Weight, Weight, quantise
-from workloads.latentwire.presets import LMS
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.stored_weights import Fp8Weight, Int8Weight, Weight, quantise
+from perfsweep.workloads.latentwire.presets import LMS
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from workloads.latentwire.maths.attention import eager
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.student import Prefix, Student, StudentPath
-from workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.latentwire.maths.attention import eager
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.student import Prefix, Student, StudentPath
+from perfsweep.workloads.latentwire.presets import LMConfig
 
 LM = LMConfig(vocab_size=11, d_model=8, n_layers=2, n_heads=2, n_kv_heads=1, head_dim=4, d_ff=12)
 B, M, T, K, P = 2, 3, 5, 3, 6

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.errors import RecordError
-from workloads.latentwire.data import batches, cache
-from workloads.latentwire.data.batches import Prompts
-from workloads.latentwire.data.row_layout import Row
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.teacher import Teacher
-from workloads.latentwire.presets import LMS
+from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.latentwire.data import batches, cache
+from perfsweep.workloads.latentwire.data.batches import Prompts
+from perfsweep.workloads.latentwire.data.row_layout import Row
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.teacher import Teacher
+from perfsweep.workloads.latentwire.presets import LMS
 
 PAD, K = 7, 3
 ROWS = [Row([1, 7, 2, 7, 3], [9, 8, 7]), Row([1, 7, 4], [5, 7]), Row([1, 7, 6, 2, 2, 7, 2, 5], [4, 4, 4, 7])]

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
-from workloads.latentwire.data.batches import Piece, Window
-from workloads.latentwire.training.accumulate import Accumulator, Form
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.data.batches import Piece, Window
+from perfsweep.workloads.latentwire.training.accumulate import Accumulator, Form
 
 VALUES = [1.0, 2.0, 4.0, 8.0]
 

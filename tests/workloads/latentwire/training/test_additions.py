@@ -11,19 +11,19 @@ from added import BOTH, LORA, distance, learn, with_values
 from tiers import longer
 from torch import Tensor
 
-from workloads.errors import ConfigError
-from workloads.latentwire import workload
-from workloads.latentwire.arms import FAST_EXACT
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.maths import lora as lora_module
-from workloads.latentwire.maths import student
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.passes import AttentionContext
-from workloads.latentwire.maths.trainables import DeepPrefix
-from workloads.latentwire.presets import LMConfig
-from workloads.latentwire.training.updates import total_norm
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import workload
+from perfsweep.workloads.latentwire.arms import FAST_EXACT
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.maths import lora as lora_module
+from perfsweep.workloads.latentwire.maths import student
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext
+from perfsweep.workloads.latentwire.maths.trainables import DeepPrefix
+from perfsweep.workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.latentwire.training.updates import total_norm
 
 # Without the native kernel of the encoder, which takes seconds to build.
 FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "products": "library", "effective_batch": 4, "micro_batch": 4}

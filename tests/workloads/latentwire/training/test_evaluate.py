@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.latentwire.data.readers import Example
-from workloads.latentwire.maths.passes import AttentionContext
-from workloads.latentwire.training import evaluate
-from workloads.latentwire.workload import LatentWire
+from perfsweep.workloads.latentwire.data.readers import Example
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext
+from perfsweep.workloads.latentwire.training import evaluate
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 QUICK = {"passes": "merged", "teacher": "slice", "decode": "batched"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.latentwire.training.metrics import NAMES, Metrics
+from perfsweep.workloads.latentwire.training.metrics import NAMES, Metrics
 
 CPU = torch.device("cpu")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.latentwire import workload as latentwire
-from workloads.latentwire.training.micro_batch import HEADROOM, choose_rows
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import workload as latentwire
+from perfsweep.workloads.latentwire.training.micro_batch import HEADROOM, choose_rows
 
 MIB = 2**20
 CPU = torch.device("cpu")
@@ -94,7 +94,7 @@ def test_an_attempt_computes_gradients_and_leaves_no_trace(start, monkeypatch: p
         measured.append(sum(held))
         return 2
 
-    monkeypatch.setattr("workloads.latentwire.training.micro_batch.choose_rows", noted)
+    monkeypatch.setattr("perfsweep.workloads.latentwire.training.micro_batch.choose_rows", noted)
     workload = start({"micro_batch": "auto", "passes": "merged", "teacher": "slice"})
     assert measured[0] == 1 and measured[1] > 0
     assert workload._shape.micro == 2

@@ -17,10 +17,10 @@ import json, os, sys
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from pipelines.plan.arms import Space
-from workloads.api import Context, Device, NullClock
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.workload import LatentWire
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 torch.set_num_threads(1)
 folder, rank, world, cases = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])

@@ -10,13 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.errors import ConfigError
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.presets import LMS
-from workloads.latentwire.training import sharding
-from workloads.latentwire.training.ranks import Ranks
-from workloads.latentwire.training.sharding import ShardedLayer, check_shards, shard, split_layers, spread
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.presets import LMS
+from perfsweep.workloads.latentwire.training import sharding
+from perfsweep.workloads.latentwire.training.ranks import Ranks
+from perfsweep.workloads.latentwire.training.sharding import (
+    ShardedLayer,
+    check_shards,
+    shard,
+    split_layers,
+    spread,
+)
 
 
 def model(name: str = "nano-q") -> CausalLM:

@@ -10,19 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.plan.arms import Space
-from workloads.api import Device
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data import batches
-from workloads.latentwire.maths import answer_scores
-from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.greedy_decoding import Decoder
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.presets import LMS
-from workloads.latentwire.training.micro_batch import choose_rows
-from workloads.latentwire.training.updates import Updates, schedule, total_norm
-from workloads.latentwire.workload import LatentWire
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data import batches
+from perfsweep.workloads.latentwire.maths import answer_scores
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.presets import LMS
+from perfsweep.workloads.latentwire.training.micro_batch import choose_rows
+from perfsweep.workloads.latentwire.training.updates import Updates, schedule, total_norm
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 
 def updates(level="fused", chatty=False, groups=None, **more) -> Updates:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.latentwire.training.updates import GROWTH_INTERVAL, Updates, schedule, total_norm
+from perfsweep.workloads.latentwire.training.updates import GROWTH_INTERVAL, Updates, schedule, total_norm
 
 
 @pytest.mark.parametrize(

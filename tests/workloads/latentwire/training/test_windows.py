@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.data.batches import Shape
-from workloads.latentwire.training.ranks import Ranks
-from workloads.latentwire.training.sharding import check_shards
-from workloads.latentwire.training.windows import window_shape
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.data.batches import Shape
+from perfsweep.workloads.latentwire.training.ranks import Ranks
+from perfsweep.workloads.latentwire.training.sharding import check_shards
+from perfsweep.workloads.latentwire.training.windows import window_shape
 
 LEVELS = {
     "effective_batch": 6,

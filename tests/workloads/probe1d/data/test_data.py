@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.probe1d.data import dictionary, generator, problem
-from workloads.probe1d.data.problem import Labels, constants, label_sums
+from perfsweep.workloads.probe1d.data import dictionary, generator, problem
+from perfsweep.workloads.probe1d.data.problem import Labels, constants, label_sums
 
 
 def stats(data):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.probe1d.data import npz
-from workloads.probe1d.data.sources import load_data
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.data import npz
+from perfsweep.workloads.probe1d.data.sources import load_data
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from workloads.probe1d.data.problem import (
+from perfsweep.workloads.probe1d.data.problem import (
     PRIOR_CLIP,
     SCALE_FLOOR,
     Csr,

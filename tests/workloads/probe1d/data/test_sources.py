@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.probe1d.data.problem import Csr, Labels, ProbeData
-from workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes, sources
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData
+from perfsweep.workloads.probe1d.data.sources import (
+    load_data,
+    place,
+    requested_classes,
+    sampled_classes,
+    sources,
+)
 
 
 @pytest.mark.parametrize(

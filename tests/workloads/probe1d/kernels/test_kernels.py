@@ -10,12 +10,12 @@ import pytest
 import torch
 from scipy.special import expit, log_expit
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Csr
-from workloads.probe1d.maths import buckets as layouts
-from workloads.probe1d.maths.buckets import Bucket, bucket_edges, bucket_width, build_layout, to_csc
-from workloads.probe1d.maths.event_sums import CompiledKernel, EagerKernel
-from workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Csr
+from perfsweep.workloads.probe1d.maths import buckets as layouts
+from perfsweep.workloads.probe1d.maths.buckets import Bucket, bucket_edges, bucket_width, build_layout, to_csc
+from perfsweep.workloads.probe1d.maths.event_sums import CompiledKernel, EagerKernel
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 
 # A float32 event is good to 1e-7; up to 128 are added one after the other, and errors partly cancel.
 BOUND = {"f32": 3e-6, "f64": 1e-12, "f32acc64": 1e-6, "block": 3e-6}
@@ -60,7 +60,7 @@ NATIVE = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ com
 
 def kernel_of(name, precision):
     if name == "native":
-        from workloads.probe1d.kernels.native import NativeKernel
+        from perfsweep.workloads.probe1d.kernels.native import NativeKernel
 
         return NativeKernel(PRECISIONS[precision], Counts())
     return {"eager": EagerKernel, "compiled": CompiledKernel}[name](PRECISIONS[precision], Counts())
@@ -92,7 +92,7 @@ def test_generated_code_gives_the_sums_of_the_definition(precision, weighted, sh
 
 @NATIVE
 def test_the_native_kernel_evaluates_stored_float32_in_float64():
-    from workloads.probe1d.kernels.native import NativeKernel
+    from perfsweep.workloads.probe1d.kernels.native import NativeKernel
 
     bucket, row, b, w, _ = bucket_and_pairs(6, 48, 4, False, torch.float32)
     expected = reference(*(part.double().numpy() for part in (bucket.x, torch.ones_like(bucket.x), b, w)))
@@ -116,7 +116,7 @@ def test_a_kernel_gives_the_sums_of_the_definition_on_a_gpu(name, precision, wei
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     if name == "triton":
-        from workloads.probe1d.kernels.triton_kernel import TritonKernel
+        from perfsweep.workloads.probe1d.kernels.triton_kernel import TritonKernel
 
         kernel = TritonKernel(PRECISIONS[precision], Counts())
     else:

@@ -8,14 +8,14 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Constants, prior_logit, rms_scale
-from workloads.probe1d.maths import certify
-from workloads.probe1d.maths.blocks import Block, make_block
-from workloads.probe1d.maths.derivatives import EventSums
-from workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, torch_step
-from workloads.probe1d.maths.separable import binary_start
-from workloads.probe1d.maths.sum_errors import SumErrors
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Constants, prior_logit, rms_scale
+from perfsweep.workloads.probe1d.maths import certify
+from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums
+from perfsweep.workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, torch_step
+from perfsweep.workloads.probe1d.maths.separable import binary_start
+from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 LATENTS, CLASSES, ROWS = 40, 9, 2000
@@ -77,7 +77,7 @@ def worst_difference(found: NewtonState, expected: NewtonState) -> float:
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("without", [(), ("reach",), ("least",), ("tails",)])
 def test_every_pass_moves_every_pair_as_the_operators_do(flat, without):
-    from workloads.probe1d.kernels.native_step import NativeStep
+    from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
 
     native = NativeStep()
     block, x, limits = problem(flat)
@@ -117,7 +117,7 @@ def test_a_step_that_forgets_to_halve_is_told_apart():
 
 @pytest.mark.parametrize("share", [0.0, 1e-6])
 def test_a_verdict_is_that_of_the_operators(share):
-    from workloads.probe1d.kernels.native_step import NativeStep
+    from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
 
     block, x, limits = problem(flat=True)
     state = start(block)
@@ -139,7 +139,7 @@ def test_a_verdict_is_that_of_the_operators(share):
 
 @pytest.mark.parametrize("fused", ["on", "off"])
 def test_every_step_of_the_fused_kernel_is_taken_by_it(solve, monkeypatch, fused: str) -> None:
-    from workloads.probe1d.kernels.native_step import NativeStep
+    from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
 
     taken, right = [], NativeStep.__call__
 

@@ -9,7 +9,7 @@ import torch
 import triton.language as tl
 from triton_targets import ARCHITECTURES, build, interpreted
 
-from workloads.probe1d.kernels.triton_kernel import BLOCK_K, BLOCK_P, _sums
+from perfsweep.workloads.probe1d.kernels.triton_kernel import BLOCK_K, BLOCK_P, _sums
 
 HERE = Path(__file__).parent
 BOUND = {"f32": 3e-6, "f64": 1e-12, "block": 3e-6}
@@ -18,9 +18,9 @@ BOUND = {"f32": 3e-6, "f64": 1e-12, "block": 3e-6}
 DEFINITION = """
 import json
 import test_kernels as kernels
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.kernels.triton_kernel import TritonKernel
-from workloads.probe1d.maths.precision import PRECISIONS
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.kernels.triton_kernel import TritonKernel
+from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
 
 worst = {}
 for precision in ("f32", "f64", "block"):
@@ -40,11 +40,11 @@ import json
 import torch
 import triton
 import triton.language as tl
-from workloads.probe1d.kernels import triton_kernel
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.kernels.triton_kernel import TritonKernel
-from workloads.probe1d.maths.buckets import Bucket
-from workloads.probe1d.maths.precision import PRECISIONS
+from perfsweep.workloads.probe1d.kernels import triton_kernel
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.kernels.triton_kernel import TritonKernel
+from perfsweep.workloads.probe1d.maths.buckets import Bucket
+from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
 
 @triton.jit
 def rounded(t):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.probe1d.data.problem import Constants
-from workloads.probe1d.maths.blocks import make_block, slabs
+from perfsweep.workloads.probe1d.data.problem import Constants
+from perfsweep.workloads.probe1d.maths.blocks import make_block, slabs
 
 
 @pytest.mark.parametrize(

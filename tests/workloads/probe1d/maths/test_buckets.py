@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.probe1d.data.problem import Csr, Labels, constants
-from workloads.probe1d.maths.buckets import (
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, constants
+from perfsweep.workloads.probe1d.maths.buckets import (
     bucket_edges,
     bucket_width,
     build_layout,

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Csr
-from workloads.probe1d.maths.chunks import CachedChunks, EventChunks, PlannedChunks, RebuiltChunks, row_ranges
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Csr
+from perfsweep.workloads.probe1d.maths.chunks import (
+    CachedChunks,
+    EventChunks,
+    PlannedChunks,
+    RebuiltChunks,
+    row_ranges,
+)
 
 INDPTR = torch.tensor([0, 2, 2, 5, 6, 10])
 X = Csr(INDPTR, torch.zeros(10, dtype=torch.int64), torch.ones(10), 1)

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import Csr, Labels
-from workloads.probe1d.maths import compress, confusion
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels
+from perfsweep.workloads.probe1d.maths import compress, confusion
 
 
 @st.composite

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from workloads.probe1d.data.problem import RIDGE, Csr, Labels, constants
-from workloads.probe1d.maths.blocks import Block, make_block
-from workloads.probe1d.maths.derivatives import EventSums, combine, scaled_gradient
+from perfsweep.workloads.probe1d.data.problem import RIDGE, Csr, Labels, constants
+from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums, combine, scaled_gradient
 
 X = torch.tensor([0.0, 2.0, 0.0, 0.5, -1.0], dtype=torch.float64)
 Y = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0], dtype=torch.float64)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.buckets import Bucket, bucket_width
-from workloads.probe1d.maths.event_sums import EagerKernel, _flat_sums
-from workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.buckets import Bucket, bucket_width
+from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel, _flat_sums
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 
 ROWS, PAIRS = 3, 5
 

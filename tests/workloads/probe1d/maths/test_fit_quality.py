@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.probe1d.data.problem import Labels
-from workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
+from perfsweep.workloads.probe1d.data.problem import Labels
+from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
 
 
 def test_a_class_is_explained_by_its_best_latent_of_training_on_held_out_rows() -> None:

@@ -9,9 +9,9 @@ from hard_cases import hard_problem
 from scipy import sparse
 from tiers import tiered
 
-from workloads.probe1d.maths import certify, polish
-from workloads.probe1d.maths.certify import Certifier
-from workloads.probe1d.oracle import minimiser
+from perfsweep.workloads.probe1d.maths import certify, polish
+from perfsweep.workloads.probe1d.maths.certify import Certifier
+from perfsweep.workloads.probe1d.oracle import minimiser
 
 ROWS = {"solver": "newton"}
 LATENTS = {**ROWS, "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.probe1d.data.problem import Csr, Labels, constants
-from workloads.probe1d.maths.blocks import make_block
-from workloads.probe1d.maths.ill_conditioned import beyond_lanes, ill_conditioned
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, constants
+from perfsweep.workloads.probe1d.maths.blocks import make_block
+from perfsweep.workloads.probe1d.maths.ill_conditioned import beyond_lanes, ill_conditioned
 
 
 def of(values: list[list[float]]):

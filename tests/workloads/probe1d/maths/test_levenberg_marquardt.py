@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from workloads.probe1d.maths.derivatives import Derivatives
-from workloads.probe1d.maths.levenberg_marquardt import (
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
+from perfsweep.workloads.probe1d.maths.levenberg_marquardt import (
     LATE,
     NAIVE,
     DampingState,

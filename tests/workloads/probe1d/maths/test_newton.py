@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from workloads.probe1d.maths.derivatives import Derivatives
-from workloads.probe1d.maths.newton import (
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
+from perfsweep.workloads.probe1d.maths.newton import (
     STEP_BUDGET,
     Foresight,
     NewtonRules,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths.pass_log import PASSES_PER_COPY, DeviceLog, PassFacts, WaitingLog
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths.pass_log import PASSES_PER_COPY, DeviceLog, PassFacts, WaitingLog
 
 
 def facts(failed: list[bool] | None, loss: bool = True) -> PassFacts:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths import pass_timing
-from workloads.probe1d.maths.pass_timing import NoHook, PassTimes, SamplingProfiler, make_hook
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths import pass_timing
+from perfsweep.workloads.probe1d.maths.pass_timing import NoHook, PassTimes, SamplingProfiler, make_hook
 
 
 def walk(hook: PassTimes, *slabs: int) -> None:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from workloads.probe1d.data.problem import Csr
-from workloads.probe1d.maths.buckets import Bucket
-from workloads.probe1d.maths.prepared_rows import PreparedRows
+from perfsweep.workloads.probe1d.data.problem import Csr
+from perfsweep.workloads.probe1d.maths.buckets import Bucket
+from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 
 X = Csr(
     torch.tensor([0, 2, 4, 5]), torch.tensor([0, 1, 0, 2, 1]), torch.tensor([3.0, -0.5, -1.0, 4.0, 2.0]), 3

@@ -7,15 +7,15 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.errors import ConfigError
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data import generator
-from workloads.probe1d.data.problem import Csr, Labels, clean_csr
-from workloads.probe1d.maths import certify, levenberg_marquardt, newton, polish
-from workloads.probe1d.maths.chunks import Chunk
-from workloads.probe1d.maths.confusion import confusion_by_events, confusion_by_search, sort_events
-from workloads.probe1d.maths.derivatives import Derivatives
-from workloads.probe1d.oracle import minimiser
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data import generator
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, clean_csr
+from perfsweep.workloads.probe1d.maths import certify, levenberg_marquardt, newton, polish
+from perfsweep.workloads.probe1d.maths.chunks import Chunk
+from perfsweep.workloads.probe1d.maths.confusion import confusion_by_events, confusion_by_search, sort_events
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
+from perfsweep.workloads.probe1d.oracle import minimiser
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 SCALED = {"solver": "late", "consistent_stop": "scaled"}

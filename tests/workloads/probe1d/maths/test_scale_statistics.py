@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import SCALE_FLOOR, Csr
-from workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.data.problem import SCALE_FLOOR, Csr
+from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
 
 # Latent 0: -3 and 4; latent 1: nothing; latent 2: 1 to 21; latent 3: hardly anything.
 VALUES = [-3.0, 4.0, *range(21, 0, -1), 1e-9]
@@ -40,7 +40,7 @@ def test_a_scale_of_each_level(level: str, expected: list[float], passes: int, c
 
 
 def test_numbers_and_squares_are_summed_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.probe1d.maths.scale_statistics.PIECE", 5)
+    monkeypatch.setattr("perfsweep.workloads.probe1d.maths.scale_statistics.PIECE", 5)
     counts = Counts()
     number, squares = rms_by_pass(X, counts)
     assert number.tolist() == COUNT.tolist()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import Derivatives, EventSums
-from workloads.probe1d.maths.separable import (
+from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
+from perfsweep.workloads.probe1d.maths.separable import (
     FAR,
     PSEUDO_ROWS,
     binary_start,

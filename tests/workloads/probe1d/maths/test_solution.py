@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workloads.probe1d.maths.solution import Reason, Solution
+from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 
 
 def test_pairs_are_out_of_budget_until_they_are_stored_and_stand_by_latent_in_the_end() -> None:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy.special import expit
 
-from workloads.probe1d.counters import Counts
-from workloads.probe1d.maths import compress
-from workloads.probe1d.maths.buckets import Bucket, Layout
-from workloads.probe1d.maths.derivatives import EventSums
-from workloads.probe1d.maths.event_sums import EagerKernel, reduce_blocks
-from workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
-from workloads.probe1d.maths.sum_errors import SumErrors
+from perfsweep.workloads.probe1d.counters import Counts
+from perfsweep.workloads.probe1d.maths import compress
+from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums
+from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel, reduce_blocks
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
+from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
 BINS = 8
 ROUNDING = 1e-10

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from workloads.probe1d.oracle import minimiser
+from perfsweep.workloads.probe1d.oracle import minimiser
 
 RIDGE = 1e-8
 

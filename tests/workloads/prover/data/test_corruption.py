@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.prover.data.corruption import Corruptor, Source, digest
-from workloads.prover.data.generator import generate
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.oracle import resolution
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.data.corruption import Corruptor, Source, digest
+from perfsweep.workloads.prover.data.generator import generate
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.oracle import resolution
 
 
 @pytest.fixture(scope="module")

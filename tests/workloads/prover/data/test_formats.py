@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.prover.config import ProverConfig
-from workloads.prover.data.formats import read_problem
-from workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.data.formats import read_problem
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 
 GOOD = {
     "train.txt": "f(a,b).\nf(b,c)\ng(a/1.x,b-2_y(z)).",  # the last line has neither dot nor newline to spare

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.prover.data.generator import (
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.data.generator import (
     KINSHIP_RULES,
     generate,
     grow_clan,
@@ -16,7 +16,7 @@ from workloads.prover.data.generator import (
     relations_of,
     wide,
 )
-from workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 
 
 @pytest.mark.parametrize("name", ["kinship", "countries", "wide"])

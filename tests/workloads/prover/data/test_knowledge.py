@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.prover.data.knowledge import (
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.data.knowledge import (
     ATOMS,
     KnowledgeBase,
     Vocabulary,

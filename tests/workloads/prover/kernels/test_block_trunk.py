@@ -7,11 +7,11 @@ import platform
 import pytest
 import torch
 
-from workloads import native
-from workloads.native import compiler_here
-from workloads.prover.kernels import block_trunk
-from workloads.prover.kernels.block_trunk import BlockTrunk, packed, products
-from workloads.prover.maths.policy import PolicyShape
+from perfsweep.workloads import native
+from perfsweep.workloads.native import compiler_here
+from perfsweep.workloads.prover.kernels import block_trunk
+from perfsweep.workloads.prover.kernels.block_trunk import BlockTrunk, packed, products
+from perfsweep.workloads.prover.maths.policy import PolicyShape
 
 SHAPES = [
     PolicyShape(width, width, layers) for width, layers in ((32, 2), (64, 1), (128, 0), (256, 8), (512, 1))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.native import compiler_here
-from workloads.prover.data.generator import generate
-from workloads.prover.data.knowledge import ATOMS, Vocabulary
-from workloads.prover.kernels.fused_trunk import FusedPolicy
-from workloads.prover.maths.policy import Policy, PolicyShape, make_weights
+from perfsweep.workloads.native import compiler_here
+from perfsweep.workloads.prover.data.generator import generate
+from perfsweep.workloads.prover.data.knowledge import ATOMS, Vocabulary
+from perfsweep.workloads.prover.kernels.fused_trunk import FusedPolicy
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, make_weights
 
 pytestmark = pytest.mark.skipif(compiler_here() is None, reason="no C++ compiler")
 VOCABULARY = Vocabulary.of(generate("kinship", 3, 0, 0.2, 0))

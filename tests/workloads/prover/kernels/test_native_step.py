@@ -7,16 +7,16 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from workloads.api import NullClock
-from workloads.native import compiler_here
-from workloads.prover.data.knowledge import ATOMS, MAX_DEPTH
-from workloads.prover.kernels import native_step
-from workloads.prover.kernels.native_step import NativeStep
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU
-from workloads.prover.maths.packing import Lists
-from workloads.prover.maths.scoring import RaggedScorer, RaggedScores
-from workloads.prover.maths.step import Step
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.native import compiler_here
+from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH
+from perfsweep.workloads.prover.kernels import native_step
+from perfsweep.workloads.prover.kernels.native_step import NativeStep
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU
+from perfsweep.workloads.prover.maths.packing import Lists
+from perfsweep.workloads.prover.maths.scoring import RaggedScorer, RaggedScores
+from perfsweep.workloads.prover.maths.step import Step
 
 pytestmark = pytest.mark.skipif(compiler_here() is None, reason="no C++ compiler")
 B, WIDTH = 60, 8

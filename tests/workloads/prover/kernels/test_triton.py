@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from triton_targets import ARCHITECTURES, build, interpreted
 
-from workloads.prover.data.knowledge import ATOMS
-from workloads.prover.kernels.triton_expand import PLACES, SLOTS, _expand
-from workloads.prover.kernels.triton_trunk import _activate
-from workloads.prover.maths.packing import CAP
+from perfsweep.workloads.prover.data.knowledge import ATOMS
+from perfsweep.workloads.prover.kernels.triton_expand import PLACES, SLOTS, _expand
+from perfsweep.workloads.prover.kernels.triton_trunk import _activate
+from perfsweep.workloads.prover.maths.packing import CAP
 
 MATHS = Path(__file__).parents[1] / "maths"
 
 TRUNK = """
 import json
 import torch
-from workloads.prover.kernels.native import activate as on_cpu
-from workloads.prover.kernels.triton_trunk import activate
+from perfsweep.workloads.prover.kernels.native import activate as on_cpu
+from perfsweep.workloads.prover.kernels.triton_trunk import activate
 
 def without_bias(product, bias, scale, shift, x):
     return activate(product, torch.zeros_like(bias), scale, shift, x)
@@ -36,7 +36,7 @@ print(json.dumps(off))
 EXPANSION = """
 import json
 import test_resolution as resolution
-from workloads.prover.data.generator import generate
+from perfsweep.workloads.prover.data.generator import generate
 
 wrong, walked = [], 0
 for name, size in (("kinship", 2), ("countries", 30)):

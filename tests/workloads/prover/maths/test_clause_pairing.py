@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.prover.maths.clause_pairing import Indexed, budgeted, fact_pairing, grid, ragged, rule_pairing
+from perfsweep.workloads.prover.maths.clause_pairing import (
+    Indexed,
+    budgeted,
+    fact_pairing,
+    grid,
+    ragged,
+    rule_pairing,
+)
 
 START, COUNT = torch.tensor([5, 0, 2]), torch.tensor([2, 0, 3])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.prover.data.hashing import hash_states
+from perfsweep.workloads.prover.data.hashing import hash_states
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.prover.maths import compiled
-from workloads.prover.maths.compiled import CompiledStep
+from perfsweep.workloads.prover.maths import compiled
+from perfsweep.workloads.prover.maths.compiled import CompiledStep
 
 
 @pytest.fixture

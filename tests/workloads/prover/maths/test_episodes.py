@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.prover.data.hashing import hash_states
-from workloads.prover.data.knowledge import ATOMS, MAX_DEPTH
-from workloads.prover.maths.episodes import Move, RowFactory, Rows, advance
+from perfsweep.workloads.prover.data.hashing import hash_states
+from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH
+from perfsweep.workloads.prover.maths.episodes import Move, RowFactory, Rows, advance
 
 BASE = 50
 

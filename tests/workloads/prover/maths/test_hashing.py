@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.prover.data.hashing import FIRST, GOLDEN, SECOND, wrapping_product, wrapping_sum
+from perfsweep.workloads.prover.data.hashing import FIRST, GOLDEN, SECOND, wrapping_product, wrapping_sum
 
 WORDS = st.integers(-(2**63), 2**63 - 1)
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from workloads.prover.data.knowledge import ATOMS
-from workloads.prover.maths import packing
-from workloads.prover.maths.packing import (
+from perfsweep.workloads.prover.data.knowledge import ATOMS
+from perfsweep.workloads.prover.maths import packing
+from perfsweep.workloads.prover.maths.packing import (
     Packer,
     _in_history,
     canonical,

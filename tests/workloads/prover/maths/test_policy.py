@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from workloads.prover.data.knowledge import ATOMS, Vocabulary
-from workloads.prover.maths import policy
-from workloads.prover.maths.policy import (
+from perfsweep.workloads.prover.data.knowledge import ATOMS, Vocabulary
+from perfsweep.workloads.prover.maths import policy
+from perfsweep.workloads.prover.maths.policy import (
     Policy,
     PolicyShape,
     constant_states,

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import tiered
 
-from workloads.prover.build import Choices, expander
-from workloads.prover.data.formats import Problem, Rule
-from workloads.prover.data.generator import generate
-from workloads.prover.data.hashing import hash_states, mix_int
-from workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
-from workloads.prover.maths.episodes import Rows
-from workloads.prover.maths.packing import canonical
-from workloads.prover.oracle.resolution import Resolver, mix
-from workloads.prover.toggles import TOGGLES
-from workloads.prover.training.imitation import as_tensor, resolver_of
+from perfsweep.workloads.prover.build import Choices, expander
+from perfsweep.workloads.prover.data.formats import Problem, Rule
+from perfsweep.workloads.prover.data.generator import generate
+from perfsweep.workloads.prover.data.hashing import hash_states, mix_int
+from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.packing import canonical
+from perfsweep.workloads.prover.oracle.resolution import Resolver, mix
+from perfsweep.workloads.prover.toggles import TOGGLES
+from perfsweep.workloads.prover.training.imitation import as_tensor, resolver_of
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 EACH_WAY = ("naive", "all", "native")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.prover.maths.results import EPS, FAILED, Results, digest, metrics, ranked, scores
+from perfsweep.workloads.prover.maths.results import EPS, FAILED, Results, digest, metrics, ranked, scores
 
 
 def outcome(

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.prover.counters import Tally
-from workloads.prover.data.knowledge import MAX_DEPTH
-from workloads.prover.maths.episodes import RowFactory, Rows
-from workloads.prover.maths.schedule import (
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
+from perfsweep.workloads.prover.maths.episodes import RowFactory, Rows
+from perfsweep.workloads.prover.maths.schedule import (
     AllRows,
     CompactRows,
     ExitTest,

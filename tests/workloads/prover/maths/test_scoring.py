@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.prover.maths.packing import CAP, Lists
-from workloads.prover.maths.scoring import BUDGET_PER_ROW, DELTA, SCORERS, Screen, specials
-from workloads.prover.maths.state_values import EveryState
+from perfsweep.workloads.prover.maths.packing import CAP, Lists
+from perfsweep.workloads.prover.maths.scoring import BUDGET_PER_ROW, DELTA, SCORERS, Screen, specials
+from perfsweep.workloads.prover.maths.state_values import EveryState
 
 ROWS, ATOMS, WIDTH = 12, 2, 5
 DRAW = torch.Generator().manual_seed(3)

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.prover.maths.greedy_choice import TAU, choose
-from workloads.prover.maths.results import metrics, ranked
-from workloads.prover.oracle import resolution
+from perfsweep.workloads.prover.maths.greedy_choice import TAU, choose
+from perfsweep.workloads.prover.maths.results import metrics, ranked
+from perfsweep.workloads.prover.oracle import resolution
 
 INF = float("inf")
 

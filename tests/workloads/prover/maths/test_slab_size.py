@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workloads.prover.maths.slab_size import (
+from perfsweep.workloads.prover.maths.slab_size import (
     PredictedOutOfMemory,
     SlabMemory,
     _climb,

@@ -6,8 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.prover.maths import state_values
-from workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied, distinct
+from perfsweep.workloads.prover.maths import state_values
+from perfsweep.workloads.prover.maths.state_values import (
+    EveryState,
+    OncePerJob,
+    OncePerStep,
+    Untallied,
+    distinct,
+)
 
 BASE = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.prover.maths.unify import match_facts, match_heads, substituted
+from perfsweep.workloads.prover.maths.unify import match_facts, match_heads, substituted
 
 X, Y = 10, 11
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.prover.data.formats import read_problem
-from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.data.formats import read_problem
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.training.imitation import resolver_of
 
 
 def stated_depths(folder: str, kb: KnowledgeBase) -> dict[tuple[int, ...], int]:

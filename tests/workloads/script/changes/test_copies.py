@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.script.changes import copies
+from perfsweep.workloads.script.changes import copies
 
 
 @pytest.mark.parametrize(

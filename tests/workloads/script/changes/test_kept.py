@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from workloads.script.changes import kept
-from workloads.script.watched import Watched
+from perfsweep.workloads.script.changes import kept
+from perfsweep.workloads.script.watched import Watched
 
 
 @pytest.fixture

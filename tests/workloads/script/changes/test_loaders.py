@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterating
 
-from workloads.script.changes import loaders
-from workloads.script.changes.loader_options import LoaderOptions
+from perfsweep.workloads.script.changes import loaders
+from perfsweep.workloads.script.changes.loader_options import LoaderOptions
 
 
 def test_a_kept_iterator_draws_what_a_new_one_would_have_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

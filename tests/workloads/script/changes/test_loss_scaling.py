@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from workloads.script.changes.loss_scaling import Clipping, LossScaling
-from workloads.script.watched import Watched
-from workloads.training.precision import grad_scaler
+from perfsweep.workloads.script.changes.loss_scaling import Clipping, LossScaling
+from perfsweep.workloads.script.watched import Watched
+from perfsweep.workloads.training.precision import grad_scaler
 
 SCALE = 8.0
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workloads.script.changes import memory_format
+from perfsweep.workloads.script.changes import memory_format
 
 LAST = torch.channels_last
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.spd.data.corpus import (
+from perfsweep.workloads.spd.data.corpus import (
     ANIMALS,
     DEEDS,
     FEELINGS,
@@ -25,8 +25,8 @@ from workloads.spd.data.corpus import (
     standard_library,
     stories,
 )
-from workloads.spd.data.loading import Feed, Mover, Plan, by_data_loader, by_mapped_file, on_device
-from workloads.spd.data.tokens import (
+from perfsweep.workloads.spd.data.loading import Feed, Mover, Plan, by_data_loader, by_mapped_file, on_device
+from perfsweep.workloads.spd.data.tokens import (
     BOS,
     BYTE_VOCAB,
     EOS,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.spd.data.loading import (
+from perfsweep.workloads.spd.data.loading import (
     Feed,
     Loaded,
     Mover,
@@ -22,7 +22,7 @@ from workloads.spd.data.loading import (
     fetch,
     on_device,
 )
-from workloads.spd.data.tokens import Rows
+from perfsweep.workloads.spd.data.tokens import Rows
 
 CPU = torch.device("cpu")
 TOKENS = Rows(np.arange(20, dtype=np.uint16).reshape(10, 2), "tokens")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.errors import ConfigError
-from workloads.spd.config import SpdConfig
-from workloads.spd.data.rows import given_rows
-from workloads.spd.data.tokens import (
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data.rows import given_rows
+from perfsweep.workloads.spd.data.tokens import (
     BYTES_SHA256,
     HELD_OUT_SHARE,
     checked_tokens,
@@ -26,7 +26,7 @@ from workloads.spd.data.tokens import (
     vector_rows,
     write_tokens,
 )
-from workloads.spd.presets import TargetSpec
+from perfsweep.workloads.spd.presets import TargetSpec
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 4003)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.spd.kernels.uniform import WORDS, fill
+from perfsweep.workloads.spd.kernels.uniform import WORDS, fill
 
 pytestmark = pytest.mark.workloads
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.api import NullClock
-from workloads.spd.maths.adversarial_search import (
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.spd.maths.adversarial_search import (
     DetachedSearch,
     EverySteps,
     FixedSteps,
@@ -22,14 +22,14 @@ from workloads.spd.maths.adversarial_search import (
     ascend,
     split,
 )
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.divergence import SquaredError
-from workloads.spd.maths.masked_passes import Masking, Moment, Passes
-from workloads.spd.maths.masked_products import UnmaskedForm, check_nothing
-from workloads.spd.maths.patching import TemporaryHooks, Wrappers
-from workloads.spd.maths.sites import find_sites
-from workloads.spd.maths.target import Target
-from workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.divergence import SquaredError
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes
+from perfsweep.workloads.spd.maths.masked_products import UnmaskedForm, check_nothing
+from perfsweep.workloads.spd.maths.patching import TemporaryHooks, Wrappers
+from perfsweep.workloads.spd.maths.sites import find_sites
+from perfsweep.workloads.spd.maths.target import Target
+from perfsweep.workloads.spd.presets import LossSpec
 
 COUNT, ROWS = 3, 6
 
@@ -129,7 +129,7 @@ def test_no_steps_leave_the_stochastic_loss_of_a_shared_source(start) -> None:
     workload = start(config={"losses": "all", "pgd_steps": 0, "dtype": "float64", **few})
     objective = workload.training.parts.objective
     draws = objective.reconstruction.draws
-    from workloads.api import NullClock
+    from perfsweep.workloads.api import NullClock
 
     deltas = workload.training.parts.deltas.all(objective.decomposition.operands())
     moment = objective.moment(

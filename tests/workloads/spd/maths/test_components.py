@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.spd.maths.components import CachedDeltas, Components, Deltas, Operands, normal
-from workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.maths.components import CachedDeltas, Components, Deltas, Operands, normal
+from perfsweep.workloads.spd.maths.sites import Site
 
 SITE = Site("one", "linear", 3, 5, 2, 0)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from workloads.spd.maths.cost import flops_per_position, macs, passes_of
-from workloads.spd.maths.sites import Site
-from workloads.spd.presets import LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.spd.maths.cost import flops_per_position, macs, passes_of
+from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
 
 SITES = (Site("a", "linear", 3, 5, 2, 0), Site("b", "linear", 4, 7, 6, 1))
 LM = TargetSpec(layers=2, width=8, vocab=11)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.decomposition import Decomposition
-from workloads.spd.maths.sites import Site
-from workloads.spd.presets import PRESETS
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.decomposition import Decomposition
+from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.presets import PRESETS
 
 SITES = (Site("a.x", "linear", 3, 5, 2, 0), Site("b", "linear", 3, 4, 2, 0), Site("c", "linear", 3, 4, 3, 1))
 NAMES = [

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.divergence import (
+from perfsweep.workloads.spd.maths.divergence import (
     CachedKl,
     ChunkedKl,
     Divergence,
@@ -18,7 +18,7 @@ from workloads.spd.maths.divergence import (
     kl_sum,
     note_vocabulary,
 )
-from workloads.spd.training.compiled import Given, constants_of
+from perfsweep.workloads.spd.training.compiled import Given, constants_of
 
 HEAD = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

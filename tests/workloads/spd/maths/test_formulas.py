@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.plan.arms import Space
-from pipelines.trial.counting.counters import Counting
-from workloads.api import Device, NullClock
-from workloads.errors import ConfigError
-from workloads.spd.config import SpdConfig
-from workloads.spd.kernels.native import PARTS, ToyKernel
-from workloads.spd.maths import formulas
-from workloads.spd.training import written_gradients
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.workloads.api import Device, NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.kernels.native import PARTS, ToyKernel
+from perfsweep.workloads.spd.maths import formulas
+from perfsweep.workloads.spd.training import written_gradients
+from perfsweep.workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
 TOY: dict[str, Any] = {"preset": "tms_5-2_test", "batch_size": 32}

@@ -8,9 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.importance import ImportanceFn, ImportanceSet, StackedImportanceSet, layer_shapes
-from workloads.spd.maths.sites import Site, by_width
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.importance import (
+    ImportanceFn,
+    ImportanceSet,
+    StackedImportanceSet,
+    layer_shapes,
+)
+from perfsweep.workloads.spd.maths.sites import Site, by_width
 
 SITE = Site("a.b", "linear", 3, 5, 2, 0)
 

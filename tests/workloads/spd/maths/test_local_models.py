@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.spd.maths import local_models
-from workloads.spd.maths.local_models import HARMLESS, IMPLEMENTED, REQUIRED, load_gpt2
-from workloads.spd.maths.target import Gpt2, draw_values
-from workloads.spd.maths.weight_files import read_safetensors, read_torch, write_safetensors
-from workloads.spd.presets import TargetSpec
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths import local_models
+from perfsweep.workloads.spd.maths.local_models import HARMLESS, IMPLEMENTED, REQUIRED, load_gpt2
+from perfsweep.workloads.spd.maths.target import Gpt2, draw_values
+from perfsweep.workloads.spd.maths.weight_files import read_safetensors, read_torch, write_safetensors
+from perfsweep.workloads.spd.presets import TargetSpec
 
 TINY = TargetSpec("gpt2", layers=1, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)
 SIZES = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_positions": 16}

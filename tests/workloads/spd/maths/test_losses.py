@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.spd.maths import losses
-from workloads.spd.maths.objective import Objective
-from workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.maths import losses
+from perfsweep.workloads.spd.maths.objective import Objective
+from perfsweep.workloads.spd.presets import PRESETS
 
 RECIPE = replace(
     PRESETS["lm_2l"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.spd.maths.masked_products import CHECKS, FORMS, WeightedActivation, shaken
+from perfsweep.workloads.spd.maths.masked_products import CHECKS, FORMS, WeightedActivation, shaken
 
 G = [-1.0, 0.0, 0.25, 1.0, 3.0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.spd.toggles import BFLOAT16, HALF_IN_MAIN_PASS
+from perfsweep.workloads.spd.toggles import BFLOAT16, HALF_IN_MAIN_PASS
 
 QUIET = {
     "modules": ["layers.*.attn.q", "layers.*.mlp.fc"],

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.random_draws import Draws
-from workloads.spd.maths.sites import Names, Site
-from workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.maths.random_draws import Draws
+from perfsweep.workloads.spd.maths.sites import Names, Site
+from perfsweep.workloads.spd.presets import LossSpec
 
 SITES = tuple(Site(name, "linear", 4, 4, 3, None) for name in "abc")
 ALONE: tuple[Names, ...] = (("a",), ("b",), ("c",))

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.layers import Conv1D
-from workloads.spd.maths.sites import (
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.layers import Conv1D
+from perfsweep.workloads.spd.maths.sites import (
     Site,
     bias_of,
     by_width,

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from workloads.spd.maths.target import build, draw_values
-from workloads.spd.presets import TargetSpec
+from perfsweep.workloads.spd.maths.target import build, draw_values
+from perfsweep.workloads.spd.presets import TargetSpec
 
 GPT2 = {
     "kind": "gpt2",

@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from workloads.spd.maths import losses
-from workloads.spd.maths.components import Operands
-from workloads.spd.maths.divergence import CachedKl, ChunkedKl, RecomputedKl
-from workloads.spd.maths.layers import Conv1D
-from workloads.spd.maths.masked_products import (
+from perfsweep.workloads.spd.maths import losses
+from perfsweep.workloads.spd.maths.components import Operands
+from perfsweep.workloads.spd.maths.divergence import CachedKl, ChunkedKl, RecomputedKl
+from perfsweep.workloads.spd.maths.layers import Conv1D
+from perfsweep.workloads.spd.maths.masked_products import (
     SiteMask,
     UnmaskedForm,
     check_waiting,
     lower_leaky,
     upper_leaky,
 )
-from workloads.spd.maths.patching import PersistentHooks, TemporaryHooks, Wrappers
-from workloads.spd.maths.sites import find_sites
-from workloads.spd.maths.target import Target
-from workloads.spd.oracle.recovery import ci_errors
-from workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.maths.patching import PersistentHooks, TemporaryHooks, Wrappers
+from perfsweep.workloads.spd.maths.sites import find_sites
+from perfsweep.workloads.spd.maths.target import Target
+from perfsweep.workloads.spd.oracle.recovery import ci_errors
+from perfsweep.workloads.spd.presets import PRESETS
 
 WIDTH, COUNT, VOCAB = 6, 9, 11
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.errors import ConfigError
-from workloads.spd.maths.weight_files import read_safetensors, write_safetensors
-from workloads.spd.training import checkpoints
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.maths.weight_files import read_safetensors, write_safetensors
+from perfsweep.workloads.spd.training import checkpoints
 
 FOREIGN = (
     b"",

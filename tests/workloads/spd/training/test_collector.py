@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.spd.training import collector
-from workloads.spd.training.collector import collector_for
+from perfsweep.workloads.spd.training import collector
+from perfsweep.workloads.spd.training.collector import collector_for
 
 
 @pytest.fixture

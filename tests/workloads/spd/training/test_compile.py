@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.api import NullClock
-from workloads.spd.maths.importance import ImportanceFn
-from workloads.spd.maths.masked_passes import Masking
-from workloads.spd.training import compiled
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.spd.maths.importance import ImportanceFn
+from perfsweep.workloads.spd.maths.masked_passes import Masking
+from perfsweep.workloads.spd.training import compiled
 
 TOY = {
     "preset": "tms_5-2_test",
@@ -60,7 +60,7 @@ def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None
 
 @pytest.mark.workloads
 def test_annealing_the_exponent_compiles_once(start, run) -> None:
-    from pipelines.trial.counting.counters import CompileCounting
+    from perfsweep.pipelines.trial.counting.counters import CompileCounting
 
     workload = start(config={**TOY, "steps": 10}, compile="losses")
     run(workload, 1)

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from workloads.spd.training import evaluation
-from workloads.spd.workload import Spd
+from perfsweep.workloads.spd.training import evaluation
+from perfsweep.workloads.spd.workload import Spd
 
 MODULES = ("layers.0.attn.q", "layers.1.mlp.fc")
 SMALL: dict[str, Any] = {

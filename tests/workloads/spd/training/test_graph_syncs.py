@@ -13,14 +13,14 @@ from host_syncs import HostSyncs
 from pairwise import covering
 from torch import Tensor
 
-from pipelines.plan.arms import Space
-from workloads.api import Clock, Device, LevelValue, NullClock
-from workloads.errors import ConfigError
-from workloads.spd.config import SpdConfig
-from workloads.spd.training import cuda_graph
-from workloads.spd.training.cuda_graph import EAGER_ITERATIONS
-from workloads.spd.training.loop import Training
-from workloads.spd.workload import Spd
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Clock, Device, LevelValue, NullClock
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.training import cuda_graph
+from perfsweep.workloads.spd.training.cuda_graph import EAGER_ITERATIONS
+from perfsweep.workloads.spd.training.loop import Training
+from perfsweep.workloads.spd.workload import Spd
 
 pytestmark = pytest.mark.workloads
 

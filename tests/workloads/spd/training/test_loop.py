@@ -9,9 +9,9 @@ import pytest
 import torch
 from phase_times import PhaseNames
 
-from workloads.spd.maths.losses import learning_rate
-from workloads.spd.training import checkpoints
-from workloads.spd.training.loop import held_bytes
+from perfsweep.workloads.spd.maths.losses import learning_rate
+from perfsweep.workloads.spd.training import checkpoints
+from perfsweep.workloads.spd.training.loop import held_bytes
 
 SMALL: dict[str, Any] = {
     "modules": ["layers.0.attn.k", "layers.1.mlp.fc"],
@@ -75,7 +75,9 @@ def test_a_row_has_the_rate_of_its_iteration_and_the_time_since_the_row_before(
     start, run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("workloads.spd.training.loop.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(
+        "perfsweep.workloads.spd.training.loop.time", SimpleNamespace(perf_counter=lambda: now[0])
+    )
     rows: list[dict[str, float]] = []
     config = {**SMALL, "log_every": 2, "steps": 10, "save_every": 2}
     workload = start(config=config, log=rows.append)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from workloads.spd.training.metrics import DeferredMetrics, DivergedError, EagerMetrics, needed
+from perfsweep.workloads.spd.training.metrics import DeferredMetrics, DivergedError, EagerMetrics, needed
 
 LOWER = {("a", "b"): torch.tensor([[[0.0, 0.1, 0.2], [1.0, 1.0, 0.3]], [[0.0, 0.0, 0.0], [0.0, 0.5, 0.0]]])}
 LOSSES = {"pgd": torch.tensor(2.0), "total": torch.tensor(3.0, dtype=torch.float64)}

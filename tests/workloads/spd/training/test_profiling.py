@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.spd.training import profiling
-from workloads.spd.training.profiling import RING, SAMPLED_ITERATIONS, EventTimes, profiler_for
+from perfsweep.workloads.spd.training import profiling
+from perfsweep.workloads.spd.training.profiling import RING, SAMPLED_ITERATIONS, EventTimes, profiler_for
 
 NOTHING = {"recorded_events": 0, "profiled_steps": 0, "profiler_samples": 0}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from pipelines.trial import replay
-from workloads.api import NullClock
+from perfsweep.pipelines.trial import replay
+from perfsweep.workloads.api import NullClock
 
 # No faithfulness term: its weight would hide mistakes of all others in a gradient as a whole.
 TOY = {"preset": "tms_5-2_test", "batch_size": 32, "log_every": 1000, "eval_every": 1000, "save_every": 1000}
@@ -39,7 +39,9 @@ def test_single_iterations_are_replayed_from_the_naive_states(start, tmp_path) -
 
 def test_a_mistake_shows_in_a_replayed_iteration(start, tmp_path, monkeypatch) -> None:
     reference = replayed(start, tmp_path / "states", record_first=True)
-    monkeypatch.setattr("workloads.spd.maths.patching.folded", lambda x, y, site, operands, mask, unmasked: y)
+    monkeypatch.setattr(
+        "perfsweep.workloads.spd.maths.patching.folded", lambda x, y, site, operands, mask, unmasked: y
+    )
     arm = replayed(start, tmp_path / "states", delta="folded")
     assert ((arm["replay/0"] - reference["replay/0"]).norm() / reference["replay/0"].norm()).item() > 1e-3
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from tiers import longer
 
-from workloads.api import NullClock
-from workloads.spd.maths.components import CachedDeltas, Operands
-from workloads.spd.oracle.recovery import ci_errors
-from workloads.spd.training import checkpoints
-from workloads.spd.training.evaluation import one_feature_importances
-from workloads.spd.training.metrics import DeferredMetrics, DivergedError, EagerMetrics
-from workloads.training.checkpoints import SyncWriter
+from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.spd.maths.components import CachedDeltas, Operands
+from perfsweep.workloads.spd.oracle.recovery import ci_errors
+from perfsweep.workloads.spd.training import checkpoints
+from perfsweep.workloads.spd.training.evaluation import one_feature_importances
+from perfsweep.workloads.spd.training.metrics import DeferredMetrics, DivergedError, EagerMetrics
+from perfsweep.workloads.training.checkpoints import SyncWriter
 
 QUIET = {
     "modules": ["layers.0.attn.q", "layers.1.mlp.fc"],
@@ -207,9 +207,9 @@ def test_clipping_limits_each_group_by_itself(start) -> None:
 def test_cached_weights_neither_outlive_the_target_nor_a_reload() -> None:
     from collections import Counter
 
-    from workloads.spd.maths.sites import find_sites
-    from workloads.spd.maths.target import build, draw_values, freeze
-    from workloads.spd.presets import PRESETS
+    from perfsweep.workloads.spd.maths.sites import find_sites
+    from perfsweep.workloads.spd.maths.target import build, draw_values, freeze
+    from perfsweep.workloads.spd.presets import PRESETS
 
     target = freeze(build(PRESETS["tms_5-2_test"].target))
     draw_values(target, 0)

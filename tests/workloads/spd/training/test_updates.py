@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.spd.presets import PRESETS
-from workloads.spd.training.updates import Updates
+from perfsweep.workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.training.updates import Updates
 
 
 def updates(capturable: bool) -> Updates:

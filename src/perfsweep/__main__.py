@@ -5,21 +5,14 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from perfsweep.neighbours import refuse_shadows
-
 INTERRUPTED = 130
-"""As `pipelines.exits` says, which may not be imported before it is known to be ours."""
+"""As `perfsweep.pipelines.exits` says; Ctrl-C may come before anything else is imported."""
 
 
 def main() -> None:
-    """Run a command, unless something else would be imported in the place of what runs it."""
+    """Run a command."""
     try:
-        refuse_shadows()
-    except ImportError as error:
-        print(f"perfsweep: {error}", file=sys.stderr)
-        sys.exit(2)
-    try:
-        from pipelines.cli import main as run
+        from perfsweep.pipelines.cli import main as run
 
         run()
     except KeyboardInterrupt:  # that came while the command line was imported

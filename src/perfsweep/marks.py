@@ -16,7 +16,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LISTENER = "workloads.script.explicit_marks"
+_LISTENER = "perfsweep.workloads.script.explicit_marks"
 """Imported by a trial alone: whoever imports the door imports the standard library only."""
 
 

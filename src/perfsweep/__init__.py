@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 from perfsweep.marks import mark, steps
 
 if TYPE_CHECKING:
-    from pipelines.api import Comparison, Sweep, Watch, compare, sweep
-    from pipelines.api import open_sweep as open
+    from perfsweep.pipelines.api import Comparison, Sweep, Watch, compare, sweep
+    from perfsweep.pipelines.api import open_sweep as open
 
 __all__ = ["Comparison", "Sweep", "Watch", "compare", "mark", "open", "steps", "sweep"]
 
-_INTERFACE = "pipelines.api"
+_INTERFACE = "perfsweep.pipelines.api"
 _OTHER_NAMES = {"open": "open_sweep"}
 
 
@@ -36,7 +36,6 @@ def __getattr__(name: str) -> Any:
     """Import the Python interface when one of its names is first used."""
     if name not in __all__:
         raise AttributeError(f"perfsweep has no {name}; it has: {', '.join(__all__)}")
-    import_module("perfsweep.neighbours").refuse_shadows()
     return getattr(import_module(_INTERFACE), _OTHER_NAMES.get(name, name))
 
 

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 import perfsweep
-from pipelines.config.docstrings import code, described, prose, raised, signature, summary, table
-from workloads import api
+from perfsweep.pipelines.config.docstrings import code, described, prose, raised, signature, summary, table
+from perfsweep.workloads import api
 
 WORKLOADS = ("probe1d", "spd", "prover", "latentwire")
 """Those that are also libraries."""
@@ -36,11 +36,11 @@ def page() -> str:
     """Write the page in Markdown."""
     parts = [_INTRODUCTION, f"## perfsweep\n\n{summary(perfsweep)}\n"]
     parts += [entry(f"perfsweep.{name}", getattr(perfsweep, name)) for name in perfsweep.__all__]
-    parts.append(f"## workloads.api\n\n{prose(api)}\n")
+    parts.append(f"## perfsweep.workloads.api\n\n{prose(api)}\n")
     parts += [entry(name, value) for name, value in contract()]
     for name in WORKLOADS:
-        module = importlib.import_module(f"workloads.{name}")
-        parts.append(f"## workloads.{name}\n\n{summary(module)}\n")
+        module = importlib.import_module(f"perfsweep.workloads.{name}")
+        parts.append(f"## perfsweep.workloads.{name}\n\n{summary(module)}\n")
         parts += [entry(one, getattr(module, one)) for one in module.__all__]
     return "\n".join(parts)
 
@@ -86,9 +86,7 @@ def _coded(meanings: dict[str, str]) -> Iterator[tuple[str, str]]:
 def _own_classes(value: Any) -> list[type]:
     """A class after those of ours that it extends; nothing of what is no class."""
     bases = reversed(value.__mro__) if inspect.isclass(value) else ()
-    return [
-        one for one in bases if one.__module__.partition(".")[0] in ("perfsweep", "pipelines", "workloads")
-    ]
+    return [one for one in bases if one.__module__.partition(".")[0] == "perfsweep"]
 
 
 def _fields(value: Any) -> Iterator[tuple[str, ...]]:
