@@ -20,7 +20,7 @@ SLURM    ?=
 TIMES    ?= 1
 CASES    ?=
 TRIALS   ?= 5000
-STORM     = PYTHONPATH=$(CURDIR)/tests/support:$(CURDIR) $(BIN)/python -m storm
+STORM     = PYTHONPATH=$(CURDIR)/tests/support $(BIN)/python -m storm
 
 DEMOS := digits probe1d
 BIN   := $(VENV)/bin
@@ -106,7 +106,7 @@ soak: $(READY)
 COUNT ?= 300
 
 fuzz: $(READY)
-	PYTHONPATH=.:tests/support $(BIN)/python -m fuzzing --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
+	PYTHONPATH=tests/support $(BIN)/python -m fuzzing --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
 
 mutants: $(VENV)/.lint
 	PYTHONPATH=tests/support $(BIN)/python -m mutants --count $(COUNT) --seed $(or $(SEED),1) $(ARGS)
@@ -143,7 +143,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pyright & types=$$!; $(BIN)/pylint --score=n perfsweep pipelines workloads slurm conf; twice=$$?; wait $$types && exit $$twice
+	$(BIN)/pyright & types=$$!; $(BIN)/pylint --score=n src pipelines workloads slurm conf; twice=$$?; wait $$types && exit $$twice
 
 $(VENV)/.lint: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"

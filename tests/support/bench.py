@@ -63,7 +63,7 @@ class Bench:
         site = self.site(**changes)
         site.check()
         return SlurmExecutor.of(
-            ExecutorContext(site, self.folder, "bench", ROOT, advanced=advanced, say=self.said.append)
+            ExecutorContext(site, self.folder, "bench", ROOT / "src", advanced=advanced, say=self.said.append)
         )
 
     def job(self, name: str, shell: str, **env: str) -> Job:
@@ -142,7 +142,7 @@ class Bench:
 
         Commands are those of this tree, whichever one is installed.
         """
-        paths = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"
+        paths = f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests' / 'support'}"
         return {**self.cluster.env, "PYTHONPATH": paths, "COLUMNS": "200", **more}
 
     def sweep(self, *overrides: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ def job(name: str = "p000", ranks: int = 1) -> Job:
 
 
 def executor_on(site: SiteProfile, folder: Path) -> SlurmExecutor:
-    return SlurmExecutor.of(ExecutorContext(site, folder, "demo", ROOT))
+    return SlurmExecutor.of(ExecutorContext(site, folder, "demo", ROOT / "src"))
 
 
 def program(folder: Path, name: str, body: str) -> None:

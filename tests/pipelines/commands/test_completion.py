@@ -134,7 +134,7 @@ def shell(folder: Path) -> dict[str, str]:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perfsweep.pipelines.cli "$@"\n')
     command.chmod(0o755)
-    root = str(Path(cli.__file__).parents[1])
+    root = str(Path(cli.__file__).parents[2])
     return {
         **os.environ,
         "PATH": f"{command.parent}:{os.environ['PATH']}",

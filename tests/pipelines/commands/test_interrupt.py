@@ -31,7 +31,7 @@ def start(folder: Path, timing_trials: int = 1000) -> subprocess.Popen[str]:
     gate = folder.with_name(f"{folder.name}-gate")
     gate.mkdir(exist_ok=True)
     (gate / "open").write_text(str(timing_trials))
-    paths = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parents[1])))
+    paths = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parents[1] / "src")))
     env = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "200", "PERFSWEEP_TOY_GATE": str(gate)}
     return subprocess.Popen(
         COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -50,7 +50,7 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     planted = ["perfsweep.pipelines.store.schema", "perfsweep.pipelines.config.validation"]
     done = subprocess.run(
         [sys.executable, "-c", IMPORT, json.dumps(absent), *trial, *looked, *planted],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
         check=False,

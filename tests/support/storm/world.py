@@ -86,7 +86,7 @@ class World:
             for name, value in os.environ.items()
             if not name.startswith(ours) and not name.lower().endswith("_proxy")
         }
-        paths = (self.root / "clock", ROOT, SUPPORT)
+        paths = (self.root / "clock", ROOT / "src", SUPPORT)
         return {
             **kept,
             **({"SLURM_CONF": str(self.cluster.settings.conf)} if self.cluster else {}),

@@ -76,7 +76,7 @@ def test_nothing_outlives_a_trial_that_is_killed(tmp_path: Path) -> None:
         "from perfsweep.workloads.command.program import Program; from pathlib import Path;"
         "Program(['sh', '-c', 'echo $$ > pid; sleep 60'], {'PATH': '/usr/bin:/bin'}, Path('.')).run(1e9)"
     )
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
     trial = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"), "its start")
     trial.kill()
