@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from perfsweep.pipelines.analysis import collect, versions
+from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.declared import declared_by
@@ -37,7 +37,7 @@ from perfsweep.pipelines.execution.notebook_progress import Display
 from perfsweep.pipelines.parity.timed import TimedNumbers
 from perfsweep.pipelines.plan import column_needs, power, witnesses
 from perfsweep.pipelines.plan import plan as planning
-from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.publish import publishing as publishing
 from perfsweep.pipelines.report import html, markdown
 from perfsweep.pipelines.report.notebook import Comparison, Report
 from perfsweep.pipelines.store import kept, locks, trainings
@@ -101,10 +101,10 @@ class Sweep:
         return pl.read_parquet(self.folder.tables_dir / "effects.parquet")
 
     @property
-    def baseline(self) -> versions.Baseline:
+    def baseline(self) -> baselines.Baseline:
         """What other sweeps can be compared with."""
         unit = declared_by(self.manifest).unit
-        return versions.baseline_of(self.manifest, unit, self.trials, self.provenance)
+        return baselines.baseline_of(self.manifest, unit, self.trials, self.provenance)
 
     def report(self) -> Report:
         """Write report.html and report.md anew; the path of the first, which a notebook shows."""

@@ -23,7 +23,7 @@ from perfsweep.slurm.allocation import NO_GPU
 from perfsweep.slurm.client import SlurmClient
 from perfsweep.slurm.element import REQUEUE_ME
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.judge import SETUP_SIGN
+from perfsweep.slurm.job_outcome import SETUP_SIGN
 from perfsweep.slurm.site import SCRATCH, Shape, SiteProfile, exported, sbatch_option
 
 SETUP_FAILED = 78

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from perfsweep.slurm.judge import ElementRecords, ExitRecord
+from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord
 
 _NAME = re.compile(r"^(?P<index>\d+)\.(?P<what>start|end)-(?P<restarts>\d+)\.json$")
 

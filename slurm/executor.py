@@ -19,9 +19,9 @@ from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.expectation import expected_start
 from perfsweep.slurm.failed_nodes import FailedNodes
 from perfsweep.slurm.inquiry import Answer, Inquiry, Key
+from perfsweep.slurm.job_outcome import ElementRecords, Missing, Patience, Standing
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from perfsweep.slurm.journal import Journal, Submission, Verdict
-from perfsweep.slurm.judge import ElementRecords, Missing, Patience, Standing
 from perfsweep.slurm.observation import Observer, output_file
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from perfsweep.slurm.site import SiteProfile

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 from perfsweep.slurm.client import NoAccounting, Sighting, SlurmClient, Unreachable
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.job_outcome import Missing
 from perfsweep.slurm.journal import Journal, Submission
-from perfsweep.slurm.judge import Missing
 from perfsweep.slurm.states import LIVE, end_of
 
 MARK = "perfsweep:"

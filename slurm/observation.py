@@ -8,8 +8,8 @@ from pathlib import Path
 from perfsweep.slurm.client import Sighting
 from perfsweep.slurm.element_records import last_beat, tail_of
 from perfsweep.slurm.inquiry import Key
+from perfsweep.slurm.job_outcome import ElementRecords, Missing, Patience, Silence, Standing, judge
 from perfsweep.slurm.journal import Submission
-from perfsweep.slurm.judge import ElementRecords, Missing, Patience, Silence, Standing, judge
 from perfsweep.slurm.states import end_of
 
 

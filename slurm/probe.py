@@ -18,8 +18,8 @@ from typing import Any
 from perfsweep.slurm import element, probe_body
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.job_outcome import SETUP_SIGN
 from perfsweep.slurm.jobs import PYTHON, ExecutorContext, Job, JobState
-from perfsweep.slurm.judge import SETUP_SIGN
 from perfsweep.slurm.site import SiteProfile
 
 LIMIT_MIN = 3

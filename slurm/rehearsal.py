@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 
 from perfsweep.slurm import batch
-from perfsweep.slurm.judge import SETUP_SIGN
+from perfsweep.slurm.job_outcome import SETUP_SIGN
 from perfsweep.slurm.site import SiteProfile
 
 TIMEOUT_S = 60.0

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 from statistics import median
 
-from perfsweep.pipelines.analysis.counters import Counters, counters_of
+from perfsweep.pipelines.analysis.counter_table import Counters, counters_of
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
 from perfsweep.workloads.api import Device

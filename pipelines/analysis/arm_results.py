@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
-from perfsweep.pipelines.analysis.counters import CounterChange, counter_changes, counter_table
-from perfsweep.pipelines.analysis.judge import Judge
+from perfsweep.pipelines.analysis.counter_table import CounterChange, counter_changes, counter_table
+from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.outcomes import Counts
 from perfsweep.pipelines.analysis.phases import PhaseShare, phases_of
 from perfsweep.pipelines.statistics.log_ratios import Weighted

@@ -13,7 +13,7 @@ import polars as pl
 from perfsweep.pipelines.analysis import claim_refusals
 from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
 from perfsweep.pipelines.analysis.rulings import evidence_text
-from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"

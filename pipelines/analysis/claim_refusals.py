@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from perfsweep.pipelines.statistics.claims import Obstacle
+from perfsweep.pipelines.statistics.claim_rules import Obstacle
 from perfsweep.pipelines.store.records import TrialRecord
 from perfsweep.workloads.api import Claim, Device, Levels, Toggle
 

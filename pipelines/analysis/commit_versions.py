@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.judge import rounds_of
-from perfsweep.pipelines.analysis.versions import Baseline, Change, baseline_from, usable_trials
+from perfsweep.pipelines.analysis.baselines import Baseline, Change, baseline_from, usable_trials
+from perfsweep.pipelines.analysis.judging import rounds_of
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.log_ratios import Rounds
 from perfsweep.pipelines.store.records import Arm, Manifest

@@ -19,17 +19,17 @@ from perfsweep.pipelines.analysis.combinations import (
 from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name
 from perfsweep.pipelines.analysis.effect_columns import effect_name
 from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
-from perfsweep.pipelines.analysis.failures import FailedTrials, failed_trials
-from perfsweep.pipelines.analysis.judge import EffectResult, Judge
+from perfsweep.pipelines.analysis.failed_trials import FailedTrials, failed_trials
+from perfsweep.pipelines.analysis.judging import EffectResult, Judge
 from perfsweep.pipelines.analysis.missing import missing_rounds
 from perfsweep.pipelines.analysis.notes import comparison_notes
 from perfsweep.pipelines.analysis.oracles import Quality, judge_quality
 from perfsweep.pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
 from perfsweep.pipelines.analysis.phases import read_series
-from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.completed import QuantityResults
+from perfsweep.pipelines.analysis.quantities.known import chosen
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
-from perfsweep.pipelines.analysis.quantities.registry import chosen
-from perfsweep.pipelines.analysis.quantities.results import QuantityResults
+from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
 from perfsweep.pipelines.analysis.ruling_columns import ruling_table
 from perfsweep.pipelines.analysis.rulings import RuledClaim, all_rulings
 from perfsweep.pipelines.analysis.scaling import Scaling, scaling_of

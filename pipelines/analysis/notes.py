@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from perfsweep.pipelines.analysis.comparable import ComparableTrials
-from perfsweep.pipelines.analysis.judge import Judge
+from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.kernel_notes import kernel_notes, machine_notes
 from perfsweep.pipelines.analysis.missing import notes_on_other_machines
 from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power

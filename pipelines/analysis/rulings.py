@@ -15,7 +15,7 @@ from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.statistics.claims import Ruled, Ruling, claimed_gain, rule_claim, rule_predicate
+from perfsweep.pipelines.statistics.claim_rules import Ruled, Ruling, claimed_gain, rule_claim, rule_predicate
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Rounds
 from perfsweep.pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
@@ -25,7 +25,7 @@ from perfsweep.workloads.api import Claim, Toggle
 from perfsweep.workloads.errors import PerfsweepError
 
 if TYPE_CHECKING:
-    from perfsweep.pipelines.analysis.judge import EffectResult
+    from perfsweep.pipelines.analysis.judging import EffectResult
 
 SPEED, MEMORY = "speed", "memory"
 """Figures that are a ratio to the base; all others are an arm's own value."""

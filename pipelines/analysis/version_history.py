@@ -14,8 +14,8 @@ from statistics import median
 
 import numpy as np
 
+from perfsweep.pipelines.analysis.baselines import Baseline, Change, common_clock, compare_baselines
 from perfsweep.pipelines.analysis.commit_versions import CommitVersions
-from perfsweep.pipelines.analysis.versions import Baseline, Change, common_clock, compare_baselines
 from perfsweep.pipelines.statistics.change_points import LEAST_VERSIONS, ChangePoints, find_change_points
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.workloads.errors import ConfigError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.check import rules, trials
-from perfsweep.pipelines.check.plan import ITERATIONS
+from perfsweep.pipelines.check.check_plan import ITERATIONS
 from perfsweep.pipelines.check.rules import Counters, Defect, Finding
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.execution.pack import PackRun

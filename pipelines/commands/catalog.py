@@ -147,7 +147,7 @@ COMMANDS = Commands(
         Plain(
             "compare",
             "effects, parity and rulings; what became slower than in others",
-            "compare:compare",
+            "comparison:compare",
             SWEEP,
             words("others", MEASURED, "Further sweeps or baselines after --against."),
             option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfsweep.pipelines.check import check as checking
+from perfsweep.pipelines.check import checking as checking
 from perfsweep.pipelines.config import composition
 from perfsweep.workloads.errors import ConfigError
 

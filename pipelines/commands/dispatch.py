@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from perfsweep.pipelines.commands.arguments import OVERRIDE, words
-from perfsweep.pipelines.config import composition, names, reference, spelling
+from perfsweep.pipelines.config import composition, names, option_reference, spelling
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -86,7 +86,7 @@ class Composed(Plain):
         """Show an example, the options of the configuration, and how Hydra's own are found."""
         with formatter.section("Example"):
             formatter.write_text(f"perfsweep {self.name} {self.example}")
-        formatter.write(f"\n{reference.help_text(str(self.name))}")
+        formatter.write(f"\n{option_reference.help_text(str(self.name))}")
         super().format_epilog(ctx, formatter)
 
 

@@ -15,7 +15,7 @@ from perfsweep.pipelines.config.types import FrontierCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report.tables import Table, table_of
-from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.search import ladders
 from perfsweep.pipelines.search.driver import SearchDriver
 from perfsweep.pipelines.search.factors import Grid, ladder_factor

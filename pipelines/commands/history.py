@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis.baselines import Baseline
 from perfsweep.pipelines.analysis.commit_versions import CommitVersions, commit_versions
 from perfsweep.pipelines.analysis.version_history import History
 from perfsweep.pipelines.analysis.version_history import history as follow
-from perfsweep.pipelines.analysis.versions import Baseline
-from perfsweep.pipelines.commands.compare import refuse_several
+from perfsweep.pipelines.commands.comparison import refuse_several
 from perfsweep.pipelines.config.declared import declared_by
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
-from perfsweep.pipelines.report import history as reporting
+from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import history_picture
 from perfsweep.pipelines.report.objects import print_csv, print_json
-from perfsweep.pipelines.report.versions import stored_baseline
+from perfsweep.pipelines.report.regressions import stored_baseline
 from perfsweep.pipelines.terminal import console_here, error_console
 
 

@@ -94,7 +94,7 @@ def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
 def _show_toggles(console: Console, toggles: tuple[Toggle, ...], devices: Sequence[Device]) -> None:
     """Print a row for each level; its words stay whole, however narrow the terminal is."""
     from perfsweep.pipelines.report.tables import table_of  # `list` needs nothing of what comes with it
-    from perfsweep.pipelines.report.terminal import print_table
+    from perfsweep.pipelines.report.terminal_table import print_table
 
     headings = ("toggle", "level", "parity", "what it does, what it needs, why it cannot act here")
     print_table(console, table_of("toggles", headings, _levels(toggles, devices)))

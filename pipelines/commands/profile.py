@@ -16,9 +16,9 @@ from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.profiling.profile import CHANGED, Ended, Profiling, arm_called, wanted
-from perfsweep.pipelines.profiling.slices import refuse_shape
-from perfsweep.pipelines.report import memory_chart, profile_diff, profiles
+from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling, arm_called, wanted
+from perfsweep.pipelines.profiling.profiled_slice import refuse_shape
+from perfsweep.pipelines.report import memory_chart, profile_diff, profile_tables
 from perfsweep.pipelines.store import locks, provenance
 from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
@@ -146,7 +146,7 @@ def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig]
     for ended in profiling.run(asked):
         if ended.kept is not None:
             memory_chart.write_picture(ended.kept)
-            profiles.show(console, ended.kept, top)
+            profile_tables.show(console, ended.kept, top)
             continue
         status = SOME_FAILED
         console.print(f"\n{_why(ended)}", style="red", highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfsweep.pipelines.config.tracking import contradictions
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
-from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.publish import publishing as publishing
 from perfsweep.pipelines.publish.published import published_line, table_of_runs
 from perfsweep.pipelines.store.records import opened
 from perfsweep.pipelines.terminal import console_here

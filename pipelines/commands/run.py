@@ -17,7 +17,7 @@ from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report.tables import Table, table_of
-from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.store import kept, locks, provenance
 from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
 from perfsweep.pipelines.store.progress import StoredTrial

@@ -12,13 +12,13 @@ import polars as pl
 from rich.console import Console
 
 from perfsweep.pipelines.analysis import collect
-from perfsweep.pipelines.analysis.judge import EffectResult, Judge
+from perfsweep.pipelines.analysis.judging import EffectResult, Judge
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from perfsweep.pipelines.execution import launch, progress_display
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report.tables import table_of
-from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.progress_read import read_progress

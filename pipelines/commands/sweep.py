@@ -16,10 +16,10 @@ from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import detach, launch, pack_jobs, progress_display, submitted
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from perfsweep.pipelines.plan.cost import estimate_cost
-from perfsweep.pipelines.publish import publish as publishing
+from perfsweep.pipelines.plan.demand import estimate_cost
+from perfsweep.pipelines.publish import publishing as publishing
 from perfsweep.pipelines.publish.published import published_line
-from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.store import provenance
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Event
@@ -94,7 +94,7 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
 
 def show_comparison(console: Console, sweep: Sweep) -> int:
     """Print the comparison of a sweep and write its report; status 1 where an arm failed."""
-    terminal.show(console, sweep.comparison)
+    terminal_table.show(console, sweep.comparison)
     console.print(f"report: {sweep.report()}", highlight=False, soft_wrap=True)
     return status_of(sweep)
 

@@ -19,7 +19,7 @@ from typing import Any
 from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.disk import refuse_disk
-from perfsweep.pipelines.execution.idle import idle_power
+from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from perfsweep.pipelines.execution.missing_trials import ONCE
 from perfsweep.pipelines.execution.nodes import OtherNodes

@@ -17,7 +17,7 @@ _CALIBRATION_CYCLES = 20_000_000
 
 
 class CudaBench:
-    """The current CUDA device; see `perfsweep.pipelines.gpu_check.clock.Bench`."""
+    """The current CUDA device; see `perfsweep.pipelines.gpu_check.clock_stage.Bench`."""
 
     def __init__(self) -> None:
         self.clock = DeviceClock("cuda")

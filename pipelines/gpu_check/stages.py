@@ -34,9 +34,9 @@ class Stage:
 
 STAGES: Mapping[str, Stage] = {
     "0 facts": Stage("perfsweep.pipelines.gpu_check.facts:examine", 60),
-    "1 clock": Stage("perfsweep.pipelines.gpu_check.clock:examine", 120),
+    "1 clock": Stage("perfsweep.pipelines.gpu_check.clock_stage:examine", 120),
     "2 fork and ranks": Stage("perfsweep.pipelines.gpu_check.processes:examine", 300),
-    "3 memory": Stage("perfsweep.pipelines.gpu_check.memory:examine", 300),
+    "3 memory": Stage("perfsweep.pipelines.gpu_check.memory_stage:examine", 300),
     "4 kernels": Stage("perfsweep.pipelines.gpu_check.levels:examine_kernels", 600),
     "5 witnesses": Stage("perfsweep.pipelines.gpu_check.levels:examine_witnesses", 1200),
     "6 headlines": Stage("perfsweep.pipelines.gpu_check.headlines:examine", 1800),

@@ -23,9 +23,9 @@ def answer(question: Question) -> Answer:
         except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is the answer
             what = " ".join(f"{type(error).__name__}: {error}".split())
             return Answer(problem=f"{name} cannot be imported: {what}; install it anew in {sys.prefix}")
-    from perfsweep.pipelines.plan import version_answer
+    from perfsweep.pipelines.plan import version_reply
 
-    return version_answer.answer(question)
+    return version_reply.answer(question)
 
 
 def main(folder: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfsweep.pipelines.profiling.memory_course import CourseRecorder
+from perfsweep.pipelines.profiling.memory_curve import CourseRecorder
 from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from perfsweep.pipelines.store.memory_course import MemoryCourse, write_course
 from perfsweep.pipelines.store.options import ProfileConfig

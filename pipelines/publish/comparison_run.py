@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from perfsweep.pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment
-from perfsweep.pipelines.publish.history import plain
+from perfsweep.pipelines.publish.history_rows import plain
 from perfsweep.pipelines.store.records import SCHEMA, Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
 from perfsweep.workloads.errors import RecordError

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from perfsweep.pipelines.publish.history import (
+from perfsweep.pipelines.publish.history_rows import (
     HistoryRow,
     Timing,
     iteration_rows,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.publish.history import plain
+from perfsweep.pipelines.publish.history_rows import plain
 from perfsweep.pipelines.publish.saved_views import Identity, save_view, tracking_of
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Manifest, SweepFolder

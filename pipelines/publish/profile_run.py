@@ -16,7 +16,7 @@ from perfsweep.pipelines.publish.content import (
     Segment,
     toggle_levels,
 )
-from perfsweep.pipelines.publish.history import plain
+from perfsweep.pipelines.publish.history_rows import plain
 from perfsweep.pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
 from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, SweepFolder
 

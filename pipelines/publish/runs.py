@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfsweep.pipelines.config.wandb_settings import guarded
 from perfsweep.pipelines.publish.content import RunContent, check_arrays, run_content
-from perfsweep.pipelines.publish.history import Timing
+from perfsweep.pipelines.publish.history_rows import Timing
 from perfsweep.pipelines.publish.profile_run import PROFILE, profile_content, profiled_arms
 from perfsweep.pipelines.store.files import write_atomically, write_once
 from perfsweep.pipelines.store.progress import Progress, StoredTrial

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.publish.history import HistoryRow
+from perfsweep.pipelines.publish.history_rows import HistoryRow
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.errors import RecordError
 

@@ -12,10 +12,10 @@ from perfsweep.pipelines.analysis.columns import Column
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.decisions import Derivation
 from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.analysis.outcomes import outcome_text
 from perfsweep.pipelines.report.tables import Table, design_title, effects_by_design
-from perfsweep.pipelines.report.terminal import print_lines, print_table
+from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.estimates import Estimate, Interval
 from perfsweep.pipelines.statistics.log_ratios import Pair

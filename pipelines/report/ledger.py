@@ -19,7 +19,7 @@ from perfsweep.pipelines.analysis.claim_ledger import (
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where
 from perfsweep.pipelines.report.markdown import markdown_table
 from perfsweep.pipelines.report.tables import Table
-from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device
 

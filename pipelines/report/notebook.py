@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.columns import Where
-from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.report.sentences import answer, footnotes, opening
 from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.report.templates import render
@@ -28,7 +28,7 @@ class Comparison(compare.Comparison):
 
     def __repr__(self) -> str:
         shown = StringIO()
-        terminal.show(plain_console(shown), self)
+        terminal_table.show(plain_console(shown), self)
         return shown.getvalue().strip()
 
     def _repr_html_(self) -> str:

@@ -13,12 +13,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from perfsweep.pipelines.analysis.columns import Column, file_columns
 from perfsweep.pipelines.parity.comparison import ParityVerdict
-from perfsweep.pipelines.report import comparison_object, history, versions
+from perfsweep.pipelines.report import arm_history, comparison_object, regressions
+from perfsweep.pipelines.report.arm_history import HistoryObject
 from perfsweep.pipelines.report.comparison_object import ComparisonObject
-from perfsweep.pipelines.report.history import HistoryObject
 from perfsweep.pipelines.report.objects import Rows
 from perfsweep.pipelines.report.sweep_status import SweepStatus
-from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Outcome
 
@@ -57,13 +57,13 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...], str]] = {
         "A row for each effect: behind `schema` stand the fields of [effects](#effects), in their order.",
     ),
     "compare --against --csv": (
-        versions.CSV_SCHEMA,
-        (versions.THEN, *versions.change_columns("reference")),
+        regressions.CSV_SCHEMA,
+        (regressions.THEN, *regressions.change_columns("reference")),
         "A row for each arm and each of the other sweeps.",
     ),
     "history --csv": (
-        history.CSV_SCHEMA,
-        (history.ARM, *history.version_columns("reference")),
+        arm_history.CSV_SCHEMA,
+        (arm_history.ARM, *arm_history.version_columns("reference")),
         "A row for each arm and version.",
     ),
 }

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from perfsweep.pipelines.report.profiles import HEADINGS, NAME_WIDTH, shorten
-from perfsweep.pipelines.report.terminal import plain_table
+from perfsweep.pipelines.report.profile_tables import HEADINGS, NAME_WIDTH, shorten
+from perfsweep.pipelines.report.terminal_table import plain_table
 from perfsweep.pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
 from perfsweep.pipelines.units import duration, percent
 from perfsweep.workloads.errors import ConfigError

@@ -9,7 +9,7 @@ from collections.abc import Container
 from perfsweep.pipelines.analysis.combinations import BETWEEN
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.analysis.outcomes import outcome_text
 from perfsweep.pipelines.report.tables import design_title, fastest_first, has_several_designs
 from perfsweep.pipelines.statistics.verdicts import Verdict

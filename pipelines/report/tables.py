@@ -24,12 +24,12 @@ from perfsweep.pipelines.analysis.columns import (
 )
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.counters import CounterChange
+from perfsweep.pipelines.analysis.counter_table import CounterChange
 from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.failures import FAILURES
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.failed_trials import FAILURES
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.analysis.oracles import Quality
-from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
 from perfsweep.pipelines.analysis.rulings import RuledClaim
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.schema import PLACEBO

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict

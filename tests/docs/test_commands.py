@@ -20,7 +20,7 @@ from perfsweep.pipelines.config import composition, types, validation
 from perfsweep.pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.plan import load_workload, make_plan, single_arm
-from perfsweep.pipelines.profiling.profile import wanted
+from perfsweep.pipelines.profiling.profile_trials import wanted
 from perfsweep.pipelines.search import factors, ladders
 from perfsweep.slurm.site import Shape
 from perfsweep.workloads.api import Device

@@ -10,13 +10,15 @@ import pytest
 from documented import ROOT
 
 import perfsweep
-from perfsweep import reference
+from perfsweep.pipelines.commands import library_reference as reference
 
 PAGE = ROOT / "docs" / "library.md"
 
 
 def test_the_page_of_the_library_is_up_to_date() -> None:
-    assert PAGE.read_text() == reference.page(), "python -m perfsweep.reference > docs/library.md"
+    assert PAGE.read_text() == reference.page(), (
+        "python -m perfsweep.pipelines.commands.library_reference > docs/library.md"
+    )
 
 
 def test_every_name_that_can_be_imported_has_an_entry() -> None:

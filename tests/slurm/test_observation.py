@@ -9,8 +9,8 @@ import pytest
 
 from perfsweep.slurm.client import Sighting
 from perfsweep.slurm.element_records import TAIL_BYTES, last_beat, tail_of
+from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience
 from perfsweep.slurm.journal import Journal, Submission
-from perfsweep.slurm.judge import ElementRecords, ExitRecord, Missing, Patience
 from perfsweep.slurm.observation import Observer
 from perfsweep.slurm.states import End
 

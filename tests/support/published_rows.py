@@ -8,7 +8,7 @@ import numpy as np
 from loopback import Loopback
 from recorded import Built, publish_here
 
-from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.store.records import SweepFolder
 
 

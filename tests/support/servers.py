@@ -12,7 +12,7 @@ from perfsweep.pipelines.execution.spawn import ForkServer
 TAKEN = (
     "perfsweep.pipelines.execution.servers",
     "perfsweep.pipelines.check.checked",
-    "perfsweep.pipelines.profiling.profile",
+    "perfsweep.pipelines.profiling.profile_trials",
 )
 """Modules that start one."""
 FEW_KERNELS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}

@@ -73,7 +73,9 @@ def interpreted(code: str, *folders: Path) -> Any:
     `folders` are those of tests to import from.
     """
     found = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests" / "support", *folders, *filter(None, [found]))))
+    path = os.pathsep.join(
+        map(str, (ROOT / "src", ROOT / "tests" / "support", *folders, *filter(None, [found])))
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},

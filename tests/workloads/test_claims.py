@@ -16,7 +16,7 @@ import pytest
 from perfsweep.pipelines import trial
 from perfsweep.pipelines.analysis import claim_refusals
 from perfsweep.pipelines.analysis.claim_ledger import promise
-from perfsweep.pipelines.statistics.claims import SIZE_WORDS, Obstacle
+from perfsweep.pipelines.statistics.claim_rules import SIZE_WORDS, Obstacle
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Claim, Device, Workload
 from perfsweep.workloads.digits import toggles as digits

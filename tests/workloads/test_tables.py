@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
-from perfsweep.pipelines.statistics.claims import SIZE_WORDS
+from perfsweep.pipelines.statistics.claim_rules import SIZE_WORDS
 from perfsweep.workloads.api import Evidence, Parity, Toggle, Workload
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}

@@ -91,7 +91,7 @@ class Bounded(Protocol):
 
 @dataclass(frozen=True)
 class Quantity:
-    """One quantity beside time; `perfsweep.pipelines.analysis.quantities.registry` lists them.
+    """One quantity beside time; `perfsweep.pipelines.analysis.quantities.known` lists them.
 
     Attributes
     ----------

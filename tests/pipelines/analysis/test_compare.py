@@ -17,12 +17,12 @@ from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.failures import FailedTrials
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.failed_trials import FailedTrials
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.analysis.outcomes import outcome_text
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.report.markdown import write_markdown
 from perfsweep.pipelines.report.sentences import answer
 from perfsweep.pipelines.statistics.clocks import Clock
@@ -255,7 +255,7 @@ def write_over(folder: SweepFolder, arm: str, number: int, **fields: object) -> 
 
 def printed(found: Comparison) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
-    terminal.show(console, found)
+    terminal_table.show(console, found)
     return " ".join(console.export_text().split())
 
 

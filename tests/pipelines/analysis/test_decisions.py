@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from machines import CALM, PROCESSES, SHARED, Machine, decided, effects_of, rounds_of
 
-from perfsweep.pipelines.analysis import judge
+from perfsweep.pipelines.analysis import judging
 from perfsweep.pipelines.analysis.decisions import Decisions, decide
 from perfsweep.pipelines.statistics.estimates import precise_enough
 from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
@@ -125,7 +125,7 @@ def test_trials_are_counted_by_the_generation_or_the_server_they_record(generati
         )
         for arm in ("a", "b")
     ]
-    assert judge.rounds_of(pl.concat(arms), "ns_per_unit").replications == 2
+    assert judging.rounds_of(pl.concat(arms), "ns_per_unit").replications == 2
 
 
 def test_a_placebo_is_called_only_beyond_what_the_others_show() -> None:

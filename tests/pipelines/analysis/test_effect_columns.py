@@ -9,12 +9,12 @@ import pytest
 
 from perfsweep.pipelines.analysis.columns import Style, Where, row_values, visible_columns
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
-from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.rulings import RuledClaim
 from perfsweep.pipelines.analysis.scaling import Scaling, Work
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
-from perfsweep.pipelines.report.terminal import fitting_columns
-from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.report.terminal_table import fitting_columns
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.schema import Effect

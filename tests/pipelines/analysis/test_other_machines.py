@@ -9,7 +9,7 @@ import pytest
 from measured import change, compared, cost, simulated
 
 from perfsweep.pipelines.commands import sessions
-from perfsweep.pipelines.commands.compare import compare
+from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.store.progress_read import read_progress

@@ -11,7 +11,7 @@ from toys.spinner import Spinner
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.rulings import RuledClaim, decide_memory
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
 from perfsweep.pipelines.store.records import PLACEBO, Kind, Manifest, SweepFolder, write_evidence
 from perfsweep.workloads.api import Claim, Evidence

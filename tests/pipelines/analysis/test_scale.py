@@ -18,7 +18,7 @@ SECONDS, GIBIBYTES = 20.0, 2.0
 COMPARE = """
 import json, re, sys, time
 from pathlib import Path
-from perfsweep.pipelines.commands.compare import compare
+from perfsweep.pipelines.commands.comparison import compare
 start = time.process_time()
 status = compare(sys.argv[1])
 # Not ru_maxrss: across fork and exec it keeps the size of the process that runs the tests.

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from perfsweep.pipelines.analysis.baselines import Baseline, Change
 from perfsweep.pipelines.analysis.version_history import arm_history, direction, history
-from perfsweep.pipelines.analysis.versions import Baseline, Change
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.workloads.errors import ConfigError
 

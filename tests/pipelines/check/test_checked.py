@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from perfsweep.pipelines.check import checked as module
+from perfsweep.pipelines.check.check_plan import plan_check
 from perfsweep.pipelines.check.checked import Checked
-from perfsweep.pipelines.check.plan import plan_check
 from perfsweep.pipelines.check.rules import Defect
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.store.progress import StoredTrial

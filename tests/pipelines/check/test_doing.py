@@ -13,8 +13,8 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from perfsweep.pipelines.check import check as checking
-from perfsweep.pipelines.check.check import Doing
+from perfsweep.pipelines.check import checking as checking
+from perfsweep.pipelines.check.checking import Doing
 from perfsweep.pipelines.check.rules import Defect, Finding
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.store.records import Refused

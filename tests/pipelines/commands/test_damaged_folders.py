@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated
 
-from perfsweep.pipelines.commands.compare import compare
+from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store import files
 from perfsweep.pipelines.store.records import Manifest, SweepFolder

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from perfsweep.pipelines.commands import profile as module
 from perfsweep.pipelines.config import composition, validation
-from perfsweep.pipelines.profiling.profile import Ended
+from perfsweep.pipelines.profiling.profile_trials import Ended
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Kept, Profile, arm_folder, write_profile
 from perfsweep.pipelines.store.records import Failure, Outcome, SweepFolder

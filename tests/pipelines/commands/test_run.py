@@ -16,7 +16,7 @@ from toys.spinner import Spinner
 from perfsweep.pipelines.commands import run as module
 from perfsweep.pipelines.commands.run import _kept_line, _parts, _show_trial, _trial_lines
 from perfsweep.pipelines.config import composition, validation
-from perfsweep.pipelines.report.terminal import print_table
+from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialRecord, write_iterations
 

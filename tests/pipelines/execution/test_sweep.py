@@ -18,7 +18,7 @@ from waiting import until
 
 from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.config.types import (
     ClusterConfig,
     DesignConfig,
@@ -31,7 +31,7 @@ from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import html as page
-from perfsweep.pipelines.report import terminal
+from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store import files
 from perfsweep.pipelines.store.files import read_arrays
@@ -207,7 +207,7 @@ def test_series_phases_and_logged_rows_are_kept_for_every_iteration(done: Done) 
 
 def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
     out = StringIO()
-    terminal.show(Console(file=out, width=100), done.comparison)
+    terminal_table.show(Console(file=out, width=100), done.comparison)
     text = out.getvalue()
     whole = (".py:", "  log: ")  # places to open, which are copied
     assert max(len(line) for line in text.splitlines() if not any(one in line for one in whole)) <= 100

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.gpu_check import headlines, levels, memory, processes
+from perfsweep.pipelines.gpu_check import headlines, levels, memory_stage, processes
 from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
 from perfsweep.pipelines.gpu_check.cases import cases
 from perfsweep.pipelines.statistics.verdicts import Verdict as Called
@@ -35,23 +35,23 @@ def trial(folder: Path, outcome: Outcome = Outcome.OK, peak_bytes: int = 0) -> A
 
 def test_an_arm_over_its_budget_must_end_as_oom_and_leave_a_picture(tmp_path: Path) -> None:
     over = trial(tmp_path, Outcome.OOM)
-    assert good(memory.budget_line(over, snapshot=False))
-    assert not good(memory.budget_line(over, snapshot=True))
+    assert good(memory_stage.budget_line(over, snapshot=False))
+    assert not good(memory_stage.budget_line(over, snapshot=True))
     (tmp_path / ON_OOM).touch()
-    assert good(memory.budget_line(over, snapshot=True))
-    assert not good(memory.budget_line(trial(tmp_path), snapshot=False))
+    assert good(memory_stage.budget_line(over, snapshot=True))
+    assert not good(memory_stage.budget_line(trial(tmp_path), snapshot=False))
 
 
 @pytest.mark.parametrize(("graph", "passes"), [(100, True), (91, True), (89, False), (0, False)])
 def test_what_a_graph_keeps_must_be_counted(tmp_path: Path, graph: int, passes: bool) -> None:
-    line = memory.graph_line(trial(tmp_path, peak_bytes=100), trial(tmp_path, peak_bytes=graph))
+    line = memory_stage.graph_line(trial(tmp_path, peak_bytes=100), trial(tmp_path, peak_bytes=graph))
     assert good(line) is passes
-    assert not good(memory.graph_line(trial(tmp_path), trial(tmp_path, Outcome.FAILED, 100)))
+    assert not good(memory_stage.graph_line(trial(tmp_path), trial(tmp_path, Outcome.FAILED, 100)))
 
 
 @pytest.mark.slow
 def test_the_budget_is_asked_of_a_real_trial(here: Here) -> None:
-    lines = list(memory.examine(here))
+    lines = list(memory_stage.examine(here))
     assert [line.verdict for line in lines] == [Verdict.PASS, Verdict.NEEDS_GPU]
 
 

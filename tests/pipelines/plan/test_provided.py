@@ -26,7 +26,7 @@ from perfsweep.pipelines.plan.provided import (
     workload_file,
 )
 from perfsweep.pipelines.plan.version_look import Answer, Question
-from perfsweep.pipelines.profiling.profile import Profiling
+from perfsweep.pipelines.profiling.profile_trials import Profiling
 from perfsweep.pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
 from perfsweep.pipelines.versions import keep
 from perfsweep.pipelines.versions.repository import Repository

@@ -23,9 +23,9 @@ from perfsweep.pipelines.config.types import (
     SweepConfig,
 )
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.profiling import process, registry
-from perfsweep.pipelines.profiling.profile import CHANGED, Profiling, arm_called, wanted
-from perfsweep.pipelines.report import profiles
+from perfsweep.pipelines.profiling import profiled_process, tools
+from perfsweep.pipelines.profiling.profile_trials import CHANGED, Profiling, arm_called, wanted
+from perfsweep.pipelines.report import profile_tables
 from perfsweep.pipelines.store.profiles import Cost, Kept, ProfileSpec, kept_profiles, read_profile, read_spec
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from perfsweep.workloads.api import Device
@@ -52,7 +52,7 @@ def ran(
     spec = Profiling(SweepFolder(folder), manifest, manifest.arms[0]).spec()
     place = folder / tool
     place.mkdir(parents=True)
-    return process.run(ProfileSpec(trial=spec, options=ProfileConfig(tool=tool, **options)), place)
+    return profiled_process.run(ProfileSpec(trial=spec, options=ProfileConfig(tool=tool, **options)), place)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_a_slice_that_a_tool_refuses_is_one_sentence() -> None:
 
 
 def test_a_missing_profiler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    monkeypatch.setattr(tools, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedHere, match="pip install pyinstrument"):
         asked("pyinstrument")
 
@@ -310,13 +310,13 @@ def test_an_interrupted_command_keeps_what_was_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = profiles.show
+    shown = profile_tables.show
 
     def interrupted(console: Console, kept: Kept, top: int) -> None:
         shown(console, kept, top)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(profiles, "show", interrupted)
+    monkeypatch.setattr(profile_tables, "show", interrupted)
     assert (
         command(f"workload={TOY}", "measure.warmup_max=6", "measure.timeout_s=300", "measure.iterations=4")
         == 130

@@ -10,7 +10,7 @@ import pytest
 
 from perfsweep.pipelines.config.types import MeasureConfig, ProfileConfig, SweepCommand, SweepConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.profiling.profile import CHANGED, Ended, Profiling
+from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling
 from perfsweep.pipelines.store.profiles import Profile, kept_profiles, read_spec, write_profile
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord
 from perfsweep.pipelines.store.trial_files import write_record
@@ -75,7 +75,7 @@ def test_an_arm_with_variables_of_its_own_is_not_forked(
     level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forking: list[list[str]] = []
-    monkeypatch.setattr("perfsweep.pipelines.profiling.profile.ForkServer", forking.append)
+    monkeypatch.setattr("perfsweep.pipelines.profiling.profile_trials.ForkServer", forking.append)
     own = SweepCommand(
         workload={"name": "toys.spinner:Spinner"},
         toggles={"variable": level},

@@ -26,7 +26,7 @@ from recorded import (
 )
 
 from perfsweep.pipelines.publish.content import RunContent, Segment, _segments, check_arrays, run_content
-from perfsweep.pipelines.publish.history import Timing
+from perfsweep.pipelines.publish.history_rows import Timing
 from perfsweep.pipelines.publish.published import Published
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import Arm, Kind, Outcome, Pack, TrialRecord

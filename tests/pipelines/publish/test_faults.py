@@ -18,8 +18,8 @@ from loopback import Action, Fault, Loopback
 from recorded import Built, build, publish_here, snapshot
 from waiting import until
 
-from perfsweep.pipelines.publish.publish import publish
 from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.store.records import SweepFolder
 
 PATIENCE_S = 10.0

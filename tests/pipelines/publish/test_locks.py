@@ -13,7 +13,7 @@ from recorded import FAST, IDENTITY, NAIVE, Built, publish_here
 
 from perfsweep.pipelines.publish import worker
 from perfsweep.pipelines.publish.pool import ASIDE
-from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.publish.worker import BUSY, run_lock, staging
 from perfsweep.pipelines.store.locks import holding
 

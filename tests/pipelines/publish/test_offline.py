@@ -18,9 +18,9 @@ from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, build, publ
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.wandb_settings import own_environment
 from perfsweep.pipelines.publish import offline
-from perfsweep.pipelines.publish.history import HistoryRow
-from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.publish.history_rows import HistoryRow
 from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.publish.wandb_file import extent, insert_rows
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import Kind, SweepFolder

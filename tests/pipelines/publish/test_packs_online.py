@@ -20,7 +20,7 @@ from waiting import until
 from perfsweep.pipelines.config.types import DesignConfig, TrackingConfig
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.publish.publish import publish
+from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.store.records import SweepFolder, read_record
 from perfsweep.workloads.api import Device
 

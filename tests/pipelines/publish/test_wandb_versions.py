@@ -16,7 +16,7 @@ from recorded import NAIVE, Built, build, publish_here, timed_rows
 
 from perfsweep.pipelines.config.wandb_settings import SETTINGS, own_environment, settings, settings_of
 from perfsweep.pipelines.publish import offline
-from perfsweep.pipelines.publish.history import HistoryRow
+from perfsweep.pipelines.publish.history_rows import HistoryRow
 from perfsweep.pipelines.publish.wandb_file import UnknownFraming, framed, insert_rows, payloads
 
 ROOT = Path(__file__).parents[3]

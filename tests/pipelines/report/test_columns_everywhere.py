@@ -13,10 +13,10 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis import effect_columns
 from perfsweep.pipelines.analysis.columns import Column, Style
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.publish.comparison_run import compare_content
-from perfsweep.pipelines.report import html, markdown, terminal
+from perfsweep.pipelines.report import html, markdown, terminal_table
 from perfsweep.pipelines.store.provenance import read_provenance
 from perfsweep.pipelines.store.records import SweepFolder
 
@@ -43,7 +43,7 @@ def show_everywhere(command: Callable, monkeypatch: pytest.MonkeyPatch) -> Calla
         html.write_html(folder, manifest, comparison, trials_of(folder), provenance)
         markdown.write_markdown(folder, comparison, provenance)
         console = Console(file=io.StringIO(), width=120)
-        terminal.show(console, comparison)
+        terminal_table.show(console, comparison)
         (row,) = compare_content(folder, manifest, "i").segments[0].rows()
         return {
             "terminal": console.file.getvalue(),  # type: ignore[attr-defined]

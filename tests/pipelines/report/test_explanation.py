@@ -17,11 +17,11 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.decisions import decide
-from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.rulings import RuledClaim
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report.explanation import CODES, explanation, pair_table, row_of, show
-from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.workloads.api import Claim

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
-from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
 from perfsweep.pipelines.report.markdown import write_markdown
 from perfsweep.pipelines.statistics.verdicts import Verdict

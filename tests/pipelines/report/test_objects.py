@@ -15,21 +15,21 @@ from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
-from perfsweep.pipelines.analysis.failures import FAILURES, FailedTrials
-from perfsweep.pipelines.analysis.judge import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
+from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
-from perfsweep.pipelines.analysis.quantities.energy import ENERGY
+from perfsweep.pipelines.analysis.quantities.joules import ENERGY
 from perfsweep.pipelines.analysis.quantities.quantity import QuantityResult
 from perfsweep.pipelines.analysis.ruling_columns import RULINGS
 from perfsweep.pipelines.analysis.rulings import RuledClaim
 from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import object_reference
+from perfsweep.pipelines.report.arm_history import version_columns
 from perfsweep.pipelines.report.comparison_object import ComparisonObject, comparison_object
-from perfsweep.pipelines.report.history import version_columns
 from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
+from perfsweep.pipelines.report.regressions import change_columns
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
-from perfsweep.pipelines.report.versions import change_columns
-from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome

@@ -10,8 +10,8 @@ from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.columns import Style, Where
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
-from perfsweep.pipelines.analysis.counters import CounterChange
-from perfsweep.pipelines.analysis.judge import EffectResult
+from perfsweep.pipelines.analysis.counter_table import CounterChange
+from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
 from perfsweep.pipelines.analysis.rulings import RuledClaim
 from perfsweep.pipelines.report.tables import (
@@ -27,7 +27,7 @@ from perfsweep.pipelines.report.tables import (
     oracle_columns,
     table_of,
 )
-from perfsweep.pipelines.statistics.claims import Ruling
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect

@@ -44,7 +44,7 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     assert "perfsweep.pipelines.trial.process" in trial and "perfsweep.pipelines.trial.timing.clock" in trial
     looked = [
         "perfsweep.pipelines.plan.version_process",
-        "perfsweep.pipelines.plan.version_answer",
+        "perfsweep.pipelines.plan.version_reply",
         "perfsweep.workloads.command.workload",
     ]
     planted = ["perfsweep.pipelines.store.schema", "perfsweep.pipelines.config.validation"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from measured import compared, simulated
 
-from perfsweep.pipelines.analysis import collect, versions
+from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import (
@@ -223,12 +223,12 @@ class Baseline(FileKind):
         folder = sweep(self.folder / "runs")
         manifest = folder.read_manifest()
         trials = collect.collect(folder, manifest)
-        own = versions.baseline_of(manifest, "step", trials, read_provenance(folder.config_file, []))
-        versions.store(own, self.folder / "baseline.json")
+        own = baselines.baseline_of(manifest, "step", trials, read_provenance(folder.config_file, []))
+        baselines.store(own, self.folder / "baseline.json")
         return self.folder / "baseline.json"
 
     def read(self) -> Any:
-        return versions.load(self.file)
+        return baselines.load(self.file)
 
 
 class Site(FileKind):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.config.composition import compose
-from perfsweep.pipelines.profiling.process import refuse_other_processes
+from perfsweep.pipelines.profiling.profiled_process import refuse_other_processes
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Parity
 from perfsweep.workloads.command.config import CommandConfig

@@ -16,16 +16,16 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities import registry
-from perfsweep.pipelines.analysis.quantities.columns import arm_table, effect_table
-from perfsweep.pipelines.analysis.quantities.energy import ENERGY
+from perfsweep.pipelines.analysis.quantities import known
+from perfsweep.pipelines.analysis.quantities.joules import ENERGY
+from perfsweep.pipelines.analysis.quantities.known import QUANTITIES
 from perfsweep.pipelines.analysis.quantities.paired import per_trial, recorded
 from perfsweep.pipelines.analysis.quantities.quantity import Quantity
-from perfsweep.pipelines.analysis.quantities.registry import QUANTITIES
+from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
 from perfsweep.pipelines.analysis.quantities.stall import STALL
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.publish.comparison_run import compare_content
-from perfsweep.pipelines.report import html, markdown, terminal
+from perfsweep.pipelines.report import html, markdown, terminal_table
 from perfsweep.pipelines.report.comparison_object import effect_rows
 from perfsweep.pipelines.report.objects import as_json
 from perfsweep.pipelines.report.tables import answer_tables
@@ -47,7 +47,7 @@ RATIO = 0.7
 
 @pytest.fixture
 def water(monkeypatch: pytest.MonkeyPatch) -> Quantity:
-    monkeypatch.setattr(registry, "QUANTITIES", (*registry.QUANTITIES, WATER))
+    monkeypatch.setattr(known, "QUANTITIES", (*known.QUANTITIES, WATER))
     return WATER
 
 
@@ -83,7 +83,7 @@ def shown(folder: SweepFolder, manifest: Manifest, comparison: Comparison) -> di
     html.write_html(folder, manifest, comparison, trials, provenance)
     markdown.write_markdown(folder, comparison, provenance)
     console = Console(file=io.StringIO(), width=120)
-    terminal.show(console, comparison)
+    terminal_table.show(console, comparison)
     content = compare_content(folder, manifest, "i")
     (row,) = content.segments[0].rows()
     return {

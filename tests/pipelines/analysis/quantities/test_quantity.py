@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.analysis.quantities.columns import LAST_DROPPED, arm_table, change_text, effect_table
-from perfsweep.pipelines.analysis.quantities.energy import energy_text
+from perfsweep.pipelines.analysis.quantities.joules import energy_text
+from perfsweep.pipelines.analysis.quantities.known import chosen
 from perfsweep.pipelines.analysis.quantities.quantity import Quantity, QuantityResult
-from perfsweep.pipelines.analysis.quantities.registry import chosen
+from perfsweep.pipelines.analysis.quantities.quantity_columns import (
+    LAST_DROPPED,
+    arm_table,
+    change_text,
+    effect_table,
+)
 from perfsweep.pipelines.store.options import COLUMNS
 
 QUANTITY = Quantity(

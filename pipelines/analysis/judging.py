@@ -1,0 +1,332 @@
+"""Judge every effect of a sweep: estimate, verdict, parity, memory, compile cost, rulings of claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+import polars as pl
+
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.comparable import differing_data
+from perfsweep.pipelines.analysis.counter_table import bound_by
+from perfsweep.pipelines.analysis.decisions import Decisions, Derivation, decide
+from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
+from perfsweep.pipelines.analysis.held_back import HoldingBack, clock_of
+from perfsweep.pipelines.analysis.outcomes import Counts
+from perfsweep.pipelines.analysis.quantities.quantity import QuantityResult
+from perfsweep.pipelines.analysis.rulings import RuledClaim, Ruler, claims_of, decide_memory
+from perfsweep.pipelines.analysis.scaling import Scaling
+from perfsweep.pipelines.config.declared import declared_by
+from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
+from perfsweep.pipelines.statistics.estimates import Estimate, break_even
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
+from perfsweep.workloads.api import Device, Evidence
+
+SHOWN_ROUNDS = 100
+"""An undecided effect that needs more rounds than this is not worth deciding."""
+
+
+@dataclass(frozen=True)
+class ClockResult:
+    """What one clock says of an effect: ratio with its interval, and the verdict that it would be given."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class EffectResult:
+    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time.
+
+    Ratio, interval and verdict are those of the clock that the sweep believes; `wall` and `cpu` are those of
+    either.
+    """
+
+    effect: Effect
+    arm_label: str
+    base_label: str
+    verdict: Verdict | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    rounds: int = 0
+    method: str = ""
+    code: ReasonCode = ReasonCode.NO_RECORDS
+    clock: Clock = Clock.WALL  # the believed one
+    alone: bool = False  # whether its arms computed in one thread, so that CPU time speaks for them
+    wall: ClockResult | None = None
+    cpu: ClockResult | None = None
+    parity: ParityResult | None = None
+    memory_bytes: float | None = None
+    compile_s: float | None = None  # with nothing compiled yet
+    warm_compile_s: float | None = None  # in a timing trial, which finds compiled code on disk
+    break_even: float | None = None
+    rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
+    outcome: str = ""  # why there is no time: unsupported, inert, failed ...
+    note: str = ""
+    derivation: Derivation | None = None
+    held_back: str = ""  # why nothing is said although there are times
+    rulings: tuple[RuledClaim, ...] = ()
+    trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
+    scaling: Scaling | None = None  # where the arm has more ranks than its base
+    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
+
+    @property
+    def word(self) -> str:
+        """What the table says in its verdict column; in brackets the rounds that would decide."""
+        if self.outcome or self.verdict is None:
+            return self.outcome or "no rounds yet"
+        needed = f" ({self.rounds_needed})" if (self.rounds_needed or SHOWN_ROUNDS) < SHOWN_ROUNDS else ""
+        return self.verdict.value + needed
+
+    @property
+    def parity_ok(self) -> bool:
+        """Whether results are known to be the same."""
+        return self.parity is not None and self.parity.verdict not in (
+            ParityVerdict.DIFFERENT,
+            ParityVerdict.UNCHECKED,
+        )
+
+    @property
+    def parity_text(self) -> str:
+        """The parity verdict, with the worst deviation where it matters."""
+        if self.parity is None or self.outcome == Outcome.UNSUPPORTED:
+            return ""
+        worst = self.parity.worst
+        if self.parity.verdict is ParityVerdict.DIFFERENT and worst is not None:
+            return f"different: {worst.check} {worst.value:.2g} > {worst.bound:.2g}"
+        return self.parity.verdict.value.replace("within", "in")
+
+
+def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
+    """A figure of the used timing trials, ready to be compared."""
+    server = pl.coalesce("generation", "server")
+    rows = used.select("pack", "round", server, "arm", figure).iter_rows()
+    return Rounds((Cell(*row) for row in rows), figure)
+
+
+class Judge:
+    """Judges the effects of one sweep against one another, by a column of the table of trials.
+
+    Parameters
+    ----------
+    used : the timing trials that count
+    clock : the one that effects are judged by; None: chosen from what disturbed the trials
+    data : digest of the data that each arm (id) worked on
+    left_out : folders of timing trials that do not count
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        progress: Progress,
+        used: pl.DataFrame,
+        clock: Clock | None = None,
+        data: Mapping[str, str] | None = None,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
+        self.manifest, self.declared = manifest, declared_by(manifest)
+        self.agreement = Agreement(manifest, progress, read_evidence)
+        self.records = ArmRecords(progress, manifest.packs, left_out)
+        self.data = data or {}
+        self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
+        self.clock = ClockChoice(clock) if clock else clock_of(used)
+        self.clocks = {
+            Clock.WALL: rounds_of(used, Clock.WALL.figure),
+            Clock.CPU: rounds_of(used.filter(pl.col(Clock.CPU.figure) > 0), Clock.CPU.figure),
+        }
+        self.times = self.clocks[self.clock.clock]
+        self.holding_back = {clock: HoldingBack(manifest, used, clock) for clock in Clock}
+        self.not_alone = set(used.filter(~pl.col("alone"))["arm"].to_list())
+        self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
+        self.peak_bytes = used["peak_bytes"].to_list()
+        claims = claims_of(manifest, self.declared)
+        self.ruler = Ruler(manifest, claims, self.records, self.agreement)
+        self.notes = [claims.missing] if claims.missing else []
+
+    def effects(self) -> tuple[EffectResult, ...]:
+        """All effects, verdicts corrected for their number."""
+        effects = self.manifest.effects
+        excluded = {effect.id: self.exclusions.of_effect(effect) for effect in effects}
+        parities = {effect.id: self.agreement.of(effect) for effect in effects}
+        compared = [effect for effect in effects if excluded[effect.id] is None]
+        margin = math.log1p(self.manifest.sweep.measure.margin)
+        withheld = {clock: self._all_withheld(clock, compared, parities) for clock in self.clocks}
+        both = {
+            clock: decide(times, compared, withheld[clock], margin) for clock, times in self.clocks.items()
+        }
+        decisions = both[self.clock.clock]
+        self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld[self.clock.clock])
+        if decisions.floor:
+            apart = math.expm1(decisions.floor)
+            self.notes.append(
+                f"placebos, which equal the reference, show up to {apart:.2%}: no smaller effect is called"
+            )
+        return tuple(
+            self._result(effect, excluded[effect.id], parities[effect.id], both) for effect in effects
+        )
+
+    def _all_withheld(
+        self, clock: Clock, compared: Sequence[Effect], parities: Mapping[str, ParityResult]
+    ) -> dict[str, Judgement]:
+        judged = {effect.id: self._withheld(clock, effect, parities[effect.id]) for effect in compared}
+        return {name: judgement for name, judgement in judged.items() if judgement}
+
+    def _withheld(self, clock: Clock, effect: Effect, parity: ParityResult) -> Judgement | None:
+        """The verdict of an effect whose times by a clock are not looked at."""
+        if parity.verdict is ParityVerdict.DIFFERENT:
+            return Judgement(Verdict.DIFFERENT, None, code=ReasonCode.RESULTS_DIFFER)
+        if self._did_less(effect):
+            return Judgement(Verdict.FEWER_UNITS, None, code=ReasonCode.FEWER_UNITS)
+        return self.holding_back[clock].of(effect, self.clocks[clock].estimate(effect).n)
+
+    def _base_name(self, base: Arm) -> str:
+        """What a base is called: the sweep's name of it, which is shorter than its levels."""
+        return self.manifest.arm_names[base.id] if "=" in base.label else base.label
+
+    def _result(
+        self,
+        effect: Effect,
+        excluded: Exclusion | None,
+        parity: ParityResult,
+        both: Mapping[Clock, Decisions],
+    ) -> EffectResult:
+        arm, base = (self.manifest.arm(name) for name in effect.pairs[0])
+        decisions = both[self.clock.clock]
+        estimate, judgement = decisions.estimates.get(effect.id), decisions.verdicts.get(effect.id)
+        result = EffectResult(
+            effect=effect,
+            arm_label=arm.label,
+            base_label=self._base_name(base),
+            verdict=judgement.verdict if judgement else None,
+            code=_code(excluded, judgement),
+            clock=self.clock.clock,
+            alone=not self.not_alone.intersection(effect.weights),
+            wall=_clock_result(both[Clock.WALL], effect.id),
+            cpu=_clock_result(both[Clock.CPU], effect.id),
+            parity=parity,
+            memory_bytes=self._memory(effect),
+            rounds_needed=judgement.rounds if judgement else None,
+            outcome=excluded.outcome if excluded else "",
+            note=excluded.reason if excluded else self._note(arm, parity, judgement),
+            derivation=decisions.derivation(effect, self.times),
+            held_back=judgement.reason if judgement and judgement.verdict is Verdict.HELD_BACK else "",
+        )
+        if estimate:
+            result = self._with_times(result, estimate)
+        if effect.contrast:  # what compiling costs, and a report's claim, are about one pair of arms
+            return result
+        if estimate:
+            result = self._with_compiling(result)
+        return replace(result, rulings=self.ruler.of_effect(result, estimate, judgement))
+
+    def _with_times(self, result: EffectResult, estimate: Estimate) -> EffectResult:
+        low, high = estimate.interval.ratios if estimate.interval else (None, None)
+        return replace(
+            result,
+            ratio=math.exp(estimate.log_ratio),
+            low=low,
+            high=high,
+            p=estimate.p,
+            rounds=estimate.rounds,
+            method=estimate.method,
+        )
+
+    def _with_compiling(self, result: EffectResult) -> EffectResult:
+        arm, base = result.effect.pairs[0]
+        return replace(
+            result,
+            compile_s=self.records.cold_compile_s(arm),
+            warm_compile_s=self.records.median(arm, "compile_s"),
+            break_even=self._break_even(arm, base) if result.verdict is Verdict.FASTER else None,
+        )
+
+    def _did_less(self, effect: Effect) -> bool:
+        """Whether timed jobs of the arm ended with fewer units than those of its base."""
+        if self.declared.shape != "job":
+            return False  # iterations of steps are counted by cadence, which levels may change
+        units = [[(self.records.median(name, "units") or 0.0) for name in pair] for pair in effect.pairs]
+        return any(arm < base * (1 - 1e-9) for arm, base in units)
+
+    def _note(self, arm: Arm, parity: ParityResult, judgement: Judgement | None) -> str:
+        doubtful = parity.verdict in (ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED)
+        notes = [parity.reason if doubtful else "", judgement.reason if judgement else ""]
+        return "; ".join(note for note in [*notes, self._unsettled(arm.id)] if note)
+
+    def _unsettled(self, arm: str) -> str:
+        """A note where most timing trials of an arm began before their iterations took equally long."""
+        records = self.records.timed(arm)
+        unsettled = [record for record in records if not record.settled]
+        if len(unsettled) * 2 <= len(records):
+            return ""
+        why = unsettled[0].alarm or "warm-up"
+        return f"iterations did not settle in {len(unsettled)} of {len(records)} rounds ({why})"
+
+    def device(self) -> Device:
+        """The device that the trials ran on, as they recorded it."""
+        return self.records.device()
+
+    def _break_even(self, arm: str, base: str) -> float | None:
+        """Iterations that repay the arm's set-up and its compilation with nothing compiled yet."""
+        once_s = [self.records.one_off_s(name) or 0.0 for name in (arm, base)]
+        each_s = [
+            median([r.region_ns / 1e9 / max(r.iterations, 1) for r in self.records.timed(name)])
+            for name in (arm, base)
+        ]
+        return break_even(*once_s, *each_s)
+
+    def bound_by(self, arm: str) -> str | None:
+        """Whether an arm waits for its host or its device; None where the device's work was not seen."""
+        times_ns = [record.ns_per_unit for record in self.records.timed(arm) if record.units > 0]
+        busy_ns = (self.records.counters(arm) or {}).get("device_busy_ns")
+        return bound_by(busy_ns, median(times_ns) if times_ns else None)
+
+    def _memory(self, effect: Effect) -> float | None:
+        """Median over pairs of the arm's peak memory less the base's, in bytes; None of an interaction."""
+        if differing_data(self.data, effect.weights):
+            return None
+        peaks = {arm: self.records.median(arm, "peak_bytes") for arm in effect.weights}
+        if effect.contrast:
+            return self._contrast_memory(effect, peaks)
+        pairs = [(peaks[arm], peaks[base]) for arm, base in effect.pairs]
+        differences = [arm - base for arm, base in pairs if arm is not None and base is not None]
+        return median(differences) if differences else None
+
+    @staticmethod
+    def _contrast_memory(effect: Effect, peaks: Mapping[str, float | None]) -> float | None:
+        known = {arm: peak for arm, peak in peaks.items() if peak is not None}
+        # The positive weights of a main effect add up to one, those of an interaction to two.
+        is_interaction = sum(weight for weight in effect.contrast.values() if weight > 0) >= 1.5
+        if is_interaction or len(known) < len(peaks):
+            return None
+        return sum(weight * known[arm] for arm, weight in effect.contrast.items())
+
+    def evidence_of(self, arm: str) -> Evidence | None:
+        """What the arm's evidence trial kept; None without one."""
+        return self.agreement.evidence(arm)
+
+
+def _code(excluded: Exclusion | None, judgement: Judgement | None) -> ReasonCode:
+    if excluded is not None:
+        return ReasonCode.NO_TIME
+    return judgement.code if judgement else ReasonCode.NO_RECORDS
+
+
+def _clock_result(decisions: Decisions, effect: str) -> ClockResult | None:
+    """What a clock says of an effect; None where it has no figure."""
+    estimate, judgement = decisions.estimates.get(effect), decisions.verdicts.get(effect)
+    if estimate is None:
+        return None
+    low, high = estimate.interval.ratios if estimate.interval else (None, None)
+    return ClockResult(math.exp(estimate.log_ratio), low, high, judgement.verdict if judgement else None)

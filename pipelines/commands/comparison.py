@@ -1,0 +1,103 @@
+"""`perfsweep compare`: effects, parity and rulings of what is done, and what became slower than in others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis import baselines
+from perfsweep.pipelines.analysis.baselines import Baseline, Changes
+from perfsweep.pipelines.commands.sweep import show_comparison, status_of
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.report import explanation
+from perfsweep.pipelines.report import regressions as changes
+from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
+from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
+from perfsweep.pipelines.report.regressions import change_columns, compare_with
+from perfsweep.pipelines.terminal import console_here, error_console
+from perfsweep.workloads.errors import ConfigError
+
+
+def compare(
+    sweep: str,
+    others: Sequence[str] = (),
+    against: Sequence[str] = (),
+    store: str | None = None,
+    margin: float = 0.05,
+    explain: str | None = None,
+    columns: str | None = None,
+    as_json: bool = False,
+    as_csv: bool = False,
+) -> int:
+    """Compare a sweep; where others are named, status 1 says that an arm became slower.
+
+    With `explain` only that row of its effects is derived, step by step. With `as_json` or `as_csv` the
+    answer is for a program, and sentences go to stderr. `columns` are names, with commas between them, of
+    what its tables show beside time.
+
+    Raises
+    ------
+    ConfigError
+        Others are named without ``--against``, two answers are asked for, a column is unknown, or there is no
+        such row to explain.
+    """
+    if others and not against:
+        raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
+    refuse_several({"--json": as_json, "--csv": as_csv, "--explain": bool(explain)})
+    for_people = not (as_json or as_csv)
+    console = console_here() if for_people else error_console()
+    opened = api.open_sweep(sweep, _names(columns))
+    earlier = [baseline_at(path) for path in (*against, *others)]  # what is missing is said before tables
+    if explain:
+        explanation.show(console, opened.comparison, explain)
+        return DONE
+    status = show_comparison(console, opened) if for_people else status_of(opened)
+    if store:
+        baselines.store(opened.baseline, Path(store))
+        console.print(f"baseline: {store}", highlight=False, soft_wrap=True)
+    every = compare_with(opened.baseline, earlier) if earlier else ()
+    slower = any(one.regressions(margin) for one in every)
+    status = max(status, SOME_FAILED if slower else DONE)
+    if as_json:
+        report = opened.report().path
+        console.print(f"report: {report}", highlight=False, soft_wrap=True)
+        others_found = [changes.against(one, margin) for one in every]
+        workload = opened.manifest.sweep.workload
+        print_json(comparison_object(opened.comparison, workload, sweep, report, status, store, others_found))
+    elif as_csv:
+        _print_csv(opened, every, margin)
+    else:
+        changes.show(console, every, margin)
+    return status
+
+
+def _print_csv(opened: api.Sweep, every: Sequence[Changes], margin: float) -> None:
+    """Print the effects, or what has changed since the others where they are named."""
+    if not every:
+        print_csv(CSV_SCHEMA, effect_rows(opened.comparison, opened.comparison.effects))
+        return
+    rows = [row for one in every for row in changes.judged(one, margin)]
+    print_csv(changes.CSV_SCHEMA, Rows((changes.THEN, *change_columns("reference")), rows))
+
+
+def refuse_several(options: dict[str, bool]) -> None:
+    """Refuse a command line that asks for several kinds of answers, of which each needs stdout for itself.
+
+    Raises
+    ------
+    ConfigError
+        It does.
+    """
+    asked = [name for name, given in options.items() if given]
+    if len(asked) > 1:
+        raise ConfigError(f"{' and '.join(asked)} are different answers; ask for one at a time")
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def baseline_at(path: str) -> Baseline:
+    """Read a stored baseline, or what the folder of a sweep can be compared by."""
+    return changes.stored_baseline(path) or api.open_sweep(path).baseline

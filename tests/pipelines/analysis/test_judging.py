@@ -1,0 +1,176 @@
+"""Verdicts on effects whose times are not looked at, each with the code of its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from measured import change, compared, cost, simulated, spec_of, write
+
+from perfsweep.pipelines.analysis.judging import SHOWN_ROUNDS, EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.records import Effect, Kind, Manifest, SweepFolder, write_evidence
+from perfsweep.workloads.api import Evidence, Parity
+
+
+@pytest.fixture
+def measured(command) -> Iterator[tuple[SweepFolder, Manifest]]:
+    """A sweep in which `work=single` takes half the time, with the same results."""
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    yield simulated(command(design, measure={"rounds": 10}), cost)
+
+
+def effect_of(measured: tuple[SweepFolder, Manifest]):
+    (effect,) = compared(*measured).effects
+    return effect
+
+
+def arm_of(measured: tuple[SweepFolder, Manifest]) -> str:
+    return measured[1].effects[0].pairs[0][0]
+
+
+def test_an_arm_that_computes_the_same_in_less_time_is_faster(measured) -> None:
+    effect = effect_of(measured)
+    assert (effect.verdict, effect.code) == (Verdict.FASTER, ReasonCode.CALLED_FASTER)
+    assert effect.wall is not None and effect.cpu is None
+    assert (effect.wall.ratio, effect.wall.verdict) == (effect.ratio, Verdict.FASTER)
+    assert effect.ratio == pytest.approx(0.5, rel=0.01)
+
+
+def test_the_time_of_an_arm_that_computes_something_else_does_not_count(measured) -> None:
+    (place,) = measured[0].path.glob(f"trials/{arm_of(measured)}/*-evidence-a0")
+    write_evidence(place, Evidence({"trace": np.full(4, 2.0)}, {"count": 4.0}))
+    effect = effect_of(measured)
+    assert (effect.verdict, effect.code) == (Verdict.DIFFERENT, ReasonCode.RESULTS_DIFFER)
+    assert effect.ratio == pytest.approx(0.5, rel=0.01), "it is shown all the same"
+
+
+@pytest.mark.parametrize(
+    ("shape", "verdict", "code"),
+    [
+        ("job", Verdict.FEWER_UNITS, ReasonCode.FEWER_UNITS),
+        ("steps", Verdict.FASTER, ReasonCode.CALLED_FASTER),
+    ],
+)
+def test_a_job_that_does_less_is_not_faster_and_steps_may_count_otherwise(
+    measured, shape: str, verdict: Verdict, code: ReasonCode
+) -> None:
+    folder, manifest = measured
+    declared = manifest.sweep.declared.model_copy(update={"shape": shape})
+    sweep = manifest.sweep.model_copy(update={"declared": declared})
+    shaped = manifest.model_copy(update={"sweep": sweep})
+    for record in folder.path.glob(f"trials/{arm_of(measured)}/*-r*/record.json"):
+        change(record, units=99.0)
+    effect = effect_of((folder, shaped))
+    assert (effect.verdict, effect.code) == (verdict, code)
+
+
+WORST = Deviation("loss", 0.02, 0.01, "worst at [3]", False)
+
+
+def with_parity(verdict: ParityVerdict, worst: Deviation | None = WORST, **own: Any) -> EffectResult:
+    effect = Effect(id="e", design="d", toggle="t", level="l", pairs=(("a", "b"),))
+    parity = ParityResult(verdict, Parity.EXACT, worst)
+    return EffectResult(effect, "a", "b", Verdict.FASTER, parity=parity, **own)
+
+
+def test_the_worst_deviation_is_told_where_results_differ_by_one() -> None:
+    assert with_parity(ParityVerdict.DIFFERENT).parity_text == "different: loss 0.02 > 0.01"
+    assert with_parity(ParityVerdict.DIFFERENT, None).parity_text == "different"
+    assert with_parity(ParityVerdict.WITHIN_TOLERANCE).parity_text == "in tolerance"
+    assert with_parity(ParityVerdict.DIFFERENT, outcome="unsupported").parity_text == ""
+    assert with_parity(ParityVerdict.DIFFERENT, outcome="failed").parity_text != ""
+
+
+def test_results_are_the_same_where_they_were_checked_and_do_not_differ() -> None:
+    unlike = {verdict for verdict in ParityVerdict if not with_parity(verdict).parity_ok}
+    assert unlike == {ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED}
+    assert not replace(with_parity(ParityVerdict.IDENTICAL), parity=None).parity_ok
+
+
+@pytest.mark.parametrize(
+    ("own", "word"),
+    [
+        ({}, "faster"),
+        ({"rounds_needed": 40}, "faster (40)"),
+        ({"rounds_needed": SHOWN_ROUNDS}, "faster"),
+        ({"rounds_needed": SHOWN_ROUNDS - 1}, f"faster ({SHOWN_ROUNDS - 1})"),
+        ({"outcome": "inert"}, "inert"),
+    ],
+)
+def test_a_row_says_its_verdict_and_how_many_rounds_would_decide_if_somebody_could_wait(
+    own: dict, word: str
+) -> None:
+    assert with_parity(ParityVerdict.IDENTICAL, **own).word == word
+
+
+def test_a_base_whose_label_is_its_levels_is_called_by_the_sweeps_name_of_it(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"sign": ["wrong"]}, reference="small")
+    references = {"naive": {}, "small": {"work": "single"}}
+    (found,) = compared(*simulated(command(design, references=references), cost)).effects
+    assert (found.arm_label, found.base_label) == ("work=single,sign=wrong", "small")
+
+
+def test_the_memory_of_a_contrast_weighs_its_arms_and_an_interaction_has_none(command) -> None:
+    design = DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]})
+    folder, manifest = simulated(command(design), cost)
+    weights = {}
+    for arm in manifest.arms:
+        single, wrong = arm.levels["work"] == "single", arm.levels["sign"] == "wrong"
+        weights[arm.id] = 0.5 if single else -0.5
+        for record in folder.path.glob(f"trials/{arm.id}/*-r*/record.json"):
+            change(record, peak_bytes=10_000 + 4000 * single + 100 * wrong)
+    work, _, both = manifest.effects
+    contrasts = (work.model_copy(update={"contrast": weights}), both)
+    planned = manifest.model_copy(update={"effects": contrasts})
+    assert [one.memory_bytes for one in compared(folder, planned).effects] == [4000, None]
+    for record in folder.path.glob(f"trials/{manifest.arms[0].id}/*-r*/record.json"):
+        change(record, outcome="oom", failure={"type": "X", "message": ""})
+    assert [one.memory_bytes for one in compared(folder, planned).effects] == [None, None]
+
+
+def test_compiling_is_repaid_by_what_a_faster_arm_saves_and_by_no_other(command) -> None:
+    levels = {"work": ["single"], "sign": ["wrong"]}
+    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels=levels)), cost, drift=0.0)
+    arms = {effect.toggle: effect.pairs[0][0] for effect in manifest.effects}
+    for arm in arms.values():
+        write(folder, spec_of(manifest, arm, "p000", None, Kind.COUNTING), counters={"compile_s": 20.0})
+        for record in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
+            change(record, compile_s=2.0)
+    faster, slower = sorted(compared(folder, manifest).effects, key=lambda one: one.ratio)
+    assert (faster.effect.toggle, faster.compile_s, faster.warm_compile_s) == ("work", 20.0, 2.0)
+    # Iterations take 0.1 s in place of 0.2, and what was found on disk in set-ups would take 18 s more.
+    assert faster.break_even == pytest.approx(18 / 0.1, rel=0.02)
+    assert (slower.verdict, slower.compile_s, slower.break_even) == (Verdict.SLOWER, 20.0, None)
+
+
+@pytest.mark.parametrize(
+    ("unsettled", "alarm", "note"),
+    [
+        (5, None, ""),
+        (6, None, "iterations did not settle in 6 of 10 rounds (warm-up)"),
+        (6, "the clock rises", "iterations did not settle in 6 of 10 rounds (the clock rises)"),
+    ],
+)
+def test_iterations_that_did_not_settle_are_told_where_most_trials_had_them(
+    measured, unsettled: int, alarm: str | None, note: str
+) -> None:
+    records = sorted(measured[0].path.glob(f"trials/{arm_of(measured)}/*-r*/record.json"))
+    for record in records[:unsettled]:
+        change(record, settled=False, alarm=alarm)
+    assert effect_of(measured).note == note
+
+
+def test_what_placebos_show_although_they_are_copies_is_told(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    folder, manifest = simulated(command(design, measure={"rounds": 6, "placebo": 2}), cost)
+    (note,) = [note for note in compared(folder, manifest).notes if note.startswith("placebos")]
+    assert re.fullmatch(
+        r"placebos, which equal the reference, show up to 0\.\d\d%: no smaller effect is called", note
+    )

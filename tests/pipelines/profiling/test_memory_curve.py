@@ -1,0 +1,142 @@
+"""Memory along a slice: every allocation to the byte, peaks by phase, and the picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys.allocating import INNER, LARGE, SMALL
+
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.profiling import profiled_process
+from perfsweep.pipelines.profiling.profile_trials import Profiling
+from perfsweep.pipelines.report import memory_chart, svg
+from perfsweep.pipelines.report.memory_chart import MOST_POINTS, thinned
+from perfsweep.pipelines.store.memory_course import COURSE, MemoryCourse, read_course, write_course
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Kept, ProfileSpec, read_profile
+from perfsweep.pipelines.store.records import Outcome, SweepFolder
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import RecordError
+
+ITERATIONS = 3
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A profile of the toy's memory over three iterations, in this process."""
+    folder = tmp_path_factory.mktemp("memory")
+    command = SweepCommand(
+        workload={"name": "toys.allocating:Allocating"},
+        measure=MeasureConfig(iterations=6, warmup_max=6),
+        sweep=SweepConfig(name="profile"),
+    )
+    manifest = plan.alone(plan.single_arm(command, Device()), command)
+    spec = Profiling(SweepFolder(folder), manifest, manifest.arms[0]).spec()
+    place = folder / "memory"
+    place.mkdir()
+    options = ProfileConfig(tool="memory", active=ITERATIONS, repeats=1)
+    record = profiled_process.run(ProfileSpec(trial=spec, options=options), place)
+    assert record.outcome is Outcome.OK, record.failure
+    return read_profile(place)
+
+
+@pytest.fixture(scope="module")
+def course(kept: Kept) -> MemoryCourse:
+    found = read_course(kept.folder)
+    assert found is not None
+    return found
+
+
+def made(sizes: list[int], **arrays: object) -> MemoryCourse:
+    """A course whose sizes change every 10 ns."""
+    empty = np.zeros(0, np.int64)
+    values = {one.name: empty for one in dataclasses.fields(MemoryCourse)}
+    values |= {"allocated_ns": np.arange(len(sizes)) * 10, "allocated_bytes": np.array(sizes)}
+    values |= {"phase_names": np.array([], np.str_)}
+    return MemoryCourse(**{**values, **{name: np.array(value) for name, value in arrays.items()}})
+
+
+@pytest.mark.slow
+def test_what_tensors_hold_is_known_to_the_byte_and_ends_as_it_began(course: MemoryCourse) -> None:
+    assert course.peak_at()[0] == SMALL + LARGE + INNER
+    assert course.allocated_bytes[-1] == course.allocated_bytes[0] == 0
+    one = [SMALL, SMALL + LARGE, SMALL + LARGE + INNER, SMALL + LARGE, SMALL, 0]
+    large = course.allocated_bytes[1:].reshape(-1, len(one))
+    assert large.tolist() == [one] * ITERATIONS
+
+
+@pytest.mark.slow
+def test_a_phase_peaks_at_what_is_held_in_it_whoever_allocated_it(course: MemoryCourse) -> None:
+    assert course.phase_peaks() == {
+        "large": SMALL + LARGE + INNER,
+        "large/inner": SMALL + LARGE + INNER,
+        "small": SMALL,
+    }
+
+
+@pytest.mark.slow
+def test_times_lie_in_their_iterations(course: MemoryCourse) -> None:
+    assert len(course.iteration_ns) == ITERATIONS and (np.diff(course.iteration_ns) > 0).all()
+    per_iteration = np.searchsorted(course.allocated_ns[1:], course.iteration_ns)
+    assert per_iteration.tolist() == [6, 12, 18]
+    assert (np.diff(course.allocated_ns) >= 0).all()
+
+
+@pytest.mark.slow
+def test_the_host_is_sampled_at_both_ends_of_every_phase(course: MemoryCourse) -> None:
+    assert len(course.sampled_ns) >= 2 * 3 * ITERATIONS
+    assert course.host_bytes.min() > 2**20 and not course.on_device
+
+
+@pytest.mark.slow
+def test_the_profile_says_the_peaks_in_words_and_facts(kept: Kept) -> None:
+    assert kept.profile.facts["peak_allocated_bytes"] == SMALL + LARGE + INNER
+    assert kept.profile.facts["peak_bytes small"] == SMALL
+    first, second = kept.profile.findings
+    assert first.startswith("at most 0.8 MB allocated above what there was before, ")
+    assert second == "peak by phase: large 0.8 MB, large/inner 0.8 MB, small 0.1 MB"
+
+
+@pytest.mark.slow
+def test_a_picture_lies_beside_the_profile(kept: Kept) -> None:
+    file = memory_chart.write_picture(kept)
+    assert file is not None and file.parent == kept.folder and file.read_text().startswith("<svg")
+
+
+def test_a_picture_names_its_phases_and_needs_no_page() -> None:
+    spans = {"phase_names": ["forward", "backward"], "phase_start_ns": [0, 25], "phase_end_ns": [20, 45]}
+    course = made([0, 0, 9, 1, 1], iteration_ns=[50], sampled_ns=[0, 50], host_bytes=[9, 9], **spans)
+    course = dataclasses.replace(course, reserved_bytes=np.array([9, 9]))
+    text = svg.alone(partial(memory_chart.chart, course), "memory")
+    for words in ("forward", "backward", "host, MB", "reserved by the allocator"):
+        assert words in text, words
+    assert not any(stand_in in text for stand_in in (svg.INK, svg.LINE, svg.BLUE, svg.GREY))
+
+
+def test_a_profile_by_another_tool_has_none(tmp_path: Path) -> None:
+    assert read_course(tmp_path) is None
+
+
+def test_a_peak_before_the_first_change_in_a_phase_counts() -> None:
+    spans = {"phase_names": ["late"], "phase_start_ns": [25], "phase_end_ns": [45]}
+    assert made([0, 0, 9, 1, 1], **spans).phase_peaks() == {"late": 9}
+
+
+def test_thinning_a_line_keeps_its_peak() -> None:
+    sizes = np.zeros(50_000, np.int64)
+    sizes[31_337] = 7
+    times, drawn = thinned(np.arange(50_000), sizes)
+    assert len(drawn) == MOST_POINTS and drawn.max() == 7
+    assert times[drawn.argmax()] == 31_337 and (np.diff(times) > 0).all()
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    write_course(tmp_path, made([1, 2]))
+    (tmp_path / COURSE).write_bytes((tmp_path / COURSE).read_bytes()[:80])
+    with pytest.raises(RecordError, match=r"memory\.npz"):
+        read_course(tmp_path)

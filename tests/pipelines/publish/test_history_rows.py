@@ -1,0 +1,153 @@
+"""Rows of long series: under W&B's limits, with all that stands out, and exact where they are kept."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import IDENTITY, NAIVE, Built, build, publish_here, timed_rows
+
+from perfsweep.pipelines.publish.history_rows import (
+    HEAD,
+    HISTORY_LIMIT,
+    WARMUP_LIMIT,
+    Timing,
+    iteration_rows,
+    kept,
+    log_rows,
+    quota,
+    row_count,
+    warmup_rows,
+)
+from perfsweep.pipelines.store.files import write_arrays
+
+series = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=3000).map(np.array)
+
+
+@given(values=series, limit=st.integers(3, 400))
+def test_a_thinned_series_fits_and_keeps_its_extremes_and_order(values: np.ndarray, limit: int) -> None:
+    chosen = kept(values, limit)
+    assert len(chosen) <= limit
+    assert (np.diff(chosen) > 0).all()
+    assert chosen[0] >= 0 and chosen[-1] < len(values)
+    head = values[: min(HEAD, limit // 4)]
+    if len(values) > len(head):
+        assert {values.min(), values.max()} <= set(values[chosen])
+
+
+@given(values=series)
+def test_a_series_that_fits_is_kept_whole(values: np.ndarray) -> None:
+    assert kept(values, len(values)).tolist() == list(range(len(values)))
+
+
+def test_what_was_not_logged_in_an_iteration_is_missing_in_its_row_and_no_nan() -> None:
+    record: Any = SimpleNamespace(round=2)
+    whole = {name: np.arange(1, 4) * 10**6 for name in ("start_ns", "wall_ns")}
+    arrays = {**whole, "epoch_ns": np.array([0]), "log_loss": np.array([0.5, np.nan, 0.25])}
+    rows = list(iteration_rows(Timing(record, arrays), 7, 1))
+    assert [(row["iter/index"], row.get("iter/loss")) for row in rows] == [(7, 0.5), (8, None), (9, 0.25)]
+    assert "iter/loss" not in rows[1] and {row["iter/round"] for row in rows} == {2}
+
+
+def test_rows_carry_the_time_of_the_measurement_and_warm_up_ends_where_the_region_begins() -> None:
+    record: Any = SimpleNamespace(round=0)
+    arrays = {"start_ns": np.array([5, 6]) * 10**9, "wall_ns": np.array([10**9, 2 * 10**9])}
+    arrays |= {"epoch_ns": np.array([100 * 10**9]), "warmup_wall_ns": np.array([4, 1]) * 10**9}
+    timing = Timing(record, arrays)
+    assert [row["_timestamp"] for row in warmup_rows(timing, 0, 1)] == [99.0, 100.0]
+    assert [row["warmup/ms"] for row in warmup_rows(timing, 0, 1)] == [4000.0, 1000.0]
+    assert [row["_timestamp"] for row in iteration_rows(timing, 0, 1)] == [101.0, 103.0]
+    assert [row["iter/t_s"] for row in iteration_rows(timing, 0, 1)] == [1.0, 3.0]
+
+
+def test_the_first_iterations_are_all_kept() -> None:
+    assert kept(np.arange(10_000), 1000)[:HEAD].tolist() == list(range(HEAD))
+
+
+def test_no_plateau_disappears() -> None:
+    chosen = kept(np.zeros(100_000), 2500)
+    # A bucket of a constant series keeps its first entry: gaps are a bucket wide.
+    assert np.diff(chosen).max() <= 100_000 / (2400 // 3) + 1
+
+
+@given(rounds=st.integers(1, 400))
+def test_all_rounds_together_stay_under_the_limit(rounds: int) -> None:
+    assert quota(HISTORY_LIMIT, rounds) * rounds <= max(HISTORY_LIMIT, 30 * rounds)
+
+
+LONG, WARM = 100_000, 6_000
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, np.ndarray]:
+    """A published sweep whose reference has one round of 100,000 iterations, and its times in ns."""
+    built = build(tmp_path_factory.mktemp("long") / "demo")
+    walls = np.random.default_rng(1).integers(100_000, 200_000, LONG)
+    walls[77_777] = 9_000_000
+    arrays = {"start_ns": np.cumsum(walls) - walls, "wall_ns": walls, "epoch_ns": np.array([10**18])}
+    arrays |= {"warmup_wall_ns": np.full(WARM, 10**6), "log_loss": np.linspace(2, 1, LONG)}
+    write_arrays(built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz", arrays)
+    done = publish_here(built)
+    assert done.complete, done.warning
+    return built, walls
+
+
+def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values(
+    long: tuple[Built, np.ndarray],
+) -> None:
+    built, walls = long
+    rows = [row for row in timed_rows(built.run_file(NAIVE)) if row["iter/round"] == 1]
+    assert 0.8 * HISTORY_LIMIT / 3 < len(rows) <= HISTORY_LIMIT / 3
+    assert [row["iter/ms"] for row in rows] == [walls[int(row["iter/in_round"])] / 1e6 for row in rows]
+    assert max(row["iter/ms"] for row in rows) == 9.0
+
+
+def test_numbers_of_rows_are_those_of_the_full_series(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    rows = timed_rows(built.run_file(NAIVE))
+    assert all(
+        row["iter/index"] == row["iter/in_round"] + {0: 0, 1: 7, 2: 7 + LONG}[row["iter/round"]]
+        for row in rows
+    )
+
+
+def test_warm_up_is_thinned_apart(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    rows = [row for row in built.run_file(NAIVE).history if row.get("warmup/round") == 1]
+    assert 100 < len(rows) <= WARMUP_LIMIT / 3
+
+
+def test_the_full_series_is_in_the_artifact(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    files = {
+        f"round{n:03d}.npz": built.folder.trial_dir(built.spec(NAIVE, n)) / "iterations.npz" for n in range(3)
+    }
+    wanted = {name: file.stat().st_size for name, file in files.items()}
+    assert built.run_file(NAIVE).artifacts == {f"series-{IDENTITY}-{NAIVE.id}-p000": wanted}
+    assert wanted["round001.npz"] > 8 * 3 * LONG  # start, wall, loss
+
+
+def test_the_summary_is_of_all_iterations(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    assert built.run_file(NAIVE).summary["bench/n_iters"] == LONG + 14
+
+
+def test_what_was_logged_more_or_less_often_than_once_an_iteration_has_rows_of_its_own() -> None:
+    record: Any = SimpleNamespace(round=1)
+    whole = {name: np.arange(1, 4) * 10**6 for name in ("start_ns", "wall_ns")} | {"epoch_ns": np.array([0])}
+    for count in (2, 4):
+        logged = {"log_loss": np.arange(count) / 2, "log_index": np.zeros(count)}
+        timing = Timing(record, {**whole, **logged})
+        assert timing.counts == {"warmup": 0, "iter": 3, "log": count}
+        assert not any("iter/loss" in row for row in iteration_rows(timing, 0, 1))
+        assert list(log_rows(timing, 9, 1)) == [
+            {"log/index": 9 + at, "log/round": 1, "log/in_round": at, "log/loss": at / 2}
+            for at in range(count)
+        ]
+        assert row_count(timing, 1) == 3 + count
+    timing = Timing(record, {**whole, "log_loss": np.zeros(3)})
+    assert timing.counts["log"] == 0 and list(log_rows(timing, 0, 1)) == []

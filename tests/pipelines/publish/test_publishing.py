@@ -1,0 +1,161 @@
+"""How many processes publish, where to, and what is handed to them; without any process."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import FAST, NAIVE, Built, build
+
+from perfsweep.pipelines.publish import publishing as publishing
+from perfsweep.pipelines.publish.pool import Delivered
+from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.publishing import Publication, target
+from perfsweep.pipelines.publish.server import Account
+from perfsweep.pipelines.store.options import TrackingConfig
+
+ONLINE = TrackingConfig(mode="online", base_url="http://there/")
+GOOD = Account(entity="team")
+
+
+@pytest.mark.parametrize(
+    ("uploads", "runs", "online", "processes"),
+    [
+        (4, 9, True, 4),
+        (4, 2, True, 2),
+        (4, 0, True, 1),
+        (4, 0, False, 1),
+        (4, 7, False, 1),
+        (4, 8, False, 2),
+        (4, 16, False, 3),
+        (2, 80, False, 2),
+        (9, 800, False, 6),
+    ],
+)
+def test_uploads_gain_by_company_and_folders_by_cores(
+    monkeypatch: pytest.MonkeyPatch, uploads: int, runs: int, online: bool, processes: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    tracking = TrackingConfig(uploads=uploads)
+    assert publishing._processes(tracking, runs, online=online) == processes
+
+
+@pytest.mark.parametrize("mode", ["offline", "disabled"])
+def test_nobody_is_asked_where_nothing_is_to_be_uploaded(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setattr(publishing, "probe", None)
+    assert target(TrackingConfig(mode=mode)) == (None, None)
+
+
+def test_an_account_that_cannot_be_used_leaves_run_folders_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publishing, "probe", lambda tracking, shell: GOOD)
+    assert target(ONLINE, {}) == ("http://there", None)
+    monkeypatch.setattr(publishing, "probe", lambda tracking, shell: Account(problem="no key"))
+    assert target(ONLINE, {}) == (
+        None,
+        "no key; run folders are written instead, and `perfsweep publish` uploads them later",
+    )
+
+
+class Crew:
+    """What a crew is told, and what it brings back."""
+
+    made: list[tuple[Any, ...]] = []
+    delivered = Delivered()
+
+    def __init__(self, *words: Any) -> None:
+        self.words, self.handed = words, []
+        self.made.append((words[1:], self.handed))
+
+    def hand_over(self, keys: Any) -> None:
+        self.handed += keys
+
+    def finish(self) -> Delivered:
+        return self.delivered
+
+
+@pytest.fixture
+def crew(monkeypatch: pytest.MonkeyPatch) -> type[Crew]:
+    monkeypatch.setattr(Crew, "made", [])
+    monkeypatch.setattr(Crew, "delivered", Delivered())
+    monkeypatch.setattr(publishing, "Crew", Crew)
+    monkeypatch.setattr(publishing, "probe", lambda tracking, shell: GOOD)
+    return Crew
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "sweep", patience_s=7.0, base_url="http://there")
+
+
+KEYS = [("p000", NAIVE.id), ("p000", FAST.id)]
+
+
+def run(key: tuple[str, str], **changes: Any) -> PublishedRun:
+    done = PublishedRun(key[1], key[1], key[0], "id", "there", 5, 5, "written")
+    return dataclasses.replace(done, **changes)
+
+
+def test_runs_are_handed_over_at_once_with_the_sweeps_patience_or_anothers(
+    built: Built, crew: type[Crew]
+) -> None:
+    Publication(built.folder)
+    Publication(built.folder, mode="online", patience_s=3.0)
+    (offline, first), (online, second) = crew.made
+    assert offline == (None, 1, 7.0)
+    assert online == ("http://there", 2, 3.0)
+    assert first == second == KEYS
+
+
+def test_what_was_brought_back_is_told_in_the_order_of_the_runs(built: Built, crew: type[Crew]) -> None:
+    crew.delivered = Delivered({key: run(key, remark="old") for key in KEYS[::-1]})
+    done = Publication(built.folder).finish()
+    assert [one.arm for one in done.runs] == [NAIVE.id, FAST.id]
+    assert (done.warning, done.mode, done.notice, done.complete) == (None, "offline", "old", True)
+
+
+def test_what_is_missing_is_told_with_its_reason_and_problems_are_told_once(
+    built: Built, crew: type[Crew]
+) -> None:
+    crew.delivered = Delivered({KEYS[0]: run(KEYS[0])}, {KEYS[1]: "given up"}, ["damaged", "damaged"])
+    done = Publication(built.folder, mode="online").finish()
+    missing = done.runs[1]
+    assert (missing.arm, missing.where, missing.note, missing.rows_found) == (FAST.id, None, "given up", 0)
+    assert missing.rows_produced > 0 and done.mode == "online"
+    assert done.warning and done.warning.endswith("publish again: damaged (and 1 more)")
+
+
+def test_an_account_that_cannot_be_used_is_said_with_what_was_done_instead(
+    built: Built, crew: type[Crew], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "probe", lambda tracking, shell: Account(problem="no key"))
+    done = Publication(built.folder, mode="online").finish()
+    assert (done.mode, crew.made[0][0][0]) == ("offline", None)
+    assert done.notice and done.notice.startswith("no key; run folders are written instead")
+
+
+@pytest.mark.parametrize(
+    ("mode", "warning"),
+    [
+        ("disabled", None),
+        ("sometimes", "tracking.mode=sometimes is unknown, nothing was published; choose from: offline"),
+    ],
+)
+def test_nothing_is_handed_over_where_nothing_can_be(
+    built: Built, crew: type[Crew], mode: str, warning: str | None
+) -> None:
+    done = Publication(built.folder, mode=mode).finish()
+    assert (done.runs, done.mode, crew.made) == ((), mode, [])
+    assert (done.warning or "").startswith(warning or "") and bool(done.warning) == bool(warning)
+
+
+def test_of_some_packs_only_their_runs_are_published(built: Built, crew: type[Crew]) -> None:
+    built.folder.tables_dir.mkdir(parents=True)
+    (built.folder.tables_dir / "effects.parquet").touch()
+    Publication(built.folder, ["p000"], mode="online").finish()
+    Publication(built.folder, mode="online").finish()
+    assert [handed for _, handed in crew.made] == [KEYS, [*KEYS, ("compare", "")]]
