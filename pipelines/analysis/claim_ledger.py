@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from perfsweep.pipelines.analysis import claim_refusals
-from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
-from perfsweep.pipelines.analysis.rulings import evidence_text
+from perfsweep.pipelines.analysis.effect_result import evidence_text
+from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.workloads.api import Claim, Device, Toggle
 

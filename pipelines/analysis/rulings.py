@@ -6,11 +6,15 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from perfsweep.pipelines.analysis import claim_refusals
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
 from perfsweep.pipelines.analysis.decisions import Decisions, decide
+from perfsweep.pipelines.analysis.effect_result import MEMORY, SPEED, EffectResult, RuledClaim
 from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.parity.evidence import Agreement
@@ -24,60 +28,10 @@ from perfsweep.pipelines.store.schema import Declared
 from perfsweep.workloads.api import Claim, Toggle
 from perfsweep.workloads.errors import PerfsweepError
 
-if TYPE_CHECKING:
-    from perfsweep.pipelines.analysis.judging import EffectResult
-
-SPEED, MEMORY = "speed", "memory"
-"""Figures that are a ratio to the base; all others are an arm's own value."""
-
 MEMORY_STEP_BYTES = 2**21
 """The least difference of peak memory that is one: a huge page of the kernel, and what CUDA's caching
 allocator takes from the device at a time for small tensors. Less moves with rounding, not with what an arm
 needs."""
-
-
-@dataclass(frozen=True)
-class RuledClaim:
-    """One claim about an effect or arm, and what its ruling rests on.
-
-    Attributes
-    ----------
-    reason : why none is ruled, or how far the ruling goes
-    figure : `SPEED`, `MEMORY`, or the counter or number of a predicate
-    ratio, low, high : of time or peak memory, arm to base, with the interval that was read
-    value : of a predicate's figure
-    """
-
-    claim: Claim
-    subject: str
-    design: str
-    ruling: Ruling
-    reason: str = ""
-    figure: str | None = None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    value: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The ruling with its reason and the figure that it rests on."""
-        evidence = evidence_text(self.figure, self.value, self.ratio, self.low, self.high)
-        reason = f": {self.reason}" if self.reason else ""
-        return f"{self.ruling.value}{reason}{f' ({evidence})' if evidence else ''}"
-
-
-def evidence_text(
-    figure: str | None, value: float | None, ratio: float | None, low: float | None, high: float | None
-) -> str:
-    """Say what a ruling rests on: ``speed 2x [1.67, 2.5]``, ``memory 0.5x [0.4, 0.6]``, ``slabs 19``."""
-    if value is not None:
-        return f"{figure} {value:.6g}"
-    if ratio is None or low is None or high is None:
-        return ""
-    if figure == MEMORY:
-        return f"memory {ratio:.3g}x [{low:.3g}, {high:.3g}]"
-    return f"speed {1 / ratio:.3g}x [{1 / high:.3g}, {1 / low:.3g}]"
 
 
 def decide_memory(
@@ -228,3 +182,33 @@ def all_rulings(effects: Sequence[EffectResult], ruler: Ruler) -> tuple[RuledCla
     """List the effects' rulings, then those about arms without an effect."""
     about_effects = [one for result in effects for one in result.rulings]
     return (*about_effects, *ruler.of_arms({(one.claim.section, one.claim.text) for one in about_effects}))
+
+
+RULINGS: tuple[Column[RuledClaim], ...] = (
+    file_column("source", lambda one: one.claim.source, doc="who makes the claim"),
+    file_column("section", lambda one: one.claim.section, doc="where in the source"),
+    file_column("claim", lambda one: one.claim.text, doc="what is claimed"),
+    file_column("subject", lambda one: one.subject, doc="the level or arm that it is about"),
+    file_column("design", lambda one: one.design, doc="design of the effect that rules on it, or `arm`"),
+    file_column("ruling", lambda one: one.ruling.value, doc="what the sweep says of the claim"),
+    file_column("reason", lambda one: one.reason, doc="why there is none, or how far it goes; may be empty"),
+    file_column("ratio", lambda one: one.ratio, float, "of time or peak memory, arm to base"),
+    file_column("low", lambda one: one.low, float, "lower end of the interval that the ruling rests on"),
+    file_column("high", lambda one: one.high, float, "upper end"),
+    file_column("figure", lambda one: one.figure, doc="`speed`, `memory`, or the counter that it rests on"),
+    file_column("value", lambda one: one.value, float, "of that counter"),
+)
+"""Of one ruling each row."""
+
+SHARED = ("workload", "sweep", "machine")
+"""Columns of the file that are the same in all rows."""
+
+SCHEMA: dict[str, ValueType] = {**dict.fromkeys(SHARED, str), **{one.key: one.kind for one in RULINGS}}
+"""Of the file."""
+
+
+def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str) -> pl.DataFrame:
+    """Tabulate rulings, a row each, with the evidence they rest on."""
+    shared = zip(SHARED, (manifest.sweep.workload, manifest.sweep.name, machine), strict=True)
+    named = [pl.lit(value, pl.String).alias(name) for name, value in shared]
+    return parquet_table(RULINGS, rulings).with_columns(named).select(list(SCHEMA))

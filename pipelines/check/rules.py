@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from perfsweep.pipelines.analysis.counter_table import counter_changes
+from perfsweep.pipelines.analysis.arm_records import counter_changes
 from perfsweep.pipelines.parity import comparison
 from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
 from perfsweep.pipelines.trial.compile_cache import FOUND_ON_DISK

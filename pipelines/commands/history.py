@@ -7,8 +7,7 @@ from pathlib import Path
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.analysis.baselines import Baseline
-from perfsweep.pipelines.analysis.commit_versions import CommitVersions, commit_versions
-from perfsweep.pipelines.analysis.version_history import History
+from perfsweep.pipelines.analysis.version_history import CommitVersions, History, commit_versions
 from perfsweep.pipelines.analysis.version_history import history as follow
 from perfsweep.pipelines.commands.comparison import refuse_several
 from perfsweep.pipelines.config.declared import declared_by

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Protocol
 
-from perfsweep.pipelines.analysis.counter_table import bound_by
+from perfsweep.pipelines.analysis.arm_records import bound_by
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.gpu_check.rates import rate_lines
 from perfsweep.pipelines.store.iteration_times import iteration_times

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.iteration_times import iteration_times
 from perfsweep.pipelines.store.records import Arm, read_iterations

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from perfsweep.pipelines.analysis.combinations import Corners
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.scaling import Scaling, Work
 from perfsweep.pipelines.report.chart_data import RoundTimes, SizeCurve, Trace
 from perfsweep.pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas

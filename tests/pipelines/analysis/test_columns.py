@@ -8,7 +8,7 @@ import pytest
 from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.columns import Column, Where, parquet_table, visible_columns
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.scaling import Scaling, Work
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.schema import Effect

@@ -18,7 +18,7 @@ from waiting import until
 
 from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import (
     ClusterConfig,
     DesignConfig,

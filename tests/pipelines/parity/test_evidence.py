@@ -10,7 +10,7 @@ import pytest
 from planned_sweeps import arm, effect, manifest, pack, record
 
 from perfsweep.pipelines.analysis import collect, compare
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun

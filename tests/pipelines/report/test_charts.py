@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from perfsweep.pipelines.analysis.combinations import Corners
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.scaling import Scaling, Work
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import charts, svg

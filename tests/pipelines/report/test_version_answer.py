@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
 from perfsweep.pipelines.parity.results import Deviation
