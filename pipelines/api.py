@@ -20,7 +20,6 @@ import polars as pl
 from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.config import composition, validation
-from perfsweep.pipelines.config.declared import declared_by
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.config.tracking import contradictions, from_shell
 from perfsweep.pipelines.config.types import SweepCommand
@@ -42,6 +41,7 @@ from perfsweep.pipelines.report import html, markdown
 from perfsweep.pipelines.report.notebook import Comparison, Report
 from perfsweep.pipelines.store import kept, locks, trainings
 from perfsweep.pipelines.store import provenance as origin
+from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress

@@ -8,7 +8,7 @@ from statistics import median
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.arm_records import Counts, outcome_counts, sum_counts
+from perfsweep.pipelines.analysis.arm_records import Counts, Scaling, outcome_counts, scaling_of, sum_counts
 from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality, arm_results, judge_quality
 from perfsweep.pipelines.analysis.columns import parquet_table
 from perfsweep.pipelines.analysis.combinations import (
@@ -28,7 +28,6 @@ from perfsweep.pipelines.analysis.phases import read_series
 from perfsweep.pipelines.analysis.quantities.completed import QuantityResults, arm_table, chosen, effect_table
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
 from perfsweep.pipelines.analysis.rulings import all_rulings, ruling_table
-from perfsweep.pipelines.analysis.scaling import Scaling, scaling_of
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.progress import Progress

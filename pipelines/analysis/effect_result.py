@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perfsweep.pipelines.analysis.arm_records import Counts
+from perfsweep.pipelines.analysis.arm_records import Counts, Scaling
 from perfsweep.pipelines.analysis.decisions import Derivation
-from perfsweep.pipelines.analysis.scaling import Scaling
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict

@@ -15,13 +15,13 @@ from perfsweep.pipelines.analysis.decisions import Decisions, HoldingBack, clock
 from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
 from perfsweep.pipelines.analysis.rulings import Ruler, claims_of, decide_memory
-from perfsweep.pipelines.config.declared import declared_by
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
 from perfsweep.pipelines.statistics.estimates import Estimate, break_even
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
+from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, read_evidence
 from perfsweep.workloads.api import Device, Evidence

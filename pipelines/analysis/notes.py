@@ -14,7 +14,7 @@ from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Manifest
-from perfsweep.pipelines.versions.notices import environment_lines
+from perfsweep.pipelines.versions.environments import environment_lines
 
 
 def comparison_notes(

@@ -29,7 +29,7 @@ from perfsweep.pipelines.statistics.change_points import LEAST_VERSIONS, ChangeP
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.log_ratios import Rounds
 from perfsweep.pipelines.store.records import Arm, Manifest
-from perfsweep.pipelines.versions.notices import ENVIRONMENT
+from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.workloads.errors import ConfigError, RecordError
 
 SLOWER, FASTER = "slower", "faster"

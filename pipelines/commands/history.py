@@ -10,12 +10,12 @@ from perfsweep.pipelines.analysis.baselines import Baseline
 from perfsweep.pipelines.analysis.version_history import CommitVersions, History, commit_versions
 from perfsweep.pipelines.analysis.version_history import history as follow
 from perfsweep.pipelines.commands.comparison import refuse_several
-from perfsweep.pipelines.config.declared import declared_by
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import history_picture
 from perfsweep.pipelines.report.objects import print_csv, print_json
 from perfsweep.pipelines.report.regressions import stored_baseline
+from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.terminal import console_here, error_console
 
 

@@ -11,7 +11,7 @@ from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import TwoVersions
 from perfsweep.pipelines.report.version_answer import Side
 from perfsweep.pipelines.terminal import error_console
-from perfsweep.pipelines.versions.notices import ENVIRONMENT
+from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository
 from perfsweep.workloads.errors import ConfigError
 

@@ -21,7 +21,7 @@ from perfsweep.pipelines.store import attempts, code_snapshot
 from perfsweep.pipelines.store.files import append_line, write_atomically
 from perfsweep.pipelines.store.locks import cannot_write
 from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
-from perfsweep.pipelines.versions import keep
+from perfsweep.pipelines.versions import tree
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 from perfsweep.slurm.states import End
@@ -67,7 +67,7 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         if any(version.environment for version in manifest.sweep.versions):
             code_snapshot.take_libraries(folder.code_dir)
         for version in manifest.sweep.versions:
-            keep.keep(folder.code_dir, version, map(Path, manifest.sweep.sources))
+            tree.keep(folder.code_dir, version, map(Path, manifest.sweep.sources))
     except OSError as error:
         raise cannot_write(folder, error) from error
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.types import ClusterConfig
-from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import shared_job, submitted
 from perfsweep.pipelines.execution.arm_resources import resources_of
 from perfsweep.pipelines.execution.submitted import COLLECT
 from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Job

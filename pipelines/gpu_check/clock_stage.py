@@ -9,7 +9,7 @@ from typing import Protocol
 from perfsweep.pipelines.analysis.arm_records import bound_by
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.gpu_check.rates import rate_lines
-from perfsweep.pipelines.store.iteration_times import iteration_times
+from perfsweep.pipelines.store.trial_files import iteration_times
 from perfsweep.pipelines.trial.timing.clock import EventClock
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
 from perfsweep.pipelines.trial.timing.steady import region_alarm

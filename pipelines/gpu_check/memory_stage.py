@@ -9,7 +9,7 @@ from perfsweep.pipelines.gpu_check.cases import cases
 from perfsweep.pipelines.gpu_check.one_trial import timing_trial
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Outcome
-from perfsweep.pipelines.trial.memory_snapshot import ON_OOM
+from perfsweep.pipelines.trial.failures import ON_OOM
 
 GRAPH_SHARE = 0.9
 """Of the eager peak: a graph replays in memory that it never gives back."""

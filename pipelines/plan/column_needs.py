@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfsweep.pipelines.config.declared import declared_by
-from perfsweep.pipelines.statistics.step_percentiles import LEAST_STEPS
+from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
+from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.records import Manifest
 
 PERCENTILES = ("p50", "p95", "p99")

@@ -13,7 +13,7 @@ from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from perfsweep.pipelines.store.memory_course import MemoryCourse, write_course
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Cost
-from perfsweep.pipelines.trial.memory_snapshot import Allocator, is_oom, keep_on_oom
+from perfsweep.pipelines.trial.failures import Allocator, is_oom, keep_on_oom
 
 SNAPSHOT = "snapshot.pickle"
 EVENTS = 100_000

@@ -23,7 +23,6 @@ from perfsweep.pipelines.analysis import collect
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.analysis.comparable import comparable_trials
 from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
-from perfsweep.pipelines.config.declared import declare
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, progress_display, submitted
@@ -35,6 +34,7 @@ from perfsweep.pipelines.search.arm_times import LogTime, log_times
 from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store import provenance
+from perfsweep.pipelines.store.declared import declare
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from perfsweep.pipelines.trial.identity import arm_id

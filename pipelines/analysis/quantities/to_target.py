@@ -9,8 +9,14 @@ from statistics import median
 from perfsweep.pipelines.analysis.effect_result import QuantityResult
 from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Withheld
 from perfsweep.pipelines.statistics.estimates import Estimate
-from perfsweep.pipelines.statistics.paired_steps import LEAST_SEEDS, MOST_MISSED, PairedSteps, paired_steps
-from perfsweep.pipelines.statistics.time_to_target import steps_to_target, time_to_target
+from perfsweep.pipelines.statistics.paired_steps import (
+    LEAST_SEEDS,
+    MOST_MISSED,
+    PairedSteps,
+    paired_steps,
+    steps_to_target,
+    time_to_target,
+)
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Effect, Outcome, TrialRecord

@@ -27,7 +27,7 @@ from perfsweep.pipelines.gpu_check.stages import Stage
 from perfsweep.pipelines.statistics.verdicts import Verdict as Called
 from perfsweep.pipelines.store.records import PLACEBO
 from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.machine.torch_version import TorchBuild
+from perfsweep.pipelines.trial.machine.installed import TorchBuild
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.peaks import peak

@@ -18,7 +18,7 @@ from perfsweep.pipelines.profiling.roofline import OUTSIDE, own_times, product_t
 from perfsweep.pipelines.profiling.tool import Measured
 from perfsweep.pipelines.profiling.tracing import costs
 from perfsweep.pipelines.store.options import ProfileConfig
-from perfsweep.pipelines.trial.memory_snapshot import ON_OOM, keep_on_oom
+from perfsweep.pipelines.trial.failures import ON_OOM, keep_on_oom
 from perfsweep.workloads.peaks import peak
 
 A, B = torch.zeros(8, 16), torch.zeros(16, 4)

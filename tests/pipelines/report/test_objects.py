@@ -19,7 +19,7 @@ from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
 from perfsweep.pipelines.analysis.quantities.cost import ENERGY
 from perfsweep.pipelines.analysis.rulings import RULINGS
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import object_reference
 from perfsweep.pipelines.report.arm_history import version_columns
 from perfsweep.pipelines.report.comparison_object import ComparisonObject, comparison_object

@@ -15,7 +15,7 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import sweep_status
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
 from perfsweep.pipelines.report.tables import Table, table_of

@@ -22,8 +22,8 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.quantities.completed import arm_table
 from perfsweep.pipelines.analysis.quantities.steps import NO_LOADER, Steps, steps_of
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.report.sentences import footnotes
 from perfsweep.pipelines.report.tables import arms_table
 from perfsweep.pipelines.statistics.verdicts import Verdict
