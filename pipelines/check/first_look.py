@@ -21,15 +21,7 @@ from perfsweep.pipelines.check.look_process import ANSWER
 from perfsweep.pipelines.execution.spawn import Exec, Termination, fix_imports, wait
 from perfsweep.pipelines.parity import comparison
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.records import (
-    Failure,
-    Kind,
-    Manifest,
-    TrialSpec,
-    read_evidence,
-    read_status,
-    write_spec,
-)
+from perfsweep.pipelines.store.records import Failure, Kind, Manifest, read_evidence, read_status, write_spec
 from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.api import Evidence, Parity, Workload
@@ -127,7 +119,7 @@ class FirstLook:
         sweep, arm = self._manifest.sweep, self._manifest.arms[0]
         fix_imports(sweep.import_paths)
         world = self._cls.processes(arm.levels, environment.device_facts())
-        spec = TrialSpec.of(sweep, arm, Kind.EVIDENCE, "look", self._folder / "cache", world=world)
+        spec = sweep.trial_spec(arm, Kind.EVIDENCE, "look", self._folder / "cache", world=world)
         drawn = {**layout.environment(sweep.measure.allocator, None), "PYTHONHASHSEED": hash_seed}
         levels = self._cls.levels_of(arm.levels).values()
         env = {name: value for level in levels for name, value in level.env.items()}

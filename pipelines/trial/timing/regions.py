@@ -18,13 +18,12 @@ from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.collector import settle_collector
 from perfsweep.pipelines.trial.counting.counters import CompileCounting
 from perfsweep.pipelines.trial.machine import gpus
-from perfsweep.pipelines.trial.machine.energy import Meter
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
 from perfsweep.pipelines.trial.timing.iterations import Slices, endless_step, iterate, numbers_of
-from perfsweep.pipelines.trial.timing.quantities import share_of_peak
+from perfsweep.pipelines.trial.timing.quantities import Meter, share_of_peak
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
 from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
 from perfsweep.workloads.api import Device, NullClock, Workload

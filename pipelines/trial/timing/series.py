@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntFlag
 
 import numpy as np
 
@@ -15,17 +14,6 @@ NO_TIME = -1
 
 BOUNDARY = 0
 """Code of a mark between two iterations; +c opens the phase with code c and -c closes it."""
-
-
-class Flag(IntFlag):
-    """What happened in an iteration that makes its time say less about the others."""
-
-    COMPILE = 1
-    RECOMPILE = 2
-    LIMIT = 4
-    GRAPH_SKIP = 8
-    GC = 16
-    FLUSH = 128
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from perfsweep.pipelines.profiling.tool import Tool
 from perfsweep.pipelines.store.options import ProfileConfig
 
 
-@pytest.mark.parametrize("name", tool.NAMES)
+@pytest.mark.parametrize("name", profiling.NAMES)
 def test_a_tool_is_made_by_its_name(name: str, tmp_path: Path) -> None:
     made = profiling.make(ProfileConfig(tool=name), tmp_path)
     assert type(made).__name__.lower() in {name, "tracing", "sampling"}
