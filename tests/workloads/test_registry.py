@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,7 +154,8 @@ def test_a_name_that_leads_to_no_workload_is_told_why(
         find(name)
 
 
-def test_a_folder_with_the_name_of_one_of_our_packages_is_told_apart(write, tmp_path: Path) -> None:
-    write("workloads/mine", MODULE.format(helper="os"))
-    with pytest.raises(ConfigError, match=r"has the name of a package of perfsweep.*such as my_workloads"):
-        find("workloads.mine:Mine")
+def test_a_folder_with_the_name_of_perfsweep_is_told_apart(write, tmp_path: Path) -> None:
+    write("perfsweep/mine", MODULE.format(helper="os"))
+    said = f"{tmp_path / 'perfsweep'} has the name of perfsweep, which is imported in its place; rename"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        find("perfsweep.mine:Mine")

@@ -305,8 +305,12 @@ def shows_running(stage: Stage) -> str:
 def changed_snapshot(stage: Stage) -> str:
     process = stage.sweep(*ONE, HELD)
     until(lambda: stage.events("submitted"), "the submission")
-    (place,) = [one for one in (stage.folder / "code").iterdir() if (one / "slurm" / "element.py").exists()]
-    with (place / "pipelines" / "units.py").open("a") as module:
+    (place,) = [
+        one
+        for one in (stage.folder / "code").iterdir()
+        if (one / "perfsweep" / "slurm" / "element.py").exists()
+    ]
+    with (place / "perfsweep" / "pipelines" / "units.py").open("a") as module:
         module.write("\n# a line more\n")
     let_start(stage)
     text = stage.ended(process, 1)
