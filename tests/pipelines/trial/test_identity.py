@@ -67,7 +67,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
     packages = [one for one in (package / "pipelines").iterdir() if one.is_dir()]
     files = [sorted(one.glob("[a-z]*.py"))[0] for one in packages if list(one.glob("[a-z]*.py"))]
     files += [*(package / "pipelines" / "trial").rglob("*.py"), *(package / "workloads").glob("*.py")]
-    files += [*(package / "slurm").glob("*.py")][:1] + [package / "__init__.py"]
+    files += [package / "slurm" / "jobs.py", package / "__init__.py"]
     names = [str(file.relative_to(copy)) for file in dict.fromkeys(files)] + list(STUDY)
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(

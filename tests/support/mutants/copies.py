@@ -141,7 +141,7 @@ def forget(source: Path) -> None:
 
 
 def _runner(copy: Path) -> subprocess.Popen[str]:
-    env = os.environ | {"PYTHONPATH": str(copy)}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy)])}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # every run compiles what the one before it has compiled
     return subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).with_name("runner.py"))],

@@ -305,11 +305,8 @@ def shows_running(stage: Stage) -> str:
 def changed_snapshot(stage: Stage) -> str:
     process = stage.sweep(*ONE, HELD)
     until(lambda: stage.events("submitted"), "the submission")
-    (place,) = [
-        one
-        for one in (stage.folder / "code").iterdir()
-        if (one / "perfsweep" / "slurm" / "element.py").exists()
-    ]
+    (element,) = (stage.folder / "code").glob("*/perfsweep/slurm/element.py")
+    place = element.parents[2]
     with (place / "perfsweep" / "pipelines" / "units.py").open("a") as module:
         module.write("\n# a line more\n")
     let_start(stage)
