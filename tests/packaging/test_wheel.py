@@ -11,6 +11,7 @@ from pathlib import Path
 import installed_wheel
 import pytest
 from installed_wheel import run
+from namesakes import SCRIPT, SMALL, namesakes, outcomes
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("conf", "perfsweep", "pipelines", "slurm", "tests", "workloads")
@@ -36,7 +37,8 @@ def installed() -> Path:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    return tmp_path
+    """A folder with nothing of ours, and packages that have the names of our folders."""
+    return namesakes(tmp_path)
 
 
 def test_the_sdist_holds_licence_changelog_documentation_and_tests(sdist: Path) -> None:
@@ -80,7 +82,10 @@ def test_the_installed_command_is_the_wheels(installed: Path, empty: Path) -> No
         f" print([name for name in {NAMES} if importlib.util.find_spec(name)])"
     )
     file, names = run(installed.with_name("python"), "-c", code, cwd=empty).splitlines()
-    assert str(installed.parents[1]) in file and names == "['perfsweep']"
+    assert str(installed.parents[1]) in file
+    assert names == str(list(NAMES)), "of these the folder has its own, and the wheel brings none"
+    code = code.replace("import importlib", "import sys; sys.path.pop(0); import importlib")
+    assert run(installed.with_name("python"), "-c", code, cwd=empty).endswith("['perfsweep']\n")
     assert run(installed, "--version", cwd=empty).startswith("perfsweep ")
     assert "digits" in run(installed, "list", cwd=empty)
 
@@ -108,3 +113,10 @@ def test_a_workload_of_the_project_runs_from_the_wheel(installed: Path, empty: P
     assert "per unit" in run(
         installed, "run", "workload=digits", "workload.width=4", "measure.iterations=1", cwd=empty
     )
+
+
+def test_a_script_beside_packages_of_our_names_is_measured_from_the_wheel(
+    installed: Path, empty: Path
+) -> None:
+    run(installed, "sweep", *SCRIPT, *SMALL, cwd=empty)
+    assert outcomes(empty) == {"ok"}

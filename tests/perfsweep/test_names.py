@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from namesakes import SMALL, namesakes, python
-
-SCRIPT = ("workload=script", "workload.path=train.py", "axes.optimizer=[foreach]")
-CLASS = ("workload=workloads.halving:Halving", "axes.add=[once]")
+from namesakes import CLASS, SCRIPT, SMALL, namesakes, outcomes, python
 
 FROM_A_NOTEBOOK = """
 import perfsweep
@@ -24,11 +20,6 @@ from workloads.api import MINE
 @pytest.fixture(params=[True, False], ids=["packages", "bare folders"])
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return namesakes(tmp_path, packages=request.param)
-
-
-def measured(folder: Path) -> set[str]:
-    """How the trials of the sweep in this folder ended."""
-    return {json.loads(file.read_text())["outcome"] for file in (folder / "runs").rglob("record.json")}
 
 
 def test_the_public_interface_and_the_users_packages_are_imported_side_by_side(folder: Path) -> None:
@@ -58,14 +49,14 @@ def test_one_trial_of_a_script_imports_the_users_packages(folder: Path) -> None:
 @pytest.mark.parametrize("words", [SCRIPT, CLASS], ids=["script", "class"])
 def test_every_trial_of_a_sweep_imports_the_users_packages(folder: Path, words: tuple[str, ...]) -> None:
     python(folder, "-m", "perfsweep", "sweep", *words, *SMALL)
-    assert measured(folder) == {"ok"}
+    assert outcomes(folder) == {"ok"}
 
 
 @pytest.mark.slow
 def test_a_sweep_from_a_notebook_imports_the_users_packages(folder: Path) -> None:
     """A notebook's folder is first on the import path, and its code lies in no file."""
     python(folder, "-", stdin=FROM_A_NOTEBOOK)
-    assert measured(folder) == {"ok"}
+    assert outcomes(folder) == {"ok"}
 
 
 @pytest.mark.parametrize("name", ["perfsweep/mine.py", "perfsweep.py"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ MODULES = (
 )
 """Some are modules of ours too: a wrong one would be imported without a word."""
 
-SCRIPT = """
+TRAIN = """
 import torch
 from conf.values import MINE
 from slurm.site import MINE
@@ -37,7 +38,7 @@ for step in range(200):
     optimizer.step()
 """
 
-CLASS = """
+HALVING = """
 from dataclasses import dataclass
 
 import torch
@@ -80,6 +81,8 @@ class Halving(Workload):
         return {"additions": self.additions}
 """
 
+SCRIPT = ("workload=script", "workload.path=train.py", "axes.optimizer=[foreach]")
+CLASS = ("workload=workloads.halving:Halving", "axes.add=[once]")
 SMALL = (
     *("measure.rounds=2", "measure.servers=1", "measure.repeats=0", "measure.iterations=8"),
     *("measure.timed_parity=false", "measure.look=true", "tracking=disabled", "cluster=local"),
@@ -96,9 +99,14 @@ def namesakes(folder: Path, *, packages: bool = True) -> Path:
             (file.parent / "__init__.py").touch()
     with (folder / "pipelines/model.py").open("a") as model:
         model.write("import torch\n\n\ndef net():\n    return torch.nn.Linear(8, 1)\n")
-    (folder / "workloads/halving.py").write_text(CLASS)
-    (folder / "train.py").write_text(SCRIPT)
+    (folder / "workloads/halving.py").write_text(HALVING)
+    (folder / "train.py").write_text(TRAIN)
     return folder
+
+
+def outcomes(folder: Path) -> set[str]:
+    """How the trials of the sweeps in this folder ended."""
+    return {json.loads(file.read_text())["outcome"] for file in (folder / "runs").rglob("record.json")}
 
 
 def python(folder: Path, *words: str, status: int = 0, stdin: str = "", **env: str) -> str:
