@@ -58,7 +58,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
         """Above zero: scripts can be shown where no Slurm is installed."""
         return 2
 
-    def submit_array(self, command: str, count: int, parameters: dict[str, Any]) -> str:
+    def submit_text_array(self, command: str, count: int, parameters: dict[str, Any]) -> str:
         """Job number of the array.
 
         Raises
@@ -82,7 +82,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
             raise SubmissionFailed(text, unknown=True) from error
 
     def text(self, command: str, count: int, parameters: dict[str, Any]) -> str:
-        """The batch script that `submit_array` would submit."""
+        """The batch script that `submit_text_array` would submit."""
         self._set(count, parameters)
         return self._make_submission_file_text(command, "")
 
