@@ -14,6 +14,8 @@ from perfsweep.workloads.digits.workload import Digits
 from perfsweep.workloads.errors import ConfigError, ContractError
 from perfsweep.workloads.registry import digest, find, from_outside, import_root, module_of, origin, sources
 
+ROOT = Path(__file__).parents[2]
+
 MODULE = """
 from dataclasses import dataclass
 from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
@@ -159,3 +161,14 @@ def test_a_folder_with_the_name_of_perfsweep_is_told_apart(write, tmp_path: Path
     said = f"{tmp_path / 'perfsweep'} has the name of perfsweep, which is imported in its place; rename"
     with pytest.raises(ConfigError, match=re.escape(said)):
         find("perfsweep.mine:Mine")
+
+
+@pytest.mark.parametrize("name", ["conf", "pipelines", "slurm", "workloads"])
+def test_who_imports_as_version_0_1_had_it_is_told_the_new_name(
+    write, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a checkout has folders of these names
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(ROOT))])
+    write("rgm_old", f"from {name}.api import Workload")
+    with pytest.raises(ConfigError, match=rf"imports {name}: since version 0.2 that is perfsweep\.{name}"):
+        find("rgm_old:X")

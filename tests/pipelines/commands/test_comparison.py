@@ -79,7 +79,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         monkeypatch.setattr(module, "print_json", note("json"))
         monkeypatch.setattr(module, "print_csv", note("csv"))
         monkeypatch.setattr(module, "effect_rows", lambda comparison, effects: effects)
-        monkeypatch.setattr(module.versions, "store", lambda baseline, file: file.write_text(baseline.sweep))
+        monkeypatch.setattr(module.baselines, "store", lambda baseline, file: file.write_text(baseline.sweep))
         status = compare("runs/a", against=[*slower], **options)
         out = capsys.readouterr()
         return status, out.out, out.err, sweep.asked

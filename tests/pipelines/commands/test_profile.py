@@ -51,7 +51,7 @@ def profile(of: str, **own: Any) -> Profile:
 def test_what_is_whole_is_shown_and_a_failure_is_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     out, shown = StringIO(), list[Any]()
     monkeypatch.setattr(module.memory_chart, "write_picture", lambda kept: shown.append("picture"))
-    monkeypatch.setattr(module.profiles, "show", lambda console, kept, top: shown.append(top))
+    monkeypatch.setattr(module.profile_tables, "show", lambda console, kept, top: shown.append(top))
     kept = Ended(ProfileConfig(), Path(), Kept(Path(), profile(FAST)))
 
     class Runs:
