@@ -1,8 +1,9 @@
-"""What runs by itself, on a commit or a pull request, names targets and versions that are there."""
+"""What runs on a commit or a pull request names targets and versions that are there, and so do the pages."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def hooks(repository: str) -> tuple[str, list[str]]:
     found = [one for one in yaml.safe_load(HOOKS.read_text())["repos"] if one["repo"].endswith(repository)]
     assert len(found) == 1
     return found[0].get("rev", ""), [hook["id"] for hook in found[0]["hooks"]]
+
+
+def test_the_change_log_and_the_tutorial_name_the_version_of_the_project() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    released = re.findall(r"^## (\d\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released[0] == version
+    assert f"perfsweep-{version}-py3-none-any.whl" in (ROOT / "docs/tutorial.md").read_text()
 
 
 def test_there_is_a_workflow() -> None:
