@@ -81,9 +81,7 @@ REDACTED = "***"
 class SiteProfile:
     """One way of asking one site for resources; null fields are not written."""
 
-    slurm_conf: str | None = option(
-        None, "File slurm.conf; null: as the environment says; dev: that of the cluster of `make slurm-up`."
-    )
+    slurm_conf: str | None = option(None, "File slurm.conf; null: as the environment says.")
     partition: str | None = option(
         None, "Partition of the jobs; of several, as in a100,h100, the one where a job can start first."
     )
