@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfsweep.fields import option, refusals
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.fields import option, refusals
 from perfsweep.slurm.price import parse_price
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
@@ -69,9 +69,6 @@ OWN_OPTIONS = frozenset(
 )
 """sbatch options that perfsweep writes itself."""
 
-
-SCRATCH = "PERFSWEEP_SCRATCH"
-"""Variable by which a job finds its folder on the node's own disk."""
 
 REDACTED = "***"
 """What stands for the values of `env_set` wherever they are shown or kept."""

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from perfsweep.fields import refusals
 from perfsweep.pipelines.config import slice_range, tracking
 from perfsweep.pipelines.config.types import COMMANDS
-from perfsweep.slurm.fields import refusals
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Workload
 from perfsweep.workloads.errors import ConfigError, did_you_mean

@@ -13,7 +13,7 @@ from pathlib import Path
 from dev_slurm.cluster import DevCluster, free_port, remove
 from dev_slurm.settings import Settings
 
-from perfsweep.slurm import checksums
+from perfsweep import checksums
 from storm import invariants, slurm_faults
 from storm.cases_jobs import HELD, let_start
 from storm.cases_submissions import MORE, limit_jobs
