@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfsweep.slurm import checksums
-from perfsweep.slurm.dev.cluster import DevCluster, free_port, remove
-from perfsweep.slurm.dev.settings import Settings
+from dev_slurm.cluster import DevCluster, free_port, remove
+from dev_slurm.settings import Settings
+
+from perfsweep import checksums
 from storm import invariants, slurm_faults
 from storm.cases_jobs import HELD, let_start
 from storm.cases_submissions import MORE, limit_jobs
