@@ -21,28 +21,26 @@ from perfsweep.fields import refusals
 from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.config import composition, validation
-from perfsweep.pipelines.config.declared import declared_by
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.config.tracking import contradictions, from_shell
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import (
-    arm_resources,
     executor_choice,
     launch,
     missing_trials,
-    notebook_progress,
+    pack_jobs,
     progress_display,
     submitted,
 )
-from perfsweep.pipelines.execution.notebook_progress import Display
 from perfsweep.pipelines.parity.timed import TimedNumbers
-from perfsweep.pipelines.plan import column_needs, power, witnesses
+from perfsweep.pipelines.plan import foreseen, power
 from perfsweep.pipelines.plan import plan as planning
 from perfsweep.pipelines.publish import publishing as publishing
-from perfsweep.pipelines.report import html, markdown
-from perfsweep.pipelines.report.notebook import Comparison, Report
+from perfsweep.pipelines.report import html, markdown, notebook
+from perfsweep.pipelines.report.notebook import Comparison, Display, Report
 from perfsweep.pipelines.store import kept, locks, trainings
 from perfsweep.pipelines.store import provenance as origin
+from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -218,7 +216,7 @@ class NotebookWatch(Watch):
         """Show a bar for as long as packs run."""
         manifest = planned.sweep.manifest
         ahead = progress_display.trials_ahead(manifest, dict(unfinished))
-        return notebook_progress.live(self._display, manifest, ahead)
+        return notebook.live(self._display, manifest, ahead)
 
     def counts(self, text: str) -> None:
         """Show how many jobs run and wait, in one line that changes."""
@@ -232,7 +230,7 @@ class NotebookWatch(Watch):
 
 def watch_here() -> Watch:
     """Show progress where this process is the kernel of a notebook; elsewhere keep silent."""
-    display = notebook_progress.notebook_display()
+    display = notebook.notebook_display()
     return NotebookWatch(display) if display else Watch()
 
 
@@ -260,10 +258,10 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
     notices += prepare_tracking(command)
     if place.remote and cluster.network is False and command.tracking.mode == "online":
         notices.append("cluster.network=false: nodes do not reach W&B; choose tracking=offline")
-    notices += [*arm_resources.unused(cluster, manifest), *column_needs.unfilled_columns(manifest)]
+    notices += [*pack_jobs.unused(cluster, manifest), *foreseen.unfilled_columns(manifest)]
     power.refuse_undecidable(manifest)
     cls, _ = planning.load_workload(command.workload)
-    witnesses.refuse_unknown(cls, cls.toggles_named(manifest.arms[0].levels))
+    foreseen.refuse_unknown(cls, cls.toggles_named(manifest.arms[0].levels))
     sweep = Sweep(SweepFolder(Path(command.runs) / manifest.sweep.name), manifest)
     return Planned(sweep, command, config_text, place, device, tuple(filter(None, notices)))
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfsweep.slurm import batch
 from perfsweep.slurm.client import SlurmClient, Unreachable
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.job_outcome import SETUP_SIGN
 from perfsweep.slurm.journal import Journal
-from perfsweep.slurm.rehearsal import rehearse
 from perfsweep.slurm.site import Shape, SiteProfile, exported
 from perfsweep.slurm.submitter import Submitter
 
@@ -194,3 +198,78 @@ def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Parti
     if site.requeue and config.get("JobRequeue") == "0":
         found.append("JobRequeue=0 on this cluster: packs continue only while a command follows the sweep")
     return found
+
+
+TIMEOUT_S = 60.0
+
+_HARMLESS = (
+    "module",
+    "ml",
+    "source",
+    ".",
+    "export",
+    "unset",
+    "conda",
+    "mamba",
+    "micromamba",
+    "spack",
+    "ulimit",
+)
+"""Words that a line may begin with to be tried: it changes the shell, and nothing on a disk."""
+
+_STARTED = "perfsweep: Python starts"
+
+
+def rehearse(site: SiteProfile, env: Mapping[str, str]) -> list[str]:
+    """Warn of the first set-up line that fails here, or of an interpreter that does not start after them.
+
+    Lines that do something else than change the shell, or speak of the job, are not tried, nor what follows.
+    """
+    tried = _harmless(site.setup)
+    start = site.python if site.python and len(tried) == len(site.setup) else None
+    if start and shutil.which(shlex.split(start)[0]) is None and not tried:
+        return [
+            f"cluster.python={start}: {shlex.split(start)[0]} is not on this machine; probe=true asks a node"
+        ]
+    if not tried and not start:
+        return []
+    script = batch.rehearsal(tried)
+    if start:
+        script += f"\n{start} -c 'print(\"{_STARTED}\")'\n"
+    try:
+        done = subprocess.run(
+            ["bash", "-c", script],
+            env=dict(env),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [f"cluster.setup or cluster.python did not end within {TIMEOUT_S:g} s on this machine"]
+    return _failures(start, done)
+
+
+def _harmless(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    for line in lines:
+        words = line.split()
+        plain = not any(sign in line for sign in (";", "&", "|", ">", "`", "$(", "SLURM_"))
+        if not words or words[0] not in _HARMLESS or not plain:
+            break
+        kept.append(line)
+    return kept
+
+
+def _failures(start: str | None, done: subprocess.CompletedProcess[str]) -> list[str]:
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    if failed := [line for line in lines if line.startswith(SETUP_SIGN)]:
+        said = [line for line in lines if line not in failed]
+        why = f" ({said[-1]})" if said else ""
+        return [f"on this machine {failed[0].removeprefix('perfsweep: ')}{why}; probe=true asks a node"]
+    if start and _STARTED not in done.stdout:
+        why = lines[-1] if lines else f"status {done.returncode}"
+        return [f"cluster.python={start} does not start on this machine ({why}); probe=true asks a node"]
+    return []

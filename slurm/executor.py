@@ -13,16 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from perfsweep.slurm import diagnosis
-from perfsweep.slurm.client import Sighting, SlurmClient, Unreachable
-from perfsweep.slurm.element_records import RecordFiles
+from perfsweep.slurm.client import Sighting, SlurmClient, Unreachable, expected_start
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.expectation import expected_start
-from perfsweep.slurm.failed_nodes import FailedNodes
 from perfsweep.slurm.inquiry import Answer, Inquiry, Key
 from perfsweep.slurm.job_outcome import ElementRecords, Missing, Patience, Standing
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from perfsweep.slurm.journal import Journal, Submission, Verdict
-from perfsweep.slurm.observation import Observer, output_file
+from perfsweep.slurm.observation import FailedNodes, Observer, RecordFiles, output_file
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from perfsweep.slurm.site import SiteProfile
 from perfsweep.slurm.states import End, end_of

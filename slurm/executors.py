@@ -9,7 +9,7 @@ from perfsweep.slurm.jobs import Executor
 EXECUTORS = {
     "slurm": "perfsweep.slurm.executor:SlurmExecutor",
     "local": "perfsweep.slurm.local:LocalExecutor",
-    "inprocess": "perfsweep.slurm.inprocess:InProcessExecutor",
+    "inprocess": "perfsweep.slurm.local:InProcessExecutor",
 }
 """Classes by the name that `cluster.executor` takes; `auto` takes the first that does not refuse."""
 

@@ -1,4 +1,4 @@
-"""A queue on this machine: so many jobs at once, each with GPUs of its own."""
+"""A queue on this machine, so many jobs at once; or one after the other, in this very process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from perfsweep.slurm.allocation import refuse_missing_nodes
@@ -142,3 +142,44 @@ def _end(process: subprocess.Popen[bytes], deadline: float) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+class InProcessExecutor(Executor):
+    """Runs one waiting job in each `poll`.
+
+    Parameters
+    ----------
+    call : does what a job's command would do; its exceptions are the caller's to see
+    """
+
+    def __init__(self, call: Callable[[Job], None]) -> None:
+        self._call = call
+        self._waiting: deque[Job] = deque()
+        self._states: dict[str, JobState] = {}
+
+    @classmethod
+    def of(cls, context: ExecutorContext) -> InProcessExecutor:
+        """Make one that does what jobs' commands would do."""
+        return cls(context.call)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs in order."""
+        self._waiting.extend(jobs)
+        self._states.update({job.name: JobState.PENDING for job in jobs})
+
+    def poll(self) -> dict[str, JobState]:
+        """Run the next job to its end."""
+        if self._waiting:
+            job = self._waiting.popleft()
+            self._states[job.name] = JobState.FAILED  # unless it returns
+            self._call(job)
+            self._states[job.name] = JobState.ENDED
+        return dict(self._states)
+
+    def cancel(self, names: Iterable[str] | None = None) -> int:
+        """Drop jobs that have not run, all by default; how many that were."""
+        chosen = set(self._states if names is None else names)
+        dropped = [job for job in self._waiting if job.name in chosen]
+        self._waiting = deque(job for job in self._waiting if job.name not in chosen)
+        self._states.update({job.name: JobState.CANCELLED for job in dropped})
+        return len(dropped)

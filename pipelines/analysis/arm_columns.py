@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column, soft
-from perfsweep.pipelines.analysis.outcomes import outcome_text
 from perfsweep.pipelines.store.records import Outcome
 from perfsweep.pipelines.units import MB, duration
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 
-from perfsweep.pipelines.analysis.counter_table import Counters, counters_of
+import polars as pl
+
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.store.records import Arm, Effect, Kind, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK
 from perfsweep.workloads.api import Device
 
 
@@ -88,3 +93,164 @@ class ArmRecords:
                     known = facts["capability"]
                     return Device(**{**facts, "capability": tuple(known) if known else None})
         return Device()
+
+
+HOST_BOUND = 0.8
+"""Below this share of the time the device waits for the host rather than the other way round."""
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "arm": pl.String,
+    "label": pl.String,
+    "counter": pl.String,
+    "value": pl.Float64,
+}
+
+Counters = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class CounterChange:
+    """One counter of an arm that differs from the reference's."""
+
+    counter: str
+    reference: float
+    value: float
+
+    @property
+    def size(self) -> float:
+        """Size of the change, as the absolute log ratio; appearing or vanishing counts most."""
+        if self.reference <= 0 or self.value <= 0:
+            return math.inf
+        return abs(math.log(self.value / self.reference))
+
+
+def counters_of(counting: TrialRecord, timings: Iterable[TrialRecord]) -> Counters:
+    """Join an arm's counting trial with what only timing trials can count (the last of them)."""
+    counters = dict(counting.counters)
+    for record in timings:
+        counters |= {name: record.counters[name] for name in FOUND_ON_DISK if name in record.counters}
+    return counters
+
+
+def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) -> pl.DataFrame:
+    """One row for each arm and counter; a counter that could not be read is null."""
+    rows = [
+        {"arm": arm.id, "label": arm.label, "counter": name, "value": value}
+        for arm in arms
+        for name, value in sorted((counters.get(arm.id) or {}).items())
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[CounterChange, ...]:
+    """List the counters that differ from the reference's, furthest first; empty where one was not counted."""
+    if reference is None or own is None:
+        return ()
+    both = ((name, reference.get(name), value) for name, value in own.items())
+    changes = [
+        CounterChange(name, before, value)
+        for name, before, value in both
+        if before is not None and value is not None and before != value
+    ]
+    return tuple(sorted(changes, key=lambda one: (-one.size, one.counter)))
+
+
+def bound_by(busy_ns: float | None, wall_ns: float | None) -> str | None:
+    """Say what an arm waits for: the device's work against its time; None where either is unknown."""
+    if not busy_ns or not wall_ns:
+        return None
+    share = min(busy_ns / wall_ns, 1.0)
+    who = "host-bound" if share < HOST_BOUND else "device-bound"
+    return f"{who}: the device works {share:.0%} of the time"
+
+
+Counts = Mapping[str, int]
+"""Number of trials by outcome; outcomes that did not occur are left out."""
+
+
+def outcome_counts(trials: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """Count the trials of each arm (id) of any kind, attempts that do not count included."""
+    counts: dict[str, dict[str, int]] = {}
+    grouped = trials.group_by("arm", "outcome").len()
+    for outcome in Outcome:
+        for arm, _, number in grouped.filter(pl.col("outcome") == outcome.value).iter_rows():
+            counts.setdefault(arm, {})[outcome.value] = number
+    return counts
+
+
+def sum_counts(counts: Iterable[Counts]) -> dict[str, int]:
+    """Add up the counts of several arms, in the order of the outcomes."""
+    all_counts = list(counts)
+    totals = {outcome.value: sum(one.get(outcome.value, 0) for one in all_counts) for outcome in Outcome}
+    return {outcome: number for outcome, number in totals.items() if number}
+
+
+def outcome_text(counts: Counts) -> str:
+    """Say how trials ended: ``9 ok, 3 oom``."""
+    return ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+
+
+class Work(StrEnum):
+    """What an iteration does when ranks are added."""
+
+    STRONG = "strong"  # the same in all: each rank does less
+    WEAK = "weak"  # the same for each rank
+    OTHER = ""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Ranks of an arm and its base, and the gain in speed by that of ranks: 1 is perfect.
+
+    `low` and `high` bound the efficiency as the effect's interval does, None where it has none.
+    """
+
+    ranks: int
+    base_ranks: int
+    work: Work
+    efficiency: float
+    low: float | None
+    high: float | None
+
+    @property
+    def more(self) -> float:
+        """Times as many ranks as the base has."""
+        return self.ranks / self.base_ranks
+
+
+def ranks_of(records: ArmRecords, arm: str) -> int | None:
+    """Ranks of an arm's timing trials; None without any."""
+    timed = records.timed(arm)
+    return (len(timed[0].ranks.nodes) if timed[0].ranks else 1) if timed else None
+
+
+def scaling_of(
+    effect: Effect, ratio: float | None, low: float | None, high: float | None, records: ArmRecords
+) -> Scaling | None:
+    """The scaling of an effect, from the ratio of its times and the ends of its interval.
+
+    None where arm and base have equally many ranks, and for effects of many arms.
+    """
+    if ratio is None or effect.contrast or len(effect.pairs) != 1:
+        return None
+    ((arm, base),) = effect.pairs
+    ranks, base_ranks = ranks_of(records, arm), ranks_of(records, base)
+    if ranks is None or base_ranks is None or ranks <= base_ranks:
+        return None
+    more = ranks / base_ranks
+
+    def efficiency(time: float | None) -> float | None:
+        return 1 / time / more if time else None
+
+    work = _work(_units_per_iteration(records, arm) / _units_per_iteration(records, base), more)
+    return Scaling(ranks, base_ranks, work, 1 / ratio / more, efficiency(high), efficiency(low))
+
+
+def _work(units: float, more: float) -> Work:
+    """Tell the kinds apart by the units of an iteration, times those of the base."""
+    named = {Work.STRONG: 1.0, Work.WEAK: more}
+    return next((work for work, due in named.items() if math.isclose(units, due, rel_tol=0.01)), Work.OTHER)
+
+
+def _units_per_iteration(records: ArmRecords, arm: str) -> float:
+    return median(record.units / max(1, record.iterations) for record in records.timed(arm))

@@ -1,4 +1,4 @@
-"""Each arm over all rounds: time per unit, phases, memory, counters, and how its trials ended."""
+"""Each arm over all rounds: time per unit, phases, memory, counters, and how far it is from its oracles."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import Any
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.arm_records import ArmRecords
-from perfsweep.pipelines.analysis.counter_table import CounterChange, counter_changes, counter_table
+from perfsweep.pipelines.analysis.arm_records import (
+    ArmRecords,
+    CounterChange,
+    Counts,
+    counter_changes,
+    counter_table,
+)
 from perfsweep.pipelines.analysis.judging import Judge
-from perfsweep.pipelines.analysis.outcomes import Counts
 from perfsweep.pipelines.analysis.phases import PhaseShare, phases_of
 from perfsweep.pipelines.statistics.log_ratios import Weighted
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.workloads.api import Check, Evidence
 
 
 @dataclass(frozen=True)
@@ -141,3 +146,43 @@ def _rank_figures(records: ArmRecords, arm: str) -> dict[str, Any]:
 def _median(column: pl.Series) -> float | None:
     values: Sequence[float] = column.drop_nulls().to_list()
     return median(values) if values else None
+
+
+@dataclass(frozen=True)
+class OracleDeviation:
+    """One check of one arm against the oracle: its value and the bound it may reach. NaN never holds."""
+
+    check: str
+    value: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is within the bound."""
+        return self.value <= self.bound
+
+
+@dataclass(frozen=True)
+class Quality:
+    """All deviations of an arm from its oracles, in the order in which its workload declares the checks."""
+
+    arm: str
+    deviations: tuple[OracleDeviation, ...]
+
+
+def judge_quality(
+    labels: Mapping[str, str], checks: Sequence[Check], evidence: Callable[[str], Evidence | None]
+) -> tuple[Quality, ...]:
+    """Judge every arm (id to label) whose evidence holds a deviation; arms without evidence are left out."""
+    judged = []
+    for arm, label in labels.items():
+        own = evidence(arm)
+        numbers = own.numbers if own else {}
+        deviations = tuple(
+            OracleDeviation(check.name, float(numbers[check.name]), float(check.bound))
+            for check in checks
+            if check.against == "oracle" and check.name in numbers and check.bound is not None
+        )
+        if deviations:
+            judged.append(Quality(label, deviations))
+    return tuple(judged)

@@ -21,7 +21,7 @@ from scipy import stats
 
 from perfsweep.checksums import unsealed
 from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
-from perfsweep.pipelines.analysis.held_back import clock_of
+from perfsweep.pipelines.analysis.decisions import clock_of
 from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
 from perfsweep.pipelines.store.files import json_object, write_atomically
 from perfsweep.pipelines.store.provenance import Provenance

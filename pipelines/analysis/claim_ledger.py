@@ -10,9 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from perfsweep.pipelines.analysis import claim_refusals
-from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
-from perfsweep.pipelines.analysis.rulings import evidence_text
+from perfsweep.pipelines.analysis.effect_result import evidence_text
+from perfsweep.pipelines.analysis.rulings import SCHEMA, obstacle_text, obstacles, refusal
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.workloads.api import Claim, Device, Toggle
 
@@ -113,10 +112,10 @@ def _entry(
         against.pop(rows[0]["ruling"], None)
         also = [f"but {ruling}: {_evidence(row)}" for ruling, row in against.items()]
         return Entry(workload, claim, rows[0]["ruling"], "; ".join([_evidence(rows[0]), *also]))
-    standing = [claim_refusals.obstacles(claim, toggles, device) for device in devices]
+    standing = [obstacles(claim, toggles, device) for device in devices]
     if all(standing):
-        refusal = claim_refusals.refusal(claim, toggles, devices[0])
-        words = [claim_refusals.obstacle_text(standing[0]), *([f"({refusal})"] if refusal else [])]
+        sentence = refusal(claim, toggles, devices[0])
+        words = [obstacle_text(standing[0]), *([f"({sentence})"] if sentence else [])]
         return Entry(workload, claim, Ruling.NOT_MEASURABLE.value, " ".join(words))
     where = [
         f"workload.{name}={'|'.join('null' if one is None else str(one) for one in values)}"

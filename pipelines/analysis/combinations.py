@@ -10,7 +10,7 @@ from statistics import mean
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest
 from perfsweep.workloads.api import LevelValue

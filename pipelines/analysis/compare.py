@@ -8,7 +8,8 @@ from statistics import median
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.arm_results import ArmResult, arm_results
+from perfsweep.pipelines.analysis.arm_records import Counts, Scaling, outcome_counts, scaling_of, sum_counts
+from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality, arm_results, judge_quality
 from perfsweep.pipelines.analysis.columns import parquet_table
 from perfsweep.pipelines.analysis.combinations import (
     AloneAndBeside,
@@ -18,21 +19,15 @@ from perfsweep.pipelines.analysis.combinations import (
 )
 from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name
 from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
-from perfsweep.pipelines.analysis.failed_trials import FailedTrials, failed_trials
-from perfsweep.pipelines.analysis.judging import EffectResult, Judge
-from perfsweep.pipelines.analysis.missing import missing_rounds
+from perfsweep.pipelines.analysis.failed_trials import FailedTrials, failed_trials, missing_rounds
+from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.notes import comparison_notes
-from perfsweep.pipelines.analysis.oracles import Quality, judge_quality
-from perfsweep.pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
 from perfsweep.pipelines.analysis.phases import read_series
-from perfsweep.pipelines.analysis.quantities.completed import QuantityResults
-from perfsweep.pipelines.analysis.quantities.known import chosen
+from perfsweep.pipelines.analysis.quantities.completed import QuantityResults, arm_table, chosen, effect_table
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
-from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
-from perfsweep.pipelines.analysis.ruling_columns import ruling_table
-from perfsweep.pipelines.analysis.rulings import RuledClaim, all_rulings
-from perfsweep.pipelines.analysis.scaling import Scaling, scaling_of
+from perfsweep.pipelines.analysis.rulings import all_rulings, ruling_table
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.progress import Progress

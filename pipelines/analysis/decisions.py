@@ -1,14 +1,19 @@
-"""From log ratios to verdicts on all effects of a sweep: the one path that judging and simulations share."""
+"""From log ratios to verdicts on all effects of a sweep, and which of them say nothing."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
+from perfsweep.pipelines.plan.power import USELESS, Power, power, scaled
+from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice, Conditions, choose_clock
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Pair, Rounds
-from perfsweep.pipelines.statistics.verdicts import Judgement, decide_verdicts
-from perfsweep.pipelines.store.records import PLACEBO, Effect
+from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict, decide_verdicts
+from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,43 @@ def _floor(control: Mapping[str, Estimate], but: str = "") -> float:
     """How far from equal the intervals of placebos reach, leaving one of them out."""
     intervals = [estimate.interval for name, estimate in control.items() if name != but]
     return max((max(abs(one.low), abs(one.high)) for one in intervals if one), default=0.0)
+
+
+def clock_of(used: pl.DataFrame) -> ClockChoice:
+    """Choose the clock of all effects from the timing trials that count."""
+    rows = used.select("label", "crowded", "alone").iter_rows()
+    return choose_clock([Conditions(*row) for row in rows])
+
+
+class HoldingBack:
+    """Holds verdicts of one sweep back.
+
+    Parameters
+    ----------
+    used : the timing trials that count
+    clock : the one that is asked; of arms that compute alone, crowded trials say something in CPU time
+    """
+
+    def __init__(self, manifest: Manifest, used: pl.DataFrame, clock: Clock) -> None:
+        self._manifest = manifest
+        excused = pl.col("crowded") & pl.col("alone") if clock is Clock.CPU else pl.lit(False)
+        sound = used.filter((pl.col("disturbed") == "") | excused)
+        self._sound = set(sound["arm"].to_list())
+        self._disturbed = set(used["arm"].to_list()) - self._sound
+
+    def of(self, effect: Effect, rounds: int) -> Judgement | None:
+        """Judge an effect whose times say nothing, of so many rounds or generations; None of any other."""
+        if self._manifest.sweep.measure.look:
+            reason = "only a look (measure.look)"
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.ONLY_A_LOOK)
+        if effect.weights.keys() <= self._disturbed:
+            reason = "every trial of its arms was disturbed"
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.ALL_DISTURBED)
+        if scaled(effect, self._power(rounds)) > USELESS:
+            reason = "one round has no interval" if rounds == 1 else f"{rounds} rounds decide nothing"
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.TOO_FEW_ROUNDS)
+        return None
+
+    @functools.cache  # noqa: B019 - lives as long as the comparison
+    def _power(self, rounds: int) -> Power:
+        return power(self._manifest, replications=rounds)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
-from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
-from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, megabytes_more, percent

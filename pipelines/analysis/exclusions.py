@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.analysis.comparable import differing_data
-from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.store.records import Effect, Manifest, Outcome, TrialRecord
 
 BASE = "base "

@@ -4,109 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import median
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.arm_records import ArmRecords, bound_by
 from perfsweep.pipelines.analysis.comparable import differing_data
-from perfsweep.pipelines.analysis.counter_table import bound_by
-from perfsweep.pipelines.analysis.decisions import Decisions, Derivation, decide
+from perfsweep.pipelines.analysis.decisions import Decisions, HoldingBack, clock_of, decide
+from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
-from perfsweep.pipelines.analysis.held_back import HoldingBack, clock_of
-from perfsweep.pipelines.analysis.outcomes import Counts
-from perfsweep.pipelines.analysis.quantities.quantity import QuantityResult
-from perfsweep.pipelines.analysis.rulings import RuledClaim, Ruler, claims_of, decide_memory
-from perfsweep.pipelines.analysis.scaling import Scaling
-from perfsweep.pipelines.config.declared import declared_by
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.analysis.rulings import Ruler, claims_of, decide_memory
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
 from perfsweep.pipelines.statistics.estimates import Estimate, break_even
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
+from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress
-from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
+from perfsweep.pipelines.store.records import Arm, Effect, Manifest, read_evidence
 from perfsweep.workloads.api import Device, Evidence
-
-SHOWN_ROUNDS = 100
-"""An undecided effect that needs more rounds than this is not worth deciding."""
-
-
-@dataclass(frozen=True)
-class ClockResult:
-    """What one clock says of an effect: ratio with its interval, and the verdict that it would be given."""
-
-    ratio: float
-    low: float | None
-    high: float | None
-    verdict: Verdict | None
-
-
-@dataclass(frozen=True)
-class EffectResult:
-    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time.
-
-    Ratio, interval and verdict are those of the clock that the sweep believes; `wall` and `cpu` are those of
-    either.
-    """
-
-    effect: Effect
-    arm_label: str
-    base_label: str
-    verdict: Verdict | None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    rounds: int = 0
-    method: str = ""
-    code: ReasonCode = ReasonCode.NO_RECORDS
-    clock: Clock = Clock.WALL  # the believed one
-    alone: bool = False  # whether its arms computed in one thread, so that CPU time speaks for them
-    wall: ClockResult | None = None
-    cpu: ClockResult | None = None
-    parity: ParityResult | None = None
-    memory_bytes: float | None = None
-    compile_s: float | None = None  # with nothing compiled yet
-    warm_compile_s: float | None = None  # in a timing trial, which finds compiled code on disk
-    break_even: float | None = None
-    rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
-    outcome: str = ""  # why there is no time: unsupported, inert, failed ...
-    note: str = ""
-    derivation: Derivation | None = None
-    held_back: str = ""  # why nothing is said although there are times
-    rulings: tuple[RuledClaim, ...] = ()
-    trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
-    scaling: Scaling | None = None  # where the arm has more ranks than its base
-    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
-
-    @property
-    def word(self) -> str:
-        """What the table says in its verdict column; in brackets the rounds that would decide."""
-        if self.outcome or self.verdict is None:
-            return self.outcome or "no rounds yet"
-        needed = f" ({self.rounds_needed})" if (self.rounds_needed or SHOWN_ROUNDS) < SHOWN_ROUNDS else ""
-        return self.verdict.value + needed
-
-    @property
-    def parity_ok(self) -> bool:
-        """Whether results are known to be the same."""
-        return self.parity is not None and self.parity.verdict not in (
-            ParityVerdict.DIFFERENT,
-            ParityVerdict.UNCHECKED,
-        )
-
-    @property
-    def parity_text(self) -> str:
-        """The parity verdict, with the worst deviation where it matters."""
-        if self.parity is None or self.outcome == Outcome.UNSUPPORTED:
-            return ""
-        worst = self.parity.worst
-        if self.parity.verdict is ParityVerdict.DIFFERENT and worst is not None:
-            return f"different: {worst.check} {worst.value:.2g} > {worst.bound:.2g}"
-        return self.parity.verdict.value.replace("within", "in")
 
 
 def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
 from perfsweep.pipelines.store.records import read_iterations
+from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
 from perfsweep.workloads.errors import RecordError
 
 SCHEMA: dict[str, type[pl.DataType]] = {

@@ -2,82 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
-from perfsweep.pipelines.analysis import claim_refusals
+import polars as pl
+
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
 from perfsweep.pipelines.analysis.decisions import Decisions, decide
-from perfsweep.pipelines.config.validation import load_workload
-from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.analysis.effect_result import MEMORY, SPEED, EffectResult, RuledClaim
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.statistics.claim_rules import Ruled, Ruling, claimed_gain, rule_claim, rule_predicate
+from perfsweep.pipelines.statistics.claim_rules import (
+    Obstacle,
+    Ruled,
+    Ruling,
+    claimed_gain,
+    rule_claim,
+    rule_predicate,
+)
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Rounds
 from perfsweep.pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
-from perfsweep.pipelines.store.records import PLACEBO, Arm, Effect, Manifest
+from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.records import PLACEBO, Arm, Effect, Manifest, TrialRecord
 from perfsweep.pipelines.store.schema import Declared
-from perfsweep.workloads.api import Claim, Toggle
+from perfsweep.workloads.api import Claim, Device, Levels, Toggle
 from perfsweep.workloads.errors import PerfsweepError
-
-if TYPE_CHECKING:
-    from perfsweep.pipelines.analysis.judging import EffectResult
-
-SPEED, MEMORY = "speed", "memory"
-"""Figures that are a ratio to the base; all others are an arm's own value."""
 
 MEMORY_STEP_BYTES = 2**21
 """The least difference of peak memory that is one: a huge page of the kernel, and what CUDA's caching
 allocator takes from the device at a time for small tensors. Less moves with rounding, not with what an arm
 needs."""
-
-
-@dataclass(frozen=True)
-class RuledClaim:
-    """One claim about an effect or arm, and what its ruling rests on.
-
-    Attributes
-    ----------
-    reason : why none is ruled, or how far the ruling goes
-    figure : `SPEED`, `MEMORY`, or the counter or number of a predicate
-    ratio, low, high : of time or peak memory, arm to base, with the interval that was read
-    value : of a predicate's figure
-    """
-
-    claim: Claim
-    subject: str
-    design: str
-    ruling: Ruling
-    reason: str = ""
-    figure: str | None = None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    value: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The ruling with its reason and the figure that it rests on."""
-        evidence = evidence_text(self.figure, self.value, self.ratio, self.low, self.high)
-        reason = f": {self.reason}" if self.reason else ""
-        return f"{self.ruling.value}{reason}{f' ({evidence})' if evidence else ''}"
-
-
-def evidence_text(
-    figure: str | None, value: float | None, ratio: float | None, low: float | None, high: float | None
-) -> str:
-    """Say what a ruling rests on: ``speed 2x [1.67, 2.5]``, ``memory 0.5x [0.4, 0.6]``, ``slabs 19``."""
-    if value is not None:
-        return f"{figure} {value:.6g}"
-    if ratio is None or low is None or high is None:
-        return ""
-    if figure == MEMORY:
-        return f"memory {ratio:.3g}x [{low:.3g}, {high:.3g}]"
-    return f"speed {1 / ratio:.3g}x [{1 / high:.3g}, {1 / low:.3g}]"
 
 
 def decide_memory(
@@ -201,17 +164,17 @@ class Ruler:
         return RuledClaim(claim, subject, design, ruled.ruling, ruled.reason, claim.figure, value=value)
 
     def _obstacle(self, claim: Claim) -> str:
-        standing = claim_refusals.obstacles(claim, self.toggles, self.records.device())
-        return claim_refusals.obstacle_text(standing)
+        standing = obstacles(claim, self.toggles, self.records.device())
+        return obstacle_text(standing)
 
     def figure_of(self, arm: str, figure: str | None) -> float | None:
         """What a claim's figure is for an arm; None where it was not measured."""
         lookup = functools.partial(self._counted, arm)
-        return claim_refusals.figure_value(figure or "", lookup, self.records.timed(arm))
+        return figure_value(figure or "", lookup, self.records.timed(arm))
 
     def _counted(self, arm: str, name: str) -> float | None:
         """A counter of an arm, a number of its evidence, or whether it kept the reference's results."""
-        if name == claim_refusals.RESULTS_KEPT:
+        if name == RESULTS_KEPT:
             return self._results_kept(arm)
         value = (self.records.counters(arm) or {}).get(name)
         if value is None and (evidence := self.agreement.evidence(arm)):
@@ -228,3 +191,147 @@ def all_rulings(effects: Sequence[EffectResult], ruler: Ruler) -> tuple[RuledCla
     """List the effects' rulings, then those about arms without an effect."""
     about_effects = [one for result in effects for one in result.rulings]
     return (*about_effects, *ruler.of_arms({(one.claim.section, one.claim.text) for one in about_effects}))
+
+
+RULINGS: tuple[Column[RuledClaim], ...] = (
+    file_column("source", lambda one: one.claim.source, doc="who makes the claim"),
+    file_column("section", lambda one: one.claim.section, doc="where in the source"),
+    file_column("claim", lambda one: one.claim.text, doc="what is claimed"),
+    file_column("subject", lambda one: one.subject, doc="the level or arm that it is about"),
+    file_column("design", lambda one: one.design, doc="design of the effect that rules on it, or `arm`"),
+    file_column("ruling", lambda one: one.ruling.value, doc="what the sweep says of the claim"),
+    file_column("reason", lambda one: one.reason, doc="why there is none, or how far it goes; may be empty"),
+    file_column("ratio", lambda one: one.ratio, float, "of time or peak memory, arm to base"),
+    file_column("low", lambda one: one.low, float, "lower end of the interval that the ruling rests on"),
+    file_column("high", lambda one: one.high, float, "upper end"),
+    file_column("figure", lambda one: one.figure, doc="`speed`, `memory`, or the counter that it rests on"),
+    file_column("value", lambda one: one.value, float, "of that counter"),
+)
+"""Of one ruling each row."""
+
+SHARED = ("workload", "sweep", "machine")
+"""Columns of the file that are the same in all rows."""
+
+SCHEMA: dict[str, ValueType] = {**dict.fromkeys(SHARED, str), **{one.key: one.kind for one in RULINGS}}
+"""Of the file."""
+
+
+def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str) -> pl.DataFrame:
+    """Tabulate rulings, a row each, with the evidence they rest on."""
+    shared = zip(SHARED, (manifest.sweep.workload, manifest.sweep.name, machine), strict=True)
+    named = [pl.lit(value, pl.String).alias(name) for name, value in shared]
+    return parquet_table(RULINGS, rulings).with_columns(named).select(list(SCHEMA))
+
+
+def obstacles(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacle, ...]:
+    """Find what stands between a claim and a ruling on this device; nothing where nothing refuses it.
+
+    What a claim or a level says against a device proves nothing: an obstacle stands on this device, and its
+    removal, with all others removed too, is what it takes. A claim that speaks of no arm and gives no bound
+    is a rule, on any device.
+    """
+    if is_rule(claim):
+        return (Obstacle.A_RULE,)
+    if not refusal(claim, toggles, device):
+        return ()
+    standing = [obstacle for obstacle in Obstacle if obstacle.stands(device) and obstacle in FACTS_WITHOUT]
+    needed = [
+        one
+        for one in standing
+        if refusal(claim, toggles, device_without(device, [other for other in standing if other is not one]))
+    ]
+    return tuple(needed or standing)
+
+
+def is_rule(claim: Claim) -> bool:
+    """Whether a claim says how to measure, or what else to compute, instead of what comes out."""
+    return not claim.arms and claim.figure is None and claim.low is None and claim.high is None
+
+
+def refusal(claim: Claim, toggles: Sequence[Toggle], device: Device) -> str | None:
+    """Say in a claim's or its levels' words why a device can rule on none of its arms; None where it can."""
+    if reason := claim.unsupported(device):
+        return reason
+    reasons = [_levels_refusal(levels, toggles, device) for levels in claim.arms]
+    return next(iter(reasons), None) if all(reasons) else None
+
+
+def _levels_refusal(levels: Levels, toggles: Sequence[Toggle], device: Device) -> str | None:
+    by_name = {toggle.name: toggle for toggle in toggles}
+    for name, level in [(name, by_name[name].level(levels[name])) for name in levels if name in by_name]:
+        if reason := level.unsupported(device):
+            return f"{name}={level.value} {reason}"
+    return None
+
+
+def obstacle_text(standing: Iterable[Obstacle]) -> str:
+    """Join obstacles: ``needs a CUDA device and needs several devices``."""
+    return " and ".join(obstacle.value for obstacle in standing)
+
+
+FACTS_WITHOUT: dict[Obstacle, dict[str, object]] = {
+    Obstacle.NO_CUDA: {"type": "cuda", "memory_bytes": 10**12, "name": "any", "capability": (0, 0)},
+    Obstacle.NO_TENSOR_CORES: {"capability": (10, 0)},
+    Obstacle.ONE_DEVICE: {"count": 8},
+    Obstacle.NO_COMPILER: {"compiler": True},
+}
+"""The facts of a device that an obstacle is about, as they are where it does not stand."""
+
+
+def device_without(device: Device, lifted: Iterable[Obstacle]) -> Device:
+    """A device on which some obstacles do not stand."""
+    facts = {name: value for obstacle in lifted for name, value in FACTS_WITHOUT[obstacle].items()}
+    return dataclasses.replace(device, **facts)  # type: ignore[arg-type]
+
+
+Lookup = Callable[[str], float | None]
+"""A counter or a number of one arm by its name; None where it was not counted."""
+
+Timings = Sequence[TrialRecord]
+"""Timing trials of one arm that ended well."""
+
+RESULTS_KEPT = "results_kept"
+"""1 where parity calls an arm's results the reference's, 0 where it calls them others; of those who judge
+parity."""
+
+
+def figure_value(name: str, lookup: Lookup, timings: Timings) -> float | None:
+    """Compute the figure of an arm that a claim names: ``a+b``, ``a*b``, ``a/b`` of counters and numbers.
+
+    None where something it needs was not measured, or it divides by zero.
+    """
+    for sign, combine in (("+", operator.add), ("/", operator.truediv), ("*", operator.mul)):
+        first, _, second = name.rpartition(sign)
+        if first:
+            left, right = (figure_value(part, lookup, timings) for part in (first, second))
+            if left is None or right is None or (sign == "/" and right == 0):
+                return None
+            return combine(left, right)
+    derived = DERIVED_FIGURES.get(name)
+    return derived(lookup, timings) if derived else lookup(name)
+
+
+def _seconds_per_iteration(lookup: Lookup, timings: Timings) -> float | None:
+    """Time of the timed region by its iterations, median over the trials."""
+    seconds = [record.region_ns / 1e9 / record.iterations for record in timings if record.iterations]
+    return median(seconds) if seconds else None
+
+
+def _device_busy_share(lookup: Lookup, timings: Timings) -> float | None:
+    """Share of the time in which any kernel runs: device time counted, by the wall time of timing trials."""
+    busy_ns = lookup("device_busy_ns")
+    wall_ns = [record.ns_per_unit for record in timings if record.units > 0]
+    return busy_ns / median(wall_ns) if busy_ns is not None and wall_ns else None
+
+
+def _warm_compile_s(lookup: Lookup, timings: Timings) -> float | None:
+    """Median seconds of compiling in timing trials, with a cache on disk; `compile_s` is without it."""
+    return median([record.compile_s for record in timings]) if timings else None
+
+
+DERIVED_FIGURES: Mapping[str, Callable[[Lookup, Timings], float | None]] = {
+    "seconds_per_iteration": _seconds_per_iteration,
+    "device_busy_share": _device_busy_share,
+    "warm_compile_s": _warm_compile_s,
+}
+"""Figures that any workload's claims may name beside its own counters and numbers."""

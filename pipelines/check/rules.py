@@ -9,10 +9,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from perfsweep.pipelines.analysis.counter_table import counter_changes
+from perfsweep.pipelines.analysis.arm_records import counter_changes
 from perfsweep.pipelines.parity import comparison
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
-from perfsweep.pipelines.trial.compile_cache import FOUND_ON_DISK
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK
 from perfsweep.workloads.api import Check, Evidence, Level, Parity
 
 Counters = Mapping[str, float | None]

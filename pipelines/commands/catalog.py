@@ -61,7 +61,7 @@ COMMANDS = Commands(
         Composed(
             "tune",
             "the fastest arm within limits, verified, and kept as a preset",
-            "tune:tune",
+            "frontier:tune",
             example="workload=digits",
         ),
         Composed(
@@ -129,7 +129,7 @@ COMMANDS = Commands(
         Plain(
             "comment",
             "what a pull request is told of what judge --json found, as Markdown",
-            "comment:comment",
+            "judge:comment",
             words("files", FILE, "Files that `perfsweep judge --json` wrote.", required=True),
             option("--output", "Write it there instead of printing it.", type=FILE, metavar="FILE"),
         ),
@@ -175,7 +175,7 @@ COMMANDS = Commands(
         Plain(
             "history",
             "an arm over code versions: kept sweeps or baselines, oldest first",
-            "history:history",
+            "comparison:history",
             words(
                 "versions",
                 MEASURED,
@@ -196,7 +196,7 @@ COMMANDS = Commands(
         Plain(
             "claims",
             "every claim of the reports with its ruling here",
-            "claims:claims",
+            "list:claims",
             word("workload", WORKLOAD, "A name from `perfsweep list`; all by default.", required=False),
             option("--runs", "Folder of the measured sweeps.", type=FILE, default="runs"),
             option("--markdown", "Print docs/claims.md, ruled by docs/results instead.", is_flag=True),
@@ -292,13 +292,13 @@ COMMANDS = Commands(
         Plain(
             "completion",
             'lines that switch completion on: eval "$(perfsweep completion bash)"',
-            "completion:completion",
+            "arguments:completion",
             word("shell", SHELL, "bash, zsh or fish."),
         ),
         Plain(
             "complete-line",
             "words that the end of a line may become",
-            "completion:complete_line",
+            "arguments:complete_line",
             word("line", NAME, "What was typed, up to the cursor."),
             hidden=True,
         ),

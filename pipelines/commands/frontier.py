@@ -1,4 +1,4 @@
-"""`perfsweep frontier`: a toggle's fastest size, where its time jumps, and the largest size that fits."""
+"""`perfsweep frontier` and `tune`: the fastest size of a toggle, and the fastest arm within limits."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from perfsweep.pipelines import api
-from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.pipelines.commands.sweep import Display, measured
 from perfsweep.pipelines.config import validation
-from perfsweep.pipelines.config.types import FrontierCommand
+from perfsweep.pipelines.config.types import FrontierCommand, TuneCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report.tables import Table, table_of
 from perfsweep.pipelines.report.terminal_table import print_table
-from perfsweep.pipelines.search import ladders
+from perfsweep.pipelines.search import factors, ladders
 from perfsweep.pipelines.search.driver import SearchDriver
 from perfsweep.pipelines.search.factors import Grid, ladder_factor
 from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
 from perfsweep.pipelines.search.limits import budget, refuse_too_much_memory, take_memory
 from perfsweep.pipelines.search.measurements import Limits, SearchSweep
-from perfsweep.pipelines.search.search import explore
+from perfsweep.pipelines.search.search import explore, search
 from perfsweep.pipelines.search.surrogate import Factor
-from perfsweep.pipelines.store import locks
+from perfsweep.pipelines.search.verification import Verification
+from perfsweep.pipelines.store import locks, provenance
 from perfsweep.pipelines.terminal import bold, console_here
 from perfsweep.pipelines.units import percent
 from perfsweep.workloads.api import Toggle
@@ -173,3 +174,28 @@ def _show(console: Console, sweep: SearchSweep, factor: Factor, limit: int | Non
         highlight=False,
         soft_wrap=True,
     )
+
+
+def tune(cfg: DictConfig) -> int:
+    """Search, verify, write the preset; status as of a sweep."""
+    command: TuneCommand = validation.typed(cfg, TuneCommand)
+    console = console_here()
+    take_memory(command, "tune", command.tune.memory_gib)
+    limits = Limits(command.tune.iterations, command.tune.compile_s)
+    sweep = SearchSweep(console, command, cfg, limits, command.tune.rounds, command.tune.reference)
+    refuse_too_much_memory("tune", command.measure.memory_gib, sweep.device.memory_bytes)
+    planned = factors.search_factors(sweep.space, sweep.reference.levels, command.tune)
+    driver = SearchDriver(console, sweep, Grid(sweep.space, sweep.reference.levels, planned.factors))
+    for (name, value), why in planned.left_out.items():
+        console.print(f"left out: {name}={value}: {why}", style="yellow", highlight=False)
+    driver.print_space(command)
+    if command.dry_run:
+        return DONE
+    Display(console).notices(api.prepare_tracking(command))
+    with locks.locked(sweep.folder):
+        limit = budget(command, sweep.device.memory_bytes)
+        status = driver.run(search(planned.factors, driver.grid.legal, limit))
+    if status is not None:
+        return status
+    text = provenance.sweep_yaml(cfg)
+    return Verification(console, command, driver, lambda again: measured(console, again, text)).run()

@@ -1,17 +1,21 @@
-"""`perfsweep judge`: one version, of the user's code or of what it runs with, against another."""
+"""`perfsweep judge` and `comment`: two versions of code, and what a pull request is told of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import TwoVersions
+from perfsweep.pipelines.exits import DONE
+from perfsweep.pipelines.report import markdown, version_answer
 from perfsweep.pipelines.report.version_answer import Side
 from perfsweep.pipelines.terminal import error_console
-from perfsweep.pipelines.versions.notices import ENVIRONMENT
+from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository
 from perfsweep.workloads.errors import ConfigError
 
@@ -71,3 +75,36 @@ def _changed_last(repository: Repository) -> tuple[str, str]:
             " name what to compare, such as perfsweep judge HEAD~1 HEAD -- workload=..."
         )
     return base[:12], "HEAD"
+
+
+def comment(files: Sequence[str], output: str | None = None) -> int:
+    """Write the comment to a file, or print it.
+
+    Raises
+    ------
+    ConfigError
+        A file is none of `perfsweep judge --json`, or the comment cannot be written.
+    """
+    text = markdown.comment([_read(Path(file)) for file in files])
+    if output is None:
+        click.echo(text, nl=False)
+        return DONE
+    try:
+        Path(output).write_text(text)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written ({error.strerror}); choose another file") from error
+    return DONE
+
+
+def _read(file: Path) -> dict[str, Any]:
+    remedy = f"write it by: perfsweep judge --json -- workload=... > {file}"
+    try:
+        found = json.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}); {remedy}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file} is no JSON; {remedy}") from error
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if schema != version_answer.SCHEMA or not found.keys() >= version_answer.FIELDS:
+        raise ConfigError(f"{file} is no answer of perfsweep judge (schema {schema}); {remedy}")
+    return found

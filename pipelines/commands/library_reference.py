@@ -15,7 +15,15 @@ from functools import cached_property
 from typing import Any
 
 import perfsweep
-from perfsweep.pipelines.config.docstrings import code, described, prose, raised, signature, summary, table
+from perfsweep.pipelines.config.training_reference import (
+    code,
+    described,
+    prose,
+    raised,
+    signature,
+    summary,
+    table,
+)
 from perfsweep.workloads import api
 
 WORKLOADS = ("probe1d", "spd", "prover", "latentwire")

@@ -19,9 +19,9 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report.tables import Table, table_of
 from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.store import kept, locks, provenance
-from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
+from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.timing.iterations import UNITS

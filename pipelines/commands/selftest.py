@@ -12,7 +12,8 @@ import polars as pl
 from rich.console import Console
 
 from perfsweep.pipelines.analysis import collect
-from perfsweep.pipelines.analysis.judging import EffectResult, Judge
+from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from perfsweep.pipelines.execution import launch, progress_display
 from perfsweep.pipelines.exits import DONE, SOME_FAILED

@@ -14,7 +14,7 @@ from rich.console import Console
 from yaml import YAMLError
 
 from perfsweep.pipelines.config.types import ClusterConfig
-from perfsweep.pipelines.execution import detach, launch, pack_logs, progress_display, shared_job, submitted
+from perfsweep.pipelines.execution import launch, progress_display, shared_job, submitted
 from perfsweep.pipelines.execution.events import POLL_S, Held, Tail, until_over
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.report import sweep_status
@@ -92,7 +92,7 @@ def wait(sweep: str) -> int:
         return ATTENTION
     except KeyboardInterrupt:
         executor, left = _attached(folder, manifest), submitted.unsubmitted(folder, manifest)
-        detach.detach(console, sweep, executor.cancel if executor else lambda: 0, len(left))
+        progress_display.detach(console, sweep, executor.cancel if executor else lambda: 0, len(left))
         return INTERRUPTED
     return conclude(console, Sweep(folder, manifest), broken)
 
@@ -131,7 +131,7 @@ def logs(sweep: str, packs: Sequence[str], follow: bool) -> int:
                 and all(s.over for job, s in states.items() if {*shared_job.packs_of(job)} & {*names})
             )
             for name in names:
-                for text in _new_text(pack_logs.log_files(folder, name), shown):
+                for text in _new_text(submitted.log_files(folder, name), shown):
                     for line in text.splitlines():
                         print(f"{name}: {line}", flush=True)
             if over:
@@ -159,7 +159,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
         )
     notes = executor.notes()
     failed = [name for name, state in states.items() if state is not JobState.ENDED]
-    return {name: pack_logs.why(folder, name, notes) for name in failed}
+    return {name: submitted.why(folder, name, notes) for name in failed}
 
 
 def _elsewhere(console: Console, folder: SweepFolder) -> bool:

@@ -13,7 +13,7 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.api import Planned, Sweep
 from perfsweep.pipelines.config import names, validation
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.execution import detach, launch, pack_jobs, progress_display, submitted
+from perfsweep.pipelines.execution import launch, pack_jobs, progress_display, submitted
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.demand import estimate_cost
@@ -176,7 +176,7 @@ def _show_stopped(console: Console, planned: Planned) -> None:
 
     if planned.place.remote and folder.submissions_file.exists():
         left = submitted.unsubmitted(folder, planned.sweep.manifest)
-        detach.detach(console, str(folder.path), cancel, len(left))
+        progress_display.detach(console, str(folder.path), cancel, len(left))
         return
     console.print(
         f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it stopped.",

@@ -15,13 +15,12 @@ from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.execution.events import Tail, until_over
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.pack_jobs import collect_job, environment, jobs_of
-from perfsweep.pipelines.execution.pack_logs import why
-from perfsweep.pipelines.execution.submitted import COLLECT, alive
-from perfsweep.pipelines.store import attempts, code_snapshot
+from perfsweep.pipelines.execution.submitted import COLLECT, alive, why
+from perfsweep.pipelines.store import code_snapshot, locks
 from perfsweep.pipelines.store.files import append_line, write_atomically
 from perfsweep.pipelines.store.locks import cannot_write
 from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
-from perfsweep.pipelines.versions import keep
+from perfsweep.pipelines.versions import tree
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 from perfsweep.slurm.states import End
@@ -67,7 +66,7 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         if any(version.environment for version in manifest.sweep.versions):
             code_snapshot.take_libraries(folder.code_dir)
         for version in manifest.sweep.versions:
-            keep.keep(folder.code_dir, version, map(Path, manifest.sweep.sources))
+            tree.keep(folder.code_dir, version, map(Path, manifest.sweep.sources))
     except OSError as error:
         raise cannot_write(folder, error) from error
 
@@ -175,8 +174,8 @@ def _executor(
             return False
         packs = [manifest.pack(pack) for pack in shared_job.packs_of(name)]
         # Of packs that share a job nobody knows whose arm took the memory of all.
-        out_of_memory = end is End.OOM and len(packs) == 1 and attempts.record_oom(folder, packs[0])
-        return out_of_memory or any(attempts.advanced(folder, manifest, pack) for pack in packs)
+        out_of_memory = end is End.OOM and len(packs) == 1 and locks.record_oom(folder, packs[0])
+        return out_of_memory or any(locks.advanced(folder, manifest, pack) for pack in packs)
 
     gpus = device.count if device and device.type == "cuda" else 0
     forgiven = frozenset(end for outcome, end in _ENDS.items() if outcome in retry)

@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.disk import refuse_disk
 from perfsweep.pipelines.execution.idle_watch import idle_power
@@ -29,9 +28,10 @@ from perfsweep.pipelines.execution.spawn import ServerLost, failure_of, fix_impo
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.attempts import Superseded, claim, stop_if_superseded
 from perfsweep.pipelines.store.idle import IdlePower, write_idle
 from perfsweep.pipelines.store.kept import arms_without, kept_folder
+from perfsweep.pipelines.store.locks import Superseded, claim, stop_if_superseded
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import (

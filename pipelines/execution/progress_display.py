@@ -1,14 +1,15 @@
-"""What a person sees while a sweep runs: the plan, progress, and how to come back.
+"""What a person sees while a sweep runs: the plan, a line of progress, and how to leave and come back.
 
 On a terminal one line is redrawn; in a log file, or in a cell of a notebook, there is a line now and then.
 """
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -306,3 +307,42 @@ def trials_ahead(manifest: Manifest, todo: Mapping[str, int]) -> Ahead:
             ahead[arm, Kind.QUALITY] = seeds if arm in trained else 0
             ahead |= Counter({(arm, kind): 1 for kind in (*once, *courses)})
     return ahead
+
+
+SECOND_S = 3.0
+"""How long a second Ctrl-C is waited for."""
+
+
+def detach(console: Console, folder: str, cancel: Callable[[], int], left: int = 0) -> None:
+    """Say how to come back; on a terminal, offer to cancel the jobs to whoever presses Ctrl-C again.
+
+    `left` packs were never submitted: nothing of them goes on.
+    """
+    told = f"\n{_what_goes_on(left)} {how_to_come_back(folder)}"
+    console.print(told, highlight=False, soft_wrap=True)
+    if not (console.is_terminal and sys.stdin.isatty()):
+        return
+    try:
+        console.print(f"Ctrl-C again within {SECOND_S:g} seconds offers to cancel them.")
+        time.sleep(SECOND_S)
+    except KeyboardInterrupt:
+        try:
+            answer = console.input("\ncancel all jobs of this sweep? [y/N] ", markup=False)
+        except (KeyboardInterrupt, EOFError):
+            return
+        if answer.strip().lower() in ("y", "yes"):
+            console.print(
+                f"cancelled {cancel()} jobs; finished rounds are kept in {folder}",
+                highlight=False,
+                markup=False,
+            )
+
+
+def _what_goes_on(left: int) -> str:
+    if not left:
+        return "detached: the jobs go on."
+    packs = "1 pack was" if left == 1 else f"{left} packs were"
+    return (
+        f"detached: submitted jobs go on, but {packs} not submitted yet and will not be until the same sweep"
+        " command is started again."
+    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand
+from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.gpu_check.cases import cases
-from perfsweep.pipelines.gpu_check.one_trial import timing_trial
+from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress import StoredTrial
-from perfsweep.pipelines.store.records import Outcome
-from perfsweep.pipelines.trial.memory_snapshot import ON_OOM
+from perfsweep.pipelines.store.records import Outcome, SweepFolder
+from perfsweep.pipelines.trial.failures import ON_OOM
 
 GRAPH_SHARE = 0.9
 """Of the eager peak: a graph replays in memory that it never gives back."""
@@ -49,3 +53,19 @@ def graph_line(eager: StoredTrial, replayed: StoredTrial) -> Line:
     share = replayed.record.peak_bytes / max(eager.record.peak_bytes, 1)
     text = f"a graph's peak is {share:.2f} of the eager one"
     return judged("memory of a graph", share >= GRAPH_SHARE, text, share=share)
+
+
+MEASURE: Mapping[str, Any] = {"rounds": 1, "iterations": 4, "warmup_max": 6, "timeout_s": 120, "repeats": 0}
+
+
+def timing_trial(
+    here: Here, name: str, workload: Mapping[str, Any], toggles: Mapping[str, Any], **measure: Any
+) -> StoredTrial:
+    """Run one timing trial of an arm, in a process of its own."""
+    command = SweepCommand(
+        workload=dict(workload), toggles=dict(toggles), measure=MeasureConfig(**{**MEASURE, **measure})
+    )
+    manifest = plan.single_arm(command, here.device)
+    folder = SweepFolder(here.folder / name)
+    launch.prepare(folder, manifest, "")
+    return PackRun(folder, manifest, manifest.packs[0]).single()

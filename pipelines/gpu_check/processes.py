@@ -10,8 +10,7 @@ from pathlib import Path
 
 from perfsweep.pipelines.execution.spawn import ForkServer, wait
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from perfsweep.pipelines.gpu_check.cases import cases
-from perfsweep.pipelines.gpu_check.sweeps import measured
+from perfsweep.pipelines.gpu_check.cases import cases, measured
 from perfsweep.pipelines.trial.parent import detach, die_with_parent
 
 LIMIT_S = 120.0

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from perfsweep.pipelines.parity.bounds import is_own, loosest
 from perfsweep.pipelines.parity.deviations import oracle_deviations, reference_deviations
-from perfsweep.pipelines.parity.entries import digest, digests_of
-from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict, digest, digests_of
 from perfsweep.workloads.api import Check, Evidence, Parity
 
 __all__ = ["Deviation", "ParityResult", "ParityVerdict", "digest", "failed_oracles", "judge", "loosest"]

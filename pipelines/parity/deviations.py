@@ -1,16 +1,19 @@
-"""How far results are from an oracle's or a reference's, check by check."""
+"""How far results are from an oracle's or a reference's, check by check, always in float64.
+
+A float32 cosine over many entries comes out above 1 and would pass any bound, and squaring overflows long
+before values do: hence chords between scaled vectors.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from perfsweep.pipelines.parity.bounds import bound_of, is_own, stated_bound
-from perfsweep.pipelines.parity.distances import Distance, distance
-from perfsweep.pipelines.parity.entries import entry_of, names_of
-from perfsweep.pipelines.parity.results import Deviation
+from perfsweep.pipelines.parity.results import Deviation, entry_of, names_of
 from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 
@@ -133,3 +136,131 @@ def _excuse(
 
 def _broken(name: str, bound: float, why: str) -> Deviation:
     return Deviation(name, math.inf, bound, why, False)
+
+
+_TINY = 1e-300  # keeps zero against zero at distance zero, and nothing else
+_HUGE = 1e300  # relative to nothing; infinite is what could not be compared
+_FAMILIES = {
+    "b": "boolean",
+    "i": "integer",
+    "u": "integer",
+    "f": "floating",
+    "c": "complex",
+    "U": "text",
+    "S": "text",
+}
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A deviation and where it is.
+
+    Attributes
+    ----------
+    value : deviation in the comparator
+    worst : flat index of the entry that differs most, None where none differs
+    first : flat index of the first entry that by itself exceeds the bound
+    excused : number of entries left out
+    """
+
+    value: float
+    worst: int | None
+    first: int | None
+    excused: int
+
+
+def distance(
+    comparator: Comparator, reference: np.ndarray, arm: np.ndarray, excuse: np.ndarray | None, bound: float
+) -> Distance | str:
+    """Deviation of `arm` from `reference` over the entries that the boolean array `excuse` does not mark.
+
+    Returns a phrase instead where nothing can be compared: another shape or kind of number, NaN on either
+    side, an infinity that is not the reference's, or every entry excused. Excuses do not cover values that
+    are not finite.
+    """
+    if problem := _incomparable(reference, arm):
+        return problem
+    excused = 0 if excuse is None else int(np.count_nonzero(excuse))
+    if excused and excused == reference.size:
+        return f"all {excused} entries are excused, which leaves nothing to compare"
+    if comparator is Comparator.IDENTICAL:
+        gaps = (reference != arm).astype(np.float64)
+    else:
+        reference, arm = _comparable(reference, excuse), _comparable(arm, excuse)
+        scaled = {Comparator.COSINE: _unit, Comparator.WORST_COSINE: _unit_rows}.get(comparator, np.asarray)
+        gaps = np.abs(scaled(arm) - scaled(reference))
+    if excuse is not None:
+        gaps = np.where(excuse, 0.0, gaps)
+    worst = int(np.argmax(gaps)) if gaps.any() else None
+    beyond = (gaps > _limits(comparator, bound, reference)).reshape(-1)
+    first = int(np.argmax(beyond)) if beyond.any() else None
+    return Distance(_value(comparator, gaps, reference, arm), worst, first, excused)
+
+
+def _limits(comparator: Comparator, bound: float, reference: np.ndarray) -> float | np.ndarray:
+    """What a single entry may differ by; an angle belongs to the whole array."""
+    if comparator is Comparator.RELATIVE:
+        return bound * np.abs(reference)
+    if comparator in (Comparator.COSINE, Comparator.WORST_COSINE):
+        return np.inf
+    return 0.0 if comparator is Comparator.IDENTICAL else bound
+
+
+def _value(comparator: Comparator, gaps: np.ndarray, reference: np.ndarray, arm: np.ndarray) -> float:
+    if comparator is Comparator.IDENTICAL:
+        return float(np.count_nonzero(gaps))
+    if comparator is Comparator.RELATIVE:
+        return min(_norm(gaps) / (_norm(reference) + _TINY), _HUGE)
+    if comparator is Comparator.COSINE:
+        # 1 - cos = |u - v|^2 / 2 for unit vectors: never negative, and exact where 1 - cos would cancel.
+        return 1.0 if bool(reference.any()) != bool(arm.any()) else _norm(gaps) ** 2 / 2
+    if comparator is Comparator.WORST_COSINE:
+        pairs = zip(_rows(gaps), _rows(reference), _rows(arm), strict=True)
+        return max((_value(Comparator.COSINE, *row) for row in pairs), default=0.0)
+    return float(gaps.max(initial=0.0))
+
+
+def _incomparable(reference: np.ndarray, arm: np.ndarray) -> str | None:
+    if reference.shape != arm.shape:
+        return f"has shape {list(arm.shape)}, and the reference has {list(reference.shape)}"
+    kinds = [_FAMILIES.get(array.dtype.kind, array.dtype.name) for array in (reference, arm)]
+    if kinds[0] != kinds[1]:
+        return f"is {kinds[1]}, and the reference is {kinds[0]}"
+    if kinds[0] not in ("floating", "complex"):
+        return None
+    for array, whose in ((reference, "the reference"), (arm, "the arm")):
+        if nans := int(np.count_nonzero(np.isnan(array))):
+            return f"is NaN in {nans} of {array.size} entries of {whose}"
+    infinite = np.isinf(reference) | np.isinf(arm)
+    # Equal infinities, such as masked scores, are what the reference means; any other one is new or lost.
+    strange = int(np.count_nonzero(reference[infinite] != arm[infinite]))
+    return f"is infinite in {strange} entries where the reference has another value" if strange else None
+
+
+def _comparable(array: np.ndarray, excuse: np.ndarray | None) -> np.ndarray:
+    """In double precision, with zeros where both sides are infinite or excused."""
+    wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    dropped = np.isinf(wide) if excuse is None else np.isinf(wide) | excuse
+    return np.where(dropped, 0.0, wide)
+
+
+def _norm(array: np.ndarray) -> float:
+    """Euclidean norm that neither overflows nor underflows."""
+    scale = float(np.abs(array).max(initial=0.0))
+    return scale * float(np.linalg.norm((array / scale).reshape(-1))) if scale else 0.0
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    """As a matrix whose rows are the last dimension."""
+    return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+
+
+def _unit_rows(array: np.ndarray) -> np.ndarray:
+    return np.array([_unit(row) for row in _rows(array)]).reshape(array.shape)
+
+
+def _unit(array: np.ndarray) -> np.ndarray:
+    scale = float(np.abs(array).max(initial=0.0))
+    if not scale:
+        return array
+    return array / scale / _norm(array / scale)

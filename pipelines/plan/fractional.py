@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.contrasts import main_effects_and_interactions
-from perfsweep.pipelines.plan.designs import Assignment, Design, Refusal, contrast_effect, two_levels
+from perfsweep.pipelines.plan.designs import (
+    Assignment,
+    Design,
+    Refusal,
+    contrast_effect,
+    main_effects_and_interactions,
+    two_levels,
+)
 from perfsweep.workloads.api import Levels, LevelValue
 from perfsweep.workloads.errors import ConfigError
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config import validation
-from perfsweep.pipelines.config.declared import declare
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
 from perfsweep.pipelines.plan import designs
 from perfsweep.pipelines.plan.arms import Space
@@ -19,6 +18,7 @@ from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect
 from perfsweep.pipelines.plan.fractional import fractional
 from perfsweep.pipelines.plan.ideal_loader import ideal_arm, ideal_effect
 from perfsweep.pipelines.plan.provided import Cast, find_provided
+from perfsweep.pipelines.store.declared import declare
 from perfsweep.pipelines.store.records import PLACEBO, Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
 from perfsweep.pipelines.trial.identity import arm_id, code_digest
 from perfsweep.workloads import registry

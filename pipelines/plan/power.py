@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from perfsweep.pipelines.statistics.detectable import detectable_effect, pair_error
+from perfsweep.pipelines.statistics.estimates import detectable_effect, pair_error
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest
 from perfsweep.workloads.errors import ConfigError
 

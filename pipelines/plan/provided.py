@@ -25,7 +25,7 @@ from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.records import Arm, Environment, Version
 from perfsweep.pipelines.trial.identity import arm_id
 from perfsweep.pipelines.versions import activation, environments, tree
-from perfsweep.pipelines.versions.notices import ENVIRONMENT
+from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.repository import Repository
 from perfsweep.pipelines.versions.tree import Tree
 from perfsweep.workloads import registry

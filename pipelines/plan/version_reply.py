@@ -10,10 +10,10 @@ from typing import Any
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.version_look import Answer, Question, start_of
+from perfsweep.pipelines.store.planned import typed_config
 from perfsweep.pipelines.trial.identity import code_digest
 from perfsweep.pipelines.trial.machine import installed
-from perfsweep.pipelines.trial.machine.torch_version import torch_build
-from perfsweep.pipelines.trial.planned import typed_config
+from perfsweep.pipelines.trial.machine.installed import torch_build
 from perfsweep.workloads import copied_imports, registry, snapshot
 from perfsweep.workloads.api import Device, Workload
 from perfsweep.workloads.errors import ConfigError, PerfsweepError

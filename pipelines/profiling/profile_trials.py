@@ -18,7 +18,7 @@ from pathlib import Path
 from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
 from perfsweep.pipelines.profiling import profiled_process
-from perfsweep.pipelines.profiling import tools as tools
+from perfsweep.pipelines.profiling.tool import BARE, NAMES, refusal
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import (
     UNFINISHED,
@@ -97,8 +97,8 @@ def wanted(config: ProfileConfig) -> tuple[list[ProfileConfig], list[Refused]]:
     UnsupportedHere
         The only tool that was asked for is one of those.
     """
-    asked = tools.NAMES if config.tool == "all" else (config.tool,)
-    refused = [Refused(tool, reason) for tool in asked if (reason := tools.refusal(tool, config.slice))]
+    asked = NAMES if config.tool == "all" else (config.tool,)
+    refused = [Refused(tool, reason) for tool in asked if (reason := refusal(tool, config.slice))]
     if config.tool != "all" and refused:
         raise UnsupportedHere(refused[0].reason)
     able = [tool for tool in asked if tool not in {one.tool for one in refused}]
@@ -171,8 +171,8 @@ class Profiling:
 
     def _with_bare(self, ended: Ended, options: ProfileConfig) -> Ended:
         """The profile with the time of a process that did the same without the tool."""
-        bare_folder = ended.folder.with_name(f"{tools.BARE}{UNFINISHED}")
-        bare = self._trial(dataclasses.replace(options, tool=tools.BARE), bare_folder)
+        bare_folder = ended.folder.with_name(f"{BARE}{UNFINISHED}")
+        bare = self._trial(dataclasses.replace(options, tool=BARE), bare_folder)
         if bare.kept is None or ended.kept is None:
             return bare
         write_profile(

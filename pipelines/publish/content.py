@@ -27,8 +27,8 @@ from perfsweep.pipelines.publish.history_rows import (
     row_count,
     warmup_rows,
 )
-from perfsweep.pipelines.store.iteration_times import iteration_times
 from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
+from perfsweep.pipelines.store.trial_files import iteration_times
 from perfsweep.workloads.errors import RecordError
 
 LONGEST_NAME = 128

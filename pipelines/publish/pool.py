@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 
 from perfsweep.pipelines.publish.published import PublishedRun
-from perfsweep.pipelines.publish.refusals import refusal_in
 from perfsweep.pipelines.publish.runs import RunKey
+from perfsweep.pipelines.publish.server import refusal_in
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.workloads.imports import OURS
 

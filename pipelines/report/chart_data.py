@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.store.iteration_times import iteration_times
 from perfsweep.pipelines.store.records import Arm, read_iterations
+from perfsweep.pipelines.store.trial_files import iteration_times
 from perfsweep.workloads.errors import RecordError
 
 POINTS = 300

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.combinations import Corners
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.chart_data import RoundTimes, SizeCurve, Trace
 from perfsweep.pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
 

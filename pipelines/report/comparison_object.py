@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsweep.pipelines.analysis.arm_columns import ARMS
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.oracles import Quality
-from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
-from perfsweep.pipelines.analysis.ruling_columns import RULINGS
-from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
+from perfsweep.pipelines.analysis.rulings import RULINGS
 from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.regressions import Against
 from perfsweep.pipelines.report.sentences import footnotes

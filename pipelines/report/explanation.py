@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import Column
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.decisions import Derivation
 from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.tables import Table, design_title, effects_by_design
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.clocks import Clock

@@ -1,14 +1,16 @@
-"""Effects -> report.html: one file that opens without a network."""
+"""Effects -> report.html: one file that opens without a network; what fills its templates is escaped."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
+import jinja2
 import polars as pl
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.columns import Where
@@ -19,7 +21,7 @@ from perfsweep.pipelines.report import charts, svg
 from perfsweep.pipelines.report.chart_data import last_traces, round_times, scaled_effects, size_curves
 from perfsweep.pipelines.report.memory_chart import arm_courses
 from perfsweep.pipelines.report.memory_chart import chart as memory_chart
-from perfsweep.pipelines.report.profile_links import PROFILE_HEADINGS, linked_profiles
+from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import answer, footnotes, opening
 from perfsweep.pipelines.report.tables import (
     Table,
@@ -29,7 +31,6 @@ from perfsweep.pipelines.report.tables import (
     design_title,
     has_several_designs,
 )
-from perfsweep.pipelines.report.templates import render
 from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.report.trade_off_chart import chart as trade_off_chart
 from perfsweep.pipelines.statistics.clocks import Clock
@@ -200,3 +201,38 @@ def _ladders(manifest: Manifest) -> dict[str, set[str]]:
         if effect.design == "ladder":
             ladders.setdefault(effect.toggle, set()).update(arm for pair in effect.pairs for arm in pair)
     return ladders
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template, such as ``report.html.j2``."""
+    return _environment().get_template(template).render(**values)
+
+
+def breakable(text: str) -> Markup:
+    """Let a name or a path go on in the next line after its separators, rather than anywhere."""
+    return Markup(re.sub(r"(=(?=\w)|[_,/](?=[^\W\d]))", r"\1<wbr>", str(escape(unbroken(text)))))
+
+
+_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[GM]i?B|[num]?s|J)(?!\w))|(?<=\dx) (?=(?:less|more)\b)|(?<=\d) (?=\.\. )"
+)
+_PAIR = re.compile(r"(\[[-+\d.e]+x?,) (?=[-+\d.e]+x?\])|(?<=\d\xa0\.\.) ")
+
+
+def unbroken(text: str) -> str:
+    """Keep a quantity with its unit in one line, and the two ends of an interval."""
+    return _PAIR.sub("\\1\xa0", _UNIT.sub("\xa0", text))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("perfsweep.pipelines.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["breakable"] = breakable
+    environment.filters["unbroken"] = unbroken
+    return environment

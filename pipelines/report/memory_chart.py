@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from perfsweep.pipelines.report import svg
 from perfsweep.pipelines.report.svg import BLUE, GREY, INK, LINE, NARROW
 from perfsweep.pipelines.store.files import write_atomically
-from perfsweep.pipelines.store.memory_course import MemoryCourse, read_course
-from perfsweep.pipelines.store.profiles import Kept
+from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, read_course
 from perfsweep.pipelines.units import MB
 
 PICTURE = "memory.svg"

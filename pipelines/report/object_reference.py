@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from perfsweep.pipelines.analysis.columns import Column, file_columns
-from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.report import arm_history, comparison_object, regressions
 from perfsweep.pipelines.report.arm_history import HistoryObject
 from perfsweep.pipelines.report.comparison_object import ComparisonObject

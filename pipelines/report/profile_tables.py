@@ -1,14 +1,16 @@
-"""Profiles on the terminal: what a tool found, what it cost to look, and where its files lie."""
+"""Profiles as tables, and as the lines and links of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
 from perfsweep.pipelines.report.terminal_table import plain_table
-from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, overhead_text
+from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, kept_profiles, overhead_text
+from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.units import duration
 
 NAME_WIDTH = 28
@@ -116,3 +118,47 @@ def _rate(amount: float | None, ns: float, peak: float | str | None) -> str:
         return ""
     share = f" ({amount / ns * 1e9 / peak:.0%})" if isinstance(peak, float) and peak else ""
     return f"{amount / ns:,.3g}{share}"
+
+
+SHOWN = 3
+"""Lines of a profile that a report names; its files have the rest."""
+
+PROFILE_HEADINGS = ("arm", "tool and slice", "most of the time", "cost of looking", "files")
+"""Over the table of profiles, whose last column is links."""
+
+
+@dataclass(frozen=True)
+class LinkedProfile:
+    """One profile in a report. `files` are names with addresses relative to the report's."""
+
+    arm: str
+    what: str
+    most: str
+    cost: str
+    files: tuple[tuple[str, str], ...]
+
+
+def linked_profiles(folder: SweepFolder) -> list[LinkedProfile]:
+    """List the profiles of a sweep, in the order of their folders."""
+    return [_linked(folder, kept) for kept in kept_profiles(folder)]
+
+
+def _linked(folder: SweepFolder, kept: Kept) -> LinkedProfile:
+    profile = kept.profile
+    files = tuple((file.name, file.relative_to(folder.path).as_posix()) for file in kept.files)
+    cost = "" if profile.overhead is None else f"{profile.overhead:.2f}x"
+    return LinkedProfile(
+        profile.arm.label, f"{profile.title}, {profile.slice}", "; ".join(_most(kept)), cost, files
+    )
+
+
+def _most(kept: Kept) -> list[str]:
+    """What takes most, or what was found where nothing has a time."""
+    profile = kept.profile
+    timed = [cost for cost in profile.costs if cost.total_ns]
+    if not timed:
+        return list(profile.findings[:1])
+    if profile.tool == "dynamo":
+        return [*profile.findings[:1], *(f"{cost.name} {duration(cost.total_ns)}" for cost in timed[:SHOWN])]
+    total = sum(cost.total_ns for cost in timed)
+    return [f"{cost.name} {cost.total_ns / total:.0%}" for cost in timed[:SHOWN]]

@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Container
 
+from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.combinations import BETWEEN
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.outcomes import outcome_text
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.tables import design_title, fastest_first, has_several_designs
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import duration, percent

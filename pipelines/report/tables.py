@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Generic
 
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_records import CounterChange
+from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality
 from perfsweep.pipelines.analysis.columns import (
     NAME_WIDTH,
     PROSE,
@@ -24,13 +25,10 @@ from perfsweep.pipelines.analysis.columns import (
 )
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.counter_table import CounterChange
 from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.oracles import Quality
-from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
-from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.schema import PLACEBO
 from perfsweep.pipelines.units import percent

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.cost import COST
-from perfsweep.pipelines.analysis.quantities.joules import ENERGY
+from perfsweep.pipelines.analysis.quantities.cost import COST, ENERGY
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.schema import PLACEBO, Effect

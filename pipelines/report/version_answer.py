@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
-from perfsweep.pipelines.analysis.judging import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, percent
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import TuneCommand
-from perfsweep.pipelines.execution import detach, progress_display
+from perfsweep.pipelines.execution import progress_display
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment
@@ -92,7 +92,7 @@ class SearchDriver:
             self.console.print(back, highlight=False, soft_wrap=True)
             return ATTENTION
         if self.sweep.where.remote:
-            detach.detach(self.console, folder, self.sweep.cancel_jobs)
+            progress_display.detach(self.console, folder, self.sweep.cancel_jobs)
         else:
             stopped = f"\nstopped; finished rounds are kept in {folder}"
             self.console.print(stopped, highlight=False, soft_wrap=True)

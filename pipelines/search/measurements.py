@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import polars as pl
 from omegaconf import DictConfig
 from rich.console import Console
@@ -23,7 +24,6 @@ from perfsweep.pipelines.analysis import collect
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.analysis.comparable import comparable_trials
 from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
-from perfsweep.pipelines.config.declared import declare
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, progress_display, submitted
@@ -31,10 +31,10 @@ from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment
-from perfsweep.pipelines.search.arm_times import LogTime, log_times
 from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store import provenance
+from perfsweep.pipelines.store.declared import declare
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from perfsweep.pipelines.trial.identity import arm_id
@@ -284,3 +284,69 @@ def _costs(used: pl.DataFrame, records: ArmRecords, reference: str, iterations: 
         dataclasses.replace(cell, value=(once_s[cell.arm] or 0.0) + units * cell.value / 1e9)
         for cell in cells
     ]
+
+
+LEAST_SD = 0.005
+"""Least standard deviation of one log time: a few rounds may agree by luck."""
+HUBER_THRESHOLD = 2.0
+"""Residuals beyond so many scales lose weight (Huber 1964)."""
+REWEIGHTINGS = 20
+
+
+@dataclass(frozen=True)
+class LogTime:
+    """Log of an arm's time over the reference's, and the variance of that estimate."""
+
+    value: float
+    variance: float
+
+
+def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
+    """Fit log time = arm + round by least squares that outlying rounds pull little on.
+
+    A round is slow or fast for all arms in it, so that arms of different packs compare through the arms which
+    their packs have in common. An arm that no chain of shared rounds joins to the reference has no estimate.
+    """
+    arms = list(dict.fromkeys([reference, *(cell.arm for cell in cells)]))
+    rounds = list(dict.fromkeys((cell.pack, cell.number) for cell in cells))
+    if not any(cell.arm == reference for cell in cells):
+        return {}
+    design = np.zeros((len(cells), len(arms) + len(rounds)))
+    for row, cell in enumerate(cells):
+        design[row, [arms.index(cell.arm), len(arms) + rounds.index((cell.pack, cell.number))]] = 1
+    fitted, scatter = _huber(design, np.log([cell.value for cell in cells]))
+    count = {arm: sum(cell.arm == arm for cell in cells) for arm in arms}
+    joined = _joined(cells, reference)
+    return {
+        arm: LogTime(float(fitted[i] - fitted[0]), scatter**2 / count[arm])
+        for i, arm in enumerate(arms)
+        if arm in joined
+    }
+
+
+def _huber(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
+    """Coefficients and the standard deviation of one value, by reweighted least squares."""
+    weights = np.ones(len(values))
+    fitted = np.zeros(design.shape[1])
+    for _ in range(REWEIGHTINGS):
+        root = np.sqrt(weights)
+        fitted = np.linalg.lstsq(design * root[:, None], values * root, rcond=None)[0]
+        off = np.abs(values - design @ fitted)
+        # 1.483 times the median deviation of normal values is their standard deviation.
+        scale = max(LEAST_SD, 1.483 * float(np.median(off)))
+        weights = np.minimum(1.0, HUBER_THRESHOLD * scale / np.maximum(off, 1e-12))
+    # Arms and rounds overlap in one column: the rank, not the number of columns, counts what was fitted.
+    free = len(values) - np.linalg.matrix_rank(design)
+    square = float((weights * (values - design @ fitted) ** 2).sum())
+    return fitted, max(LEAST_SD, float(np.sqrt(square / free)) if free > 0 else LEAST_SD)
+
+
+def _joined(cells: Sequence[Cell], reference: str) -> set[str]:
+    """The reference and every arm that rounds join to it, from arm to arm; empty where it stands alone."""
+    together: dict[tuple[str, int], set[str]] = {}
+    for cell in cells:
+        together.setdefault((cell.pack, cell.number), set()).add(cell.arm)
+    joined = {reference}
+    while grown := {arm for arms in together.values() if arms & joined for arm in arms - joined}:
+        joined |= grown
+    return joined if len(joined) > 1 else set()

@@ -169,3 +169,78 @@ def _student_p(centre: float, error: float, degrees: float) -> float:
     if error == 0:
         return 1.0 if centre == 0 else 0.0
     return 2 * float(stdtr(degrees, -abs(centre) / error))
+
+
+POWER = 0.8
+
+
+def pair_error(replications: int, rounds: float, pair_sd: float, layout_sd: float = 0.0) -> float:
+    """Standard error of a log ratio over replications (servers) of so many rounds each.
+
+    `pair_sd` is the spread of a pair's log ratio within a server, `layout_sd` that of the server's own part,
+    which more rounds of the same server do not make smaller.
+    """
+    return math.sqrt((pair_sd**2 / rounds + layout_sd**2) / replications)
+
+
+def detectable_effect(error: float, degrees: float, comparisons: int = 1) -> float:
+    """Log ratio that is found with 80 % power, from its standard error; infinite without degrees of freedom.
+
+    With several comparisons it is the effect that Holm finds first.
+    """
+    if degrees <= 0:
+        return math.inf
+    from scipy.special import stdtrit
+
+    # The interval must clear zero, and 80 % of estimates must lie that far out: two quantiles add up.
+    return error * float(stdtrit(degrees, 1 - ALPHA / comparisons / 2) + stdtrit(degrees, POWER))
+
+
+_LEAST_SEEDS = 3  # two leave one degree of freedom and an interval of 12.7 standard errors
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """The mean of paired differences with its 90 % interval, against a margin.
+
+    `equivalent` is True with the interval inside the margin, False with it wholly beyond, None between.
+    """
+
+    equivalent: bool | None
+    mean: float
+    low: float
+    high: float
+    margin: float
+    seeds: int
+    seeds_needed: int
+
+
+def tost(differences: Sequence[float], margin: float) -> Equivalence:
+    """Two one-sided tests at 5 % each (Schuirmann 1987) on one difference for each pair of seeds.
+
+    Not showing a difference is no evidence of none, so small samples are undecided, not equivalent.
+    `seeds_needed` = ((1.65 + 1.28) sd / margin)^2 + 2 pairs show equality with power 0.9. A difference that
+    is not finite decides nothing.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 2 or not np.isfinite(values).all():
+        mean = float(values.mean()) if len(values) else math.nan
+        return Equivalence(None, mean, -math.inf, math.inf, margin, len(values), _LEAST_SEEDS)
+    mean, deviation = float(values.mean()), float(values.std(ddof=1))
+    half = _t_quantile(len(values) - 1) * deviation / math.sqrt(len(values))
+    low, high = mean - half, mean + half
+    needed = max(_LEAST_SEEDS, math.ceil(((1.65 + 1.28) * deviation / margin) ** 2 + 2))
+    return Equivalence(_inside(low, high, margin), mean, low, high, margin, len(values), needed)
+
+
+def _inside(low: float, high: float, margin: float) -> bool | None:
+    if -margin < low and high < margin:
+        return True
+    return False if low > margin or high < -margin else None
+
+
+def _t_quantile(freedom: int) -> float:
+    """95 % quantile of Student's t."""
+    from scipy.special import stdtrit  # late: only sweeps with stochastic levels need it
+
+    return float(stdtrit(freedom, 0.95))

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from perfsweep.pipelines.store import result_folder
+from perfsweep.pipelines.store import trial_files
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.schema import Arm, Keep, Kind, Manifest, Outcome
 
@@ -57,4 +57,4 @@ def make_folders(manifest: Manifest, arms: Iterable[Arm]) -> None:
     """
     for arm in arms:
         if keep := kept_folder(manifest, arm):
-            result_folder.create(Path(keep.folder))
+            trial_files.create(Path(keep.folder))

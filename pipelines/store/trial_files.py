@@ -1,4 +1,4 @@
-"""Files of one trial, as the trial itself reads and writes them: numpy and the standard library only.
+"""The files of one trial: specification, record, series of iterations, and where its results go.
 
 Their names stand in `perfsweep.pipelines.store.records`, whose reader validates what a trial has written.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +26,7 @@ from perfsweep.pipelines.store.files import (
 from perfsweep.pipelines.store.trial_schema import SCHEMA, STRICT, Failure, Outcome, TrialRecord, TrialSpec
 from perfsweep.pipelines.store.typed_json import Misfit, build, plain
 from perfsweep.workloads.api import Evidence
-from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.errors import ConfigError, RecordError
 
 _NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts under these names
 
@@ -181,3 +182,50 @@ def of_this_schema(file: Path) -> dict[str, Any] | None:
     if (version := values.get("schema_version")) != SCHEMA:
         raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
     return values
+
+
+def iteration_times(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Take the time of each iteration from a series, [N] in ns: the device's own, or without one the host's.
+
+    Where the device's marks are not complete each iteration gets its share of the region: an arm that never
+    waits for its device would otherwise show how fast it can launch.
+    """
+    wall, device = arrays["wall_ns"], arrays.get("device_ns")
+    if device is None:
+        return wall
+    return device if _complete(device) else np.full(len(wall), wall.mean())
+
+
+def phase_times(arrays: Mapping[str, np.ndarray], phase: str) -> tuple[str, np.ndarray]:
+    """Take the times of a phase from a series, [N] in ns, and whose they are: ``device`` or ``host``."""
+    device = arrays.get(f"device_{phase}")
+    if device is not None and _complete(device):
+        return "device", device
+    return "host", arrays[f"host_{phase}"]
+
+
+def _complete(device_ns: np.ndarray) -> bool:
+    """Whether no time is the negative one that stands for an event that could not be had."""
+    return not (device_ns < 0).any()
+
+
+PARTIAL = ".partial"
+"""Behind the name of a folder that is still written, or whose writing broke off."""
+
+
+def create(folder: Path) -> Path:
+    """Make an empty folder, or take one that is there.
+
+    Raises
+    ------
+    ConfigError
+        It holds something, or cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        full = any(folder.iterdir())
+    except OSError as error:
+        raise ConfigError(f"keep={folder}: {error.strerror}; name a folder that can be written") from error
+    if full:
+        raise ConfigError(f"keep={folder}: holds something already; name another folder, or empty this one")
+    return folder

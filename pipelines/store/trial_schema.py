@@ -18,6 +18,7 @@ from perfsweep.pipelines.store.options import MeasureConfig
 if TYPE_CHECKING:
     from perfsweep.pipelines.store.schema import Sweep
 
+
 SCHEMA = 1
 
 STRICT = {"extra": "forbid"}
@@ -80,6 +81,11 @@ class Keep:
 
     folder: str
     iterations: int
+
+
+FOUND_ON_DISK = ("cache_hits", "cache_misses")
+"""Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

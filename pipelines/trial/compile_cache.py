@@ -23,10 +23,6 @@ from perfsweep.pipelines.store.trial_schema import Kind
 VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
 """Where torch.compile and Triton keep compiled code, and which part of a process's folder is theirs."""
 
-FOUND_ON_DISK = ("cache_hits", "cache_misses")
-"""Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing.
-"""
-
 
 def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: str) -> Path:
     """Where the trials of a sweep find compiled code that fits them."""

@@ -18,9 +18,8 @@ from typing import Any
 from perfsweep.pipelines.store.trial_files import read_spec, sizes_of_arrays, write_rank_failure, write_record
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
 from perfsweep.pipelines.trial import scratch
-from perfsweep.pipelines.trial.failures import classify
+from perfsweep.pipelines.trial.failures import classify, keep_on_oom
 from perfsweep.pipelines.trial.fork_server import flush_streams
-from perfsweep.pipelines.trial.memory_snapshot import keep_on_oom
 from perfsweep.pipelines.trial.parent import Reply, die_with_parent
 from perfsweep.pipelines.trial.scene import Scene, set_up
 from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial

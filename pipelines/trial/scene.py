@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import Failure, Kind, Outcome, TrialSpec
 from perfsweep.pipelines.trial import compile_cache, layout, process_group, scratch
 from perfsweep.pipelines.trial.collector import prepare_collector
 from perfsweep.pipelines.trial.identity import code_digest
-from perfsweep.pipelines.trial.machine import calibration, energy, environment, installed
+from perfsweep.pipelines.trial.machine import energy, environment, installed
 from perfsweep.pipelines.trial.machine.environment import HostUsage
-from perfsweep.pipelines.trial.planned import load_workload
 from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog
 from perfsweep.workloads.api import Context, Device, Level, Workload
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
@@ -135,7 +135,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
         layout.shift_addresses(_layout_seed(spec))
         layout.keep_junk(spec.arm.placebo)
     _prepare_process(spec, device, rank, folder)
-    calibration_ns = calibration.work_ns() if spec.kind is Kind.TIMING else None
+    calibration_ns = work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)
     context = _context(spec, folder, device, rank, log)
     prepare_collector(cls, spec.arm.levels)
@@ -220,3 +220,22 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
         log=log,
         deadline=time.monotonic() + spec.measure.timeout_s,
     )
+
+
+CALIBRATION_SIZE = 192
+CALIBRATION_PRODUCTS = 128
+"""Together some 20 ms of a core, within its own caches."""
+
+
+def work_ns() -> int:
+    """CPU time of a fixed piece of work on this thread: it tells a slow machine from slow code.
+
+    It runs before set-up, the same for every arm: warm-up lies between it and the region. A displaced thread
+    is no slow machine, and shows elsewhere.
+    """
+    matrix = torch.full((CALIBRATION_SIZE, CALIBRATION_SIZE), 1 / CALIBRATION_SIZE, dtype=torch.float32)
+    product = torch.mm(matrix, matrix)  # the library's own start is no part of it
+    start = time.thread_time_ns()
+    for _ in range(CALIBRATION_PRODUCTS):
+        torch.mm(matrix, matrix, out=product)
+    return time.thread_time_ns() - start

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from perfsweep.pipelines.store import result_folder
+from perfsweep.pipelines.store import trial_files
 from perfsweep.pipelines.store.target import Target
 from perfsweep.pipelines.store.trial_files import write_evidence, write_status
 from perfsweep.pipelines.store.trial_schema import TrialSpec
@@ -18,8 +18,13 @@ from perfsweep.pipelines.trial import process_group, replay
 from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting, CountingGc
 from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
 from perfsweep.pipelines.trial.process_group import leads
-from perfsweep.pipelines.trial.timing.iteration_time import Duration, over_a_cadence
-from perfsweep.pipelines.trial.timing.iterations import iterate, numbers_of, whole_cadences
+from perfsweep.pipelines.trial.timing.iterations import (
+    Duration,
+    iterate,
+    numbers_of,
+    over_a_cadence,
+    whole_cadences,
+)
 from perfsweep.pipelines.trial.timing.regions import MetricLog, clock_of
 from perfsweep.workloads.api import Device, Evidence, NullClock, Workload
 from perfsweep.workloads.errors import ConfigError
@@ -177,14 +182,14 @@ def result_trial(
     target = Path(spec.keep.folder)
     write_status(folder, "running to the end")
     if leads(spec.world):
-        result_folder.create(target)
+        trial_files.create(target)
     whole = spec.measure.iterations if workload.length is None else workload.length
     iterations = spec.keep.iterations or whole
     iterate(workload, NullClock(), iterations)
-    partial = target.with_name(target.name + result_folder.PARTIAL)
+    partial = target.with_name(target.name + trial_files.PARTIAL)
     if leads(spec.world):
         shutil.rmtree(partial, ignore_errors=True)
-        result_folder.create(partial)
+        trial_files.create(partial)
     try:
         workload.keep(partial)
         if leads(spec.world):

@@ -1,15 +1,28 @@
-"""Environments as versions: what a person names, and the interpreter that is meant."""
+"""Environments as versions: what a person names, and the interpreter that is meant; found, or built here.
+
+Environments of locked packages are built once by uv or pip into a cache, which later sweeps take them from.
+Such a one is named by a digest of all that was asked for, and of the Python that it is for. Its last file
+says that it is whole: what a killed builder left has none, and is built again.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import platform
+import shlex
 import shutil
 import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.store.schema import Environment
-from perfsweep.pipelines.versions import locked
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.workloads.errors import ConfigError
 
 OLDEST_PYTHON = (3, 11)
@@ -44,8 +57,8 @@ def find(name: str, cache: Path) -> Environment:
         There is none, it cannot be built, or it cannot measure: wrong Python, no torch, no numpy.
     """
     path = Path(name).expanduser()
-    if locked.is_lock(path):
-        interpreter = locked.built(path, cache) / "bin" / "python"
+    if is_lock(path):
+        interpreter = built(path, cache) / "bin" / "python"
     elif path.is_dir():
         interpreter = _inside(path, name)
     else:
@@ -114,3 +127,177 @@ def _checked(facts: dict[str, Any], interpreter: Path, name: str) -> Environment
             f" {' '.join(missing)}"
         )
     return Environment(interpreter=str(interpreter), prefix=facts["prefix"], python=python, abi=facts["abi"])
+
+
+REQUIREMENTS, PYLOCK = (".txt", ".in"), ".toml"
+WHOLE = "perfsweep.json"
+"""Written last into an environment."""
+
+_FOREIGN = {
+    "uv.lock": "uv export --frozen --no-emit-project -o requirements.txt",
+    "poetry.lock": "poetry export -o requirements.txt",
+    "pdm.lock": "pdm export -o requirements.txt",
+    "Pipfile.lock": "pipenv requirements > requirements.txt",
+}
+"""Locks of whole projects, and what makes a file of them that stands alone."""
+
+_INCLUDES = ("-r", "--requirement", "-c", "--constraint")
+_SAID = 400
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a file names packages, and is no interpreter."""
+    return path.is_file() and (path.name in _FOREIGN or path.suffix in (*REQUIREMENTS, PYLOCK))
+
+
+def built(file: Path, cache: Path) -> Path:
+    """Find the environment of a file in the cache, or build it there; return its folder.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read or solved; the message says what the installer did.
+    """
+    if file.name in _FOREIGN:
+        raise ConfigError(
+            f"{file} belongs to a project; make a file that stands alone: {_FOREIGN[file.name]}"
+        )
+    if file.suffix == PYLOCK and not file.name.startswith("pylock"):
+        raise ConfigError(f"{file} is no lock; name a requirements.txt or a pylock.toml")
+    place = cache.absolute() / key(file)
+    with _alone(place):
+        if not (place / WHOLE).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            print(f"building an environment of {file} in {place}", file=sys.stderr, flush=True)
+            try:
+                _build(file, place)
+            except BaseException:
+                shutil.rmtree(place, ignore_errors=True)
+                raise
+            facts = {"of": str(file.absolute()), "python": platform.python_version()}
+            write_atomically(place / WHOLE, json.dumps(facts).encode())
+    return place
+
+
+def key(file: Path) -> str:
+    """Digest of what a file asks for, with all that it includes, and of the Python it is built for.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read, or asks for a folder, whose content may change.
+    """
+    texts = [text for _, text in _texts(file, set())]
+    facts = [platform.python_version(), sysconfig.get_platform(), sysconfig.get_config_var("SOABI")]
+    return hashlib.sha256(json.dumps([*texts, *facts]).encode()).hexdigest()[:16]
+
+
+def _texts(file: Path, seen: set[Path]) -> Iterator[tuple[Path, str]]:
+    """A file of requirements and those that it includes."""
+    if file.resolve() in seen:
+        return
+    seen.add(file.resolve())
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read as text ({error}); name a requirements file") from error
+    yield file, text
+    for number, line in enumerate(text.splitlines(), 1) if file.suffix != PYLOCK else ():
+        if include := _included(line):
+            yield from _texts(file.parent / include, seen)
+        elif _is_folder(line):
+            raise ConfigError(
+                f"{file} line {number} asks for the folder in {line.strip()!r}, which may change unnoticed;"
+                " build a wheel of it, or name the folder of an environment that has it"
+            )
+
+
+def _included(line: str) -> str | None:
+    words = shlex.split(line.partition(" #")[0].replace("=", " ", 1) if line.startswith("--") else line, True)
+    return words[1] if len(words) > 1 and words[0] in _INCLUDES else None
+
+
+def _is_folder(line: str) -> bool:
+    words = line.split()
+    return bool(words) and (
+        words[0] in ("-e", "--editable") or (words[0].startswith((".", "/")) and Path(words[0]).is_dir())
+    )
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Hold an environment against other builders; a lock ends with its process."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = place.with_name(f"{place.name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"{place.parent} cannot hold environments: {error.strerror}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(file: Path, place: Path) -> None:
+    uv = shutil.which("uv")
+    if file.suffix == PYLOCK and uv is None:
+        raise ConfigError(
+            f"{file}: only uv installs such a lock here, and it is not on the path; install uv, or name a"
+            " requirements.txt"
+        )
+    python = str(place / "bin" / "python")
+    if uv:
+        _run(file, [uv, "venv", "-q", "--python", sys.executable, str(place)])
+        _run(file, [uv, "pip", "install", "-q", "--python", python, "-r", str(file)])
+    else:
+        _run(file, [sys.executable, "-m", "venv", str(place)])
+        _run(file, [python, "-m", "pip", "install", "-q", "--no-input", "-r", str(file)])
+
+
+def _run(file: Path, command: Sequence[str]) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        who = "uv" if Path(command[0]).name == "uv" else "pip" if "pip" in command else "venv"
+        raise ConfigError(
+            f"{file}: {who} cannot build an environment of it: {_reason(done.stderr, done.stdout)}"
+        )
+
+
+def _reason(*outputs: str) -> str:
+    """What an installer complained of, in one line: what it marks as an error, else what it said last."""
+    lines = [line.strip() for output in outputs for line in output.splitlines() if line.strip()]
+    marked = [line.partition("ERROR:")[2].strip() for line in lines if line.startswith("ERROR:")]
+    said = " ".join(marked[-1:] or lines[-6:]).replace("╰─▶", "").replace("×", "")
+    text = " ".join(said.split())
+    return text if len(text) <= _SAID else f"{text[:_SAID]} ..."
+
+
+ENVIRONMENT = "environment"
+"""The toggle whose levels are environments."""
+
+
+def environment_lines(versions: Sequence[Version]) -> Iterator[str]:
+    """Name the Python and the torch of each environment, and the packages in which they differ."""
+    named = {
+        level: version.environment
+        for version in versions
+        if version.environment
+        for toggle, level in version.levels.items()
+        if toggle == ENVIRONMENT
+    }
+    for level, one in named.items():
+        yield f"{ENVIRONMENT}={level}: Python {one.python}, torch {one.packages.get('torch', 'unknown')}"
+    every = [one.packages for one in named.values()]
+    names = sorted({name for packages in every for name in packages} - {"torch"})
+    found = {name: [packages.get(name, "none") for packages in every] for name in names}
+    differing = [(name, of) for name, of in found.items() if len(set(of)) > 1]
+    if differing:
+        # What all have, in other versions, says more than what only some have.
+        texts = [
+            f"{name} {' / '.join(of)}" for name, of in sorted(differing, key=lambda one: "none" in one[1])
+        ]
+        yield f"packages that differ between environments: {_some(texts, 6)}"
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

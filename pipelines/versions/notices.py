@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.versions.environments import _some, environment_lines
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository, submodules
 from perfsweep.workloads.registry import CODE
-
-ENVIRONMENT = "environment"
-"""The toggle whose levels are environments."""
 
 _PROSE = (".md", ".rst")
 _NAMED = 3
@@ -33,29 +31,6 @@ def notices(every: Sequence[Version]) -> Iterator[str]:
         yield f"{_some(sorted(modules))}: submodules, of which all versions import what is checked out"
 
 
-def environment_lines(versions: Sequence[Version]) -> Iterator[str]:
-    """Name the Python and the torch of each environment, and the packages in which they differ."""
-    named = {
-        level: version.environment
-        for version in versions
-        if version.environment
-        for toggle, level in version.levels.items()
-        if toggle == ENVIRONMENT
-    }
-    for level, one in named.items():
-        yield f"{ENVIRONMENT}={level}: Python {one.python}, torch {one.packages.get('torch', 'unknown')}"
-    every = [one.packages for one in named.values()]
-    names = sorted({name for packages in every for name in packages} - {"torch"})
-    found = {name: [packages.get(name, "none") for packages in every] for name in names}
-    differing = [(name, of) for name, of in found.items() if len(set(of)) > 1]
-    if differing:
-        # What all have, in other versions, says more than what only some have.
-        texts = [
-            f"{name} {' / '.join(of)}" for name, of in sorted(differing, key=lambda one: "none" in one[1])
-        ]
-        yield f"packages that differ between environments: {_some(texts, 6)}"
-
-
 def _data(repository: Repository, commit: str | None) -> dict[str, str]:
     """What tells one content from another, of each file that is no code."""
     entries = repository.entries(commit or "HEAD")
@@ -68,8 +43,3 @@ def _differing(every: Iterable[Mapping[str, str]]) -> list[str]:
     several = list(every)
     paths = sorted({path for data in several for path in data})
     return [path for path in paths if len({data.get(path) for data in several}) > 1]
-
-
-def _some(names: Sequence[str], most: int = _NAMED) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"

@@ -1,4 +1,4 @@
-"""The code of a version: the files of a commit, or of the checkout, that trials import in place of others."""
+"""The code of a version: files of a commit, or of the checkout, kept in the sweep for trials to import."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.schema import Version
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository
+from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.imports import OURS, PACKAGE
 from perfsweep.workloads.registry import CODE
 from perfsweep.workloads.snapshot import Snapshot
@@ -106,3 +109,27 @@ def _digest(inside: Mapping[str, bytes], outside: Mapping[Path, bytes]) -> str:
         hashlib.sha256(name.encode(errors="surrogateescape") + b"\0" + text).digest() for name, text in named
     )
     return hashlib.sha256(b"".join(each)).hexdigest()
+
+
+def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
+    """Write the code of a version into the sweep's folder, unless it is there or the sweep's own runs.
+
+    Parameters
+    ----------
+    others : files of the workload outside of the repository
+
+    Raises
+    ------
+    ConfigError
+        It is not what was planned any more: files were edited meanwhile, or the commit is gone.
+    """
+    place = code_snapshot.sources_place(code_dir, version.sources)
+    if not version.sources or place.is_dir():
+        return
+    found = read(Repository(Path(version.repository)), version.commit or WORKTREE, others)
+    if found.digest != version.sources:
+        raise ConfigError(
+            f"{version.name}: files of {version.repository} changed while the sweep was"
+            " planned; start the same command again"
+        )
+    export(found, place)

@@ -27,7 +27,7 @@ from simulated_quantities import (
     held_time,
 )
 
-from perfsweep.pipelines.statistics.step_percentiles import LEAST_STEPS
+from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
 
 Table = Iterator[Sequence[str]]
 

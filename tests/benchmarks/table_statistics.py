@@ -26,8 +26,7 @@ from perfsweep.pipelines.plan.power import LEAST_TO_STOP
 from perfsweep.pipelines.statistics import robust_fit
 from perfsweep.pipelines.statistics.arm_variance import Level
 from perfsweep.pipelines.statistics.claim_rules import ANY_GAIN, Ruling, rule_claim
-from perfsweep.pipelines.statistics.detectable import detectable_effect, pair_error
-from perfsweep.pipelines.statistics.estimates import precise_enough
+from perfsweep.pipelines.statistics.estimates import detectable_effect, pair_error, precise_enough
 from perfsweep.pipelines.statistics.verdicts import Verdict
 
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)

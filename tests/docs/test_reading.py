@@ -10,7 +10,7 @@ from documented import ROOT
 from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.columns import Column, Where
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
-from perfsweep.pipelines.analysis.quantities.known import QUANTITIES
+from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES
 from perfsweep.pipelines.analysis.quantities.quantity import Quantity
 
 PAGE = (ROOT / "docs" / "reading.md").read_text()

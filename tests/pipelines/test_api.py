@@ -10,8 +10,9 @@ from recorded import build
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
-from perfsweep.pipelines.execution import executor_choice, launch, notebook_progress
+from perfsweep.pipelines.execution import executor_choice, launch
 from perfsweep.pipelines.execution.launch import Launched
+from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
@@ -127,7 +128,7 @@ def test_a_notebook_is_shown_how_far_it_is_and_nothing_is_printed(
     def display(content: dict[str, str], **rest: object) -> None:
         shown.append(content)
 
-    monkeypatch.setattr(notebook_progress, "notebook_display", lambda: display)
+    monkeypatch.setattr(notebook, "notebook_display", lambda: display)
     api.sweep(**OPTIONS)
     assert "0 of 18 trials" in shown[0]["text/plain"]
     assert capsys.readouterr().out == ""

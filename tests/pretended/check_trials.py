@@ -22,7 +22,7 @@ from perfsweep.pipelines.store.trial_schema import Arm, Kind, TrialSpec
 from perfsweep.pipelines.trial import untimed
 from perfsweep.pipelines.trial.process import MEASURE
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import warm_up
+from perfsweep.pipelines.trial.timing import steady
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Context, Device, Evidence, LevelValue
 from perfsweep.workloads.probe1d.data import generator
@@ -104,7 +104,7 @@ MORE = [
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short warm-ups, few rows, and compiled code as it is written."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(warm_up, "DEVICE_WARM_NS", 0)
+    monkeypatch.setattr(steady, "DEVICE_WARM_NS", 0)
     monkeypatch.setattr(torch, "compile", compiled)
     # Data are drawn by the generator of their device: the host's are to be those of the pretended one.
     monkeypatch.setattr(generator, "_sample_numpy", generator._sample_torch)

@@ -24,7 +24,7 @@ from perfsweep.slurm.element import (
     digest_of,
     main,
 )
-from perfsweep.slurm.element_records import RecordFiles
+from perfsweep.slurm.observation import RecordFiles
 
 DEAF = "trap '' USR2 TERM; "
 WARNED = f"{DEAF}kill -USR2 $PPID; exit {TRY_AGAIN}"

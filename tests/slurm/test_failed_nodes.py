@@ -12,8 +12,8 @@ from stand_ins import executor_on, job, program
 from waiting import until
 
 from perfsweep.slurm.client import Sighting, SlurmClient
-from perfsweep.slurm.failed_nodes import FailedNodes
 from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.observation import FailedNodes
 from perfsweep.slurm.site import SiteProfile
 from perfsweep.slurm.states import End
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from stand_ins import job
 
-from perfsweep.slurm.inprocess import InProcessExecutor
 from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.local import InProcessExecutor
 from perfsweep.slurm.site import SiteProfile
 
 

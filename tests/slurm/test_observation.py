@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfsweep.slurm.client import Sighting
-from perfsweep.slurm.element_records import TAIL_BYTES, last_beat, tail_of
 from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience
 from perfsweep.slurm.journal import Journal, Submission
-from perfsweep.slurm.observation import Observer
+from perfsweep.slurm.observation import TAIL_BYTES, Observer, last_beat, tail_of
 from perfsweep.slurm.states import End
 
 NOTHING, STARTED = ElementRecords({}), ElementRecords({}, starts=1)

@@ -9,7 +9,7 @@ import pytest
 from bench import Bench
 from stand_ins import program
 
-from perfsweep.slurm import rehearsal
+from perfsweep.slurm import diagnosis
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.probe import SUBJECTS, Finding, Probed, judged, probe
 from perfsweep.slurm.site import SiteProfile
@@ -188,9 +188,9 @@ def test_a_probe_that_waits_says_so_once_and_what_for(
 def test_set_up_lines_that_hang_here_are_given_up_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rehearsal, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(diagnosis, "TIMEOUT_S", 0.05)
     (tmp_path / "profile.sh").write_text("exec sleep 60")
-    (text,) = rehearsal.rehearse(SiteProfile(setup=[f"source {tmp_path}/profile.sh"]), ENV)
+    (text,) = diagnosis.rehearse(SiteProfile(setup=[f"source {tmp_path}/profile.sh"]), ENV)
     assert text == "cluster.setup or cluster.python did not end within 0.05 s on this machine"
 
 
@@ -231,7 +231,7 @@ def test_without_a_probe_lines_that_only_change_the_shell_are_tried_here(
     setup: list[str], python: str | None, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = rehearsal.rehearse(SiteProfile(setup=setup, python=python), ENV)
+    found = diagnosis.rehearse(SiteProfile(setup=setup, python=python), ENV)
     assert len(found) == len(words), found
     assert all(word in text for word, text in zip(words, found, strict=True)), found
     assert not list(tmp_path.iterdir())

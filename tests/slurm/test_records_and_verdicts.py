@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsweep.slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
-from perfsweep.slurm.element_records import RecordFiles
 from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
 from perfsweep.slurm.journal import Journal, Verdict
+from perfsweep.slurm.observation import RecordFiles
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from perfsweep.slurm.states import LIVE, TERMINAL, End, remedy
 

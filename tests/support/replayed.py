@@ -19,7 +19,8 @@ import polars as pl
 
 from perfsweep.pipelines.analysis.collect import TRIALS, Trial
 from perfsweep.pipelines.analysis.columns import parquet_table
-from perfsweep.pipelines.analysis.judging import EffectResult, Judge
+from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.plan.plan import balanced_orders
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import Progress, StoredTrial

@@ -10,11 +10,9 @@ from statistics import NormalDist
 import numpy as np
 from machines import TRIALS, effects_of, rounds_of
 
-from perfsweep.pipelines.analysis.quantities.stall import share_estimate
+from perfsweep.pipelines.analysis.quantities.steps import share_estimate
 from perfsweep.pipelines.statistics.log_ratios import Cell
-from perfsweep.pipelines.statistics.paired_steps import paired_steps
-from perfsweep.pipelines.statistics.step_percentiles import percentile
-from perfsweep.pipelines.statistics.time_to_target import time_to_target
+from perfsweep.pipelines.statistics.paired_steps import paired_steps, percentile, time_to_target
 
 PERCENTILES = (50.0, 95.0, 99.0)
 

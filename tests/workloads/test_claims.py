@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines import trial
-from perfsweep.pipelines.analysis import claim_refusals
+from perfsweep.pipelines.analysis import rulings
 from perfsweep.pipelines.analysis.claim_ledger import promise
 from perfsweep.pipelines.statistics.claim_rules import SIZE_WORDS, Obstacle
 from perfsweep.workloads import registry
@@ -44,7 +44,7 @@ CLAIMS = [
 
 def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
     """What keeps a claim from ever being ruled on; nothing where a sweep on the right device settles it."""
-    if claim_refusals.is_rule(claim):
+    if rulings.is_rule(claim):
         return []
     found = [] if claim.arms else ["no arm"]
     toggles = {toggle.name: toggle for toggle in cls.toggles}
@@ -60,7 +60,7 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
         found.append(f"{claim.figure} is no bound of a {claim.kind}")
     if claim.kind == "predicate":
         parts = re.split("[+/*]", claim.figure or "nothing")
-        known = {*claim_refusals.DERIVED_FIGURES, claim_refusals.RESULTS_KEPT}
+        known = {*rulings.DERIVED_FIGURES, rulings.RESULTS_KEPT}
         found += [
             f"nothing counts {part}" for part in parts if part not in known and f'"{part}"' not in counted
         ]
@@ -68,7 +68,7 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
         found += [] if claim.word in SIZE_WORDS else [f"unknown word {claim.word}"]
     elif not bounded:
         found.append("no bounds")
-    if not found and (reason := claim_refusals.refusal(claim, cls.toggles, ALL)):
+    if not found and (reason := rulings.refusal(claim, cls.toggles, ALL)):
         found.append(f"refused everywhere: {reason}")
     return found
 
@@ -94,12 +94,12 @@ def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused
 ) -> None:
     facts, cls = DEVICES[device], registry.find(workload)
     for claim in cls.claims:
-        found = claim_refusals.obstacles(claim, cls.toggles, facts)
+        found = rulings.obstacles(claim, cls.toggles, facts)
         assert all(obstacle.stands(facts) for obstacle in found), claim.text
         assert bool(found) == (
-            claim_refusals.is_rule(claim) or claim_refusals.refusal(claim, cls.toggles, facts) is not None
+            rulings.is_rule(claim) or rulings.refusal(claim, cls.toggles, facts) is not None
         ), claim.text
-        assert claim_refusals.is_rule(claim) == (Obstacle.A_RULE in found), claim.text
+        assert rulings.is_rule(claim) == (Obstacle.A_RULE in found), claim.text
 
 
 FASTER = Claim("x", "s", "1", ({"amp": "bf16"},), low=2.0)
@@ -129,18 +129,18 @@ def test_a_claim_with_neither_is_found(claim: Claim, problem: str) -> None:
 
 def test_a_refusal_that_no_fact_bears_out_is_an_obstacle_on_no_device() -> None:
     stubborn = dataclasses.replace(FASTER, unsupported=lambda device: "does not feel like it")
-    assert claim_refusals.obstacles(stubborn, (), ALL) == ()
-    assert claim_refusals.refusal(stubborn, (), ALL)
+    assert rulings.obstacles(stubborn, (), ALL) == ()
+    assert rulings.refusal(stubborn, (), ALL)
 
 
 def test_several_obstacles_are_all_named() -> None:
     pair = dataclasses.replace(
         FASTER, unsupported=lambda device: None if device.count > 1 and device.type == "cuda" else "x"
     )
-    assert claim_refusals.obstacles(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
-    assert claim_refusals.obstacles(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
+    assert rulings.obstacles(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
+    assert rulings.obstacles(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
     assert (
-        claim_refusals.obstacle_text((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE))
+        rulings.obstacle_text((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE))
         == "needs a CUDA device and needs several devices"
     )
 

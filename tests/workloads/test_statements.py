@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from perfsweep.pipelines.analysis import claim_refusals
+from perfsweep.pipelines.analysis import rulings
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Claim, Device
 
@@ -153,5 +153,5 @@ def measures_itself(claim: Claim) -> bool:
 def test_a_figure_of_their_machine_is_ruled_by_no_toy_on_a_cpu(workload: str) -> None:
     cls = registry.find(workload)
     for claim in filter(measures_itself, cls.claims):
-        refused = claim_refusals.refusal(claim, cls.toggles, CPU)
+        refused = rulings.refusal(claim, cls.toggles, CPU)
         assert refused or not claim.speaks_of(cls.Config()), claim.text

@@ -6,16 +6,17 @@ import math
 from collections import Counter, defaultdict
 from statistics import median
 
-from perfsweep.pipelines.analysis.quantities.quantity import (
-    NO_ROUND,
-    Measured,
-    Quantity,
-    QuantityResult,
-    Withheld,
-)
+from perfsweep.pipelines.analysis.effect_result import QuantityResult
+from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Withheld
 from perfsweep.pipelines.statistics.estimates import Estimate
-from perfsweep.pipelines.statistics.paired_steps import LEAST_SEEDS, MOST_MISSED, PairedSteps, paired_steps
-from perfsweep.pipelines.statistics.time_to_target import steps_to_target, time_to_target
+from perfsweep.pipelines.statistics.paired_steps import (
+    LEAST_SEEDS,
+    MOST_MISSED,
+    PairedSteps,
+    paired_steps,
+    steps_to_target,
+    time_to_target,
+)
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Effect, Outcome, TrialRecord

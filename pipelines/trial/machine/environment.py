@@ -20,7 +20,7 @@ from typing import Any
 
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.machine.torch_version import driver_refusal, torch_build
+from perfsweep.pipelines.trial.machine.installed import driver_refusal, torch_build
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere

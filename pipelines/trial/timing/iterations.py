@@ -1,11 +1,17 @@
-"""Iterations of a workload, whole jobs, and the numbers that it has after them."""
+"""Iterations of a workload, whole jobs, slices of a region; how long they take, and their numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from perfsweep.workloads.api import Workload
+import torch
+
+from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.workloads.api import NullClock, Workload
 from perfsweep.workloads.errors import ContractError
 
 UNITS = "units"
@@ -42,3 +48,92 @@ def endless_step(workload: Workload, clock: Any) -> None:
             f"{type(workload).__name__} ran out of iterations while it was measured; steps-shaped work must"
             " go on for ever, or be declared shape='job'"
         ) from error
+
+
+class Duration:
+    """How long an iteration takes while nothing keeps it from a core: what others do does not count.
+
+    The first `skipped` iterations warm up.
+    """
+
+    def __init__(self, clock: HostClock, skipped: int) -> None:
+        self._clock, self._skipped = clock, skipped
+        self._done = self._total_ns = 0
+
+    def __enter__(self) -> None:
+        self._clock.synchronize()
+        self._usage, self._cpu_ns = self._clock.usage(), self._clock.cpu_ns()
+        self._begun = self._clock.now_ns()
+
+    def __exit__(self, *exception: object) -> None:
+        self._clock.synchronize()
+        wall_ns = self._clock.now_ns() - self._begun
+        delay_ns = Usage.between(self._usage, self._clock.usage()).run_delay_ns or 0
+        self._done += 1
+        if self._done > self._skipped:
+            # Several threads may wait for a core at once, longer together than the iteration lasts.
+            busy_ns = (self._clock.cpu_ns() - self._cpu_ns) / max(1, torch.get_num_threads())
+            self._total_ns += max(wall_ns - delay_ns, min(wall_ns, busy_ns))
+
+    @property
+    def mean_ns(self) -> int | None:
+        """Mean of the iterations so far, whole ns; None without one."""
+        counted = self._done - self._skipped
+        return max(1, round(self._total_ns / counted)) if counted > 0 else None
+
+    @property
+    def total_ns(self) -> float:
+        """Time of the iterations so far."""
+        return self._total_ns
+
+
+def over_a_cadence(workload: Workload, clock: HostClock, most_s: float) -> int | None:
+    """Mean ns of the iterations of a whole cadence: what comes every so often has its share.
+
+    None where they last longer than `most_s` together, which then holds no whole cadence.
+    """
+    duration = Duration(clock, 0)
+    for _ in range(workload.cadence):
+        with duration:
+            workload.step(NullClock())
+        if duration.total_ns > most_s * 1e9:
+            return None
+    return duration.mean_ns
+
+
+SHORT_SLICE = 5
+"""Iterations up to which a slice begins with a timed one, whatever others have left in the caches."""
+
+
+class Slices:
+    """The parts of a region: how many iterations each has, and what comes before it."""
+
+    def __init__(
+        self, workload: Workload, spec: TrialSpec, others: Callable[[], None] | None, discarded: int
+    ) -> None:
+        self._workload, self._others, self._discarded = workload, others, discarded
+        iterations = whole_cadences(workload, spec.timed_iterations)
+        self.sizes = self.cut(iterations, spec.measure.slices if others else 1)
+
+    @staticmethod
+    def cut(iterations: int, parts: int) -> list[int]:
+        """Iterations of each part, as equal as they can be, and none without one."""
+        parts = min(parts, iterations)
+        return [iterations * (part + 1) // parts - iterations * part // parts for part in range(parts)]
+
+    @property
+    def shared(self) -> bool:
+        """Whether other arms take turns with this region."""
+        return self._others is not None
+
+    def begin(self, part: int) -> int:
+        """Let others work, and then meet what they left in the caches; the iterations that this took.
+
+        A short slice has none to spare.
+        """
+        if part and self._others is not None:
+            self._others()
+        if self.sizes[part] <= SHORT_SLICE * self._discarded and self.shared:
+            return 0
+        iterate(self._workload, NullClock(), self._discarded)
+        return self._discarded

@@ -13,10 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from perfsweep.pipelines.store.trial_files import write_iterations, write_status
-from perfsweep.pipelines.store.trial_schema import RankFigures, TrialSpec
+from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK, RankFigures, TrialSpec
 from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.collector import settle_collector
-from perfsweep.pipelines.trial.compile_cache import FOUND_ON_DISK
 from perfsweep.pipelines.trial.counting.counters import CompileCounting
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.energy import Meter
@@ -24,12 +23,10 @@ from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
-from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of
-from perfsweep.pipelines.trial.timing.mfu import share_of_peak
+from perfsweep.pipelines.trial.timing.iterations import Slices, endless_step, iterate, numbers_of
+from perfsweep.pipelines.trial.timing.quantities import share_of_peak
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
-from perfsweep.pipelines.trial.timing.slices import Slices
-from perfsweep.pipelines.trial.timing.steady import region_alarm
-from perfsweep.pipelines.trial.timing.warm_up import Warm, warm_up
+from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
 from perfsweep.workloads.api import Device, NullClock, Workload
 from perfsweep.workloads.errors import RecordError
 

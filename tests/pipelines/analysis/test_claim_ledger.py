@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from perfsweep.pipelines.analysis.claim_ledger import FILE, gather_rulings, ledger
-from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
+from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.workloads.api import Claim, Device, Level, Toggle
 
 CPU = Device(compiler=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.analysis.claim_refusals import figure_value, is_rule
+from perfsweep.pipelines.analysis.rulings import figure_value, is_rule
 from perfsweep.pipelines.store.records import Kind, Outcome, TrialRecord
 from perfsweep.workloads.api import Claim
 

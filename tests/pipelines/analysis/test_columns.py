@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.columns import Column, Where, parquet_table, visible_columns
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.schema import Effect
 

@@ -11,7 +11,7 @@ from measured import compared, cost, simulated
 from planned_sweeps import arm, effect, manifest
 
 from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import charts, sentences
 from perfsweep.pipelines.statistics.verdicts import Verdict

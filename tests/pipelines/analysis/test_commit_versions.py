@@ -8,8 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis.commit_versions import CommitVersions, commit_versions
-from perfsweep.pipelines.analysis.version_history import ArmHistory, arm_history, history
+from perfsweep.pipelines.analysis.version_history import (
+    ArmHistory,
+    CommitVersions,
+    arm_history,
+    commit_versions,
+    history,
+)
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Arm, Manifest, Pack, Sweep, Version
 from perfsweep.workloads.errors import RecordError

@@ -15,11 +15,11 @@ from measured import change, compared, cost, simulated, spec_of, write
 from rich.console import Console
 from toys.spinner import Spinner
 
+from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.outcomes import outcome_text
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import terminal_table

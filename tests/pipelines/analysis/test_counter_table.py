@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsweep.pipelines.analysis.counter_table import (
+from perfsweep.pipelines.analysis.arm_records import (
     CounterChange,
     bound_by,
     counter_changes,

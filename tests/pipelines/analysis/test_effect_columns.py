@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.columns import Style, Where, row_values, visible_columns
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
-from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
-from perfsweep.pipelines.analysis.rulings import RuledClaim
-from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult, RuledClaim
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from perfsweep.pipelines.report.terminal_table import fitting_columns
 from perfsweep.pipelines.statistics.claim_rules import Ruling

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis.held_back import HoldingBack, clock_of
+from perfsweep.pipelines.analysis.decisions import HoldingBack, clock_of
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.clocks import Clock

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
-from perfsweep.pipelines.analysis.judging import SHOWN_ROUNDS, EffectResult
+from perfsweep.pipelines.analysis.effect_result import SHOWN_ROUNDS, EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis.kernel_notes import kernel_notes, machine_notes
+from perfsweep.pipelines.analysis.notes import kernel_notes, machine_notes
 
 NAMES = {arm: arm.upper() for arm in "abcdefg"}
 SECOND_NS = 10**9

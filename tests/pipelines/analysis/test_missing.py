@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from measured import change, cost, simulated
 
-from perfsweep.pipelines.analysis.missing import missing_rounds, notes_on_other_machines
+from perfsweep.pipelines.analysis.failed_trials import missing_rounds, notes_on_other_machines
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, SweepFolder

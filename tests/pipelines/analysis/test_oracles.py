@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from perfsweep.pipelines.analysis.oracles import OracleDeviation, judge_quality
+from perfsweep.pipelines.analysis.arm_results import OracleDeviation, judge_quality
 from perfsweep.workloads.api import Check, Comparator, Evidence
 
 CHECKS = (

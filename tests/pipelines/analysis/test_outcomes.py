@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.outcomes import outcome_counts, outcome_text, sum_counts
+from perfsweep.pipelines.analysis.arm_records import outcome_counts, outcome_text, sum_counts
 
 ENDED = [("a", "ok"), ("a", "ok"), ("a", "oom"), ("b", "failed"), ("c", "ok"), ("a", "failed")]
 

@@ -9,7 +9,8 @@ from measured import change, compared, simulated, spec_of
 from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.rulings import RuledClaim, decide_memory
+from perfsweep.pipelines.analysis.effect_result import RuledClaim
+from perfsweep.pipelines.analysis.rulings import decide_memory
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.analysis.arm_records import ArmRecords
-from perfsweep.pipelines.analysis.scaling import Scaling, Work, scaling_of
+from perfsweep.pipelines.analysis.arm_records import ArmRecords, Scaling, Work, scaling_of
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Effect, Kind, Outcome, Pack, RankFigures, TrialRecord
 

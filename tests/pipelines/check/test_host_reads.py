@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from perfsweep.pipelines.check.host_reads import Read, ReadWatch
+from perfsweep.pipelines.check.trials import Read, ReadWatch
 
 X = torch.ones(4)
 

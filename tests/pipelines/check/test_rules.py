@@ -9,7 +9,7 @@ import pytest
 
 from perfsweep.pipelines.check import rules
 from perfsweep.pipelines.check.rules import Defect, Finding
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.workloads.api import Check, Evidence, Level, Parity
 
 CHECKS = (Check("loss"),)

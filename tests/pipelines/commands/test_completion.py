@@ -16,7 +16,7 @@ import click
 import pytest
 
 from perfsweep.pipelines import cli
-from perfsweep.pipelines.commands import completion
+from perfsweep.pipelines.commands import arguments
 from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.workloads.errors import ConfigError
 
@@ -71,12 +71,12 @@ OFFERED = [
 
 @pytest.mark.parametrize(("line", "offered"), OFFERED, ids=[line for line, _ in OFFERED])
 def test_what_is_offered(line: str, offered: list[str]) -> None:
-    assert completion.candidates(line) == offered
+    assert arguments.candidates(COMMANDS, line) == offered
 
 
 def test_values_of_options_are_files_sweeps_or_words() -> None:
     offers = {
-        f"{name} {option.opts[0]}": completion.candidates(f"perfsweep {name} {option.opts[0]}=")
+        f"{name} {option.opts[0]}": arguments.candidates(COMMANDS, f"perfsweep {name} {option.opts[0]}=")
         for name, command in COMMANDS.commands.items()
         for option in command.params
         if isinstance(option, click.Option) and not option.is_flag
@@ -97,26 +97,29 @@ def test_values_of_options_are_files_sweeps_or_words() -> None:
 
 def test_a_half_written_module_offers_nothing_and_breaks_nothing(folder: Path) -> None:
     (folder / "mine.py").write_text("class Mine(:")
-    assert completion.candidates("perfsweep describe mi") == []
+    assert arguments.candidates(COMMANDS, "perfsweep describe mi") == []
 
 
 def test_profiles_of_the_folder_are_offered(folder: Path) -> None:
     (folder / "mine/cluster").mkdir(parents=True)
     (folder / "mine/cluster/site.yaml").write_text("")
-    assert "cluster=site" not in completion.candidates("perfsweep sweep cluster=")
+    assert "cluster=site" not in arguments.candidates(COMMANDS, "perfsweep sweep cluster=")
     (folder / "perfsweep.yaml").write_text("conf: mine")
-    assert "cluster=site" in completion.candidates("perfsweep sweep cluster=")
+    assert "cluster=site" in arguments.candidates(COMMANDS, "perfsweep sweep cluster=")
 
 
 def test_every_command_with_arguments_offers_something_for_the_first() -> None:
     free = {"new", "selftest", "list", "complete-line"}  # a name of one's own, or nothing
-    offers = {name: completion.candidates(f"perfsweep {name} ") for name in COMMANDS.list_commands(None)}
+    offers = {
+        name: arguments.candidates(COMMANDS, f"perfsweep {name} ") for name in COMMANDS.list_commands(None)
+    }
     assert {name for name, offered in offers.items() if not offered} == free
 
 
 def test_completing_imports_nothing_heavy() -> None:
-    code = "import sys; from perfsweep.pipelines.commands import completion\n"
-    code += "completion.candidates('perfsweep sweep workload=probe1d sweep=')\nprint(*sys.modules)"
+    code = "import sys; from perfsweep.pipelines.commands import arguments, catalog\n"
+    code += "arguments.candidates(catalog.COMMANDS, 'perfsweep sweep workload=probe1d sweep=')\n"
+    code += "print(*sys.modules)"
     command = [sys.executable, "-c", code]
     modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "hydra", "omegaconf", "pydantic", "numpy", "rich"} & set(modules)
@@ -124,7 +127,7 @@ def test_completing_imports_nothing_heavy() -> None:
 
 def test_an_unknown_shell_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="bash, zsh, fish"):
-        completion.script("tcsh")
+        arguments.script("tcsh")
 
 
 @pytest.fixture
@@ -207,6 +210,7 @@ def read_until(terminal: int, text: bytes) -> bytes:
 
 
 def test_a_shell_is_given_its_lines_and_the_words_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert completion.completion("fish") == completion.complete_line("perfsweep com") == 0
+    with COMMANDS.make_context("perfsweep", ["complete-line", "perfsweep com"]):
+        assert arguments.completion("fish") == arguments.complete_line("perfsweep com") == 0
     words = "comment\ncompare\ncompletion\n"
-    assert capsys.readouterr().out == completion.script("fish") + words
+    assert capsys.readouterr().out == arguments.script("fish") + words

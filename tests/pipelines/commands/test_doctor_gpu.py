@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from perfsweep.pipelines.commands import doctor_gpu
+from perfsweep.pipelines.commands import doctor
 from perfsweep.pipelines.config.types import ClusterConfig, DoctorCommand
 from perfsweep.pipelines.execution.executor_choice import Choice
 from perfsweep.pipelines.gpu_check import answer
@@ -38,14 +38,14 @@ def printed(show: Any) -> str:
 
 
 def test_a_line_has_its_stage_its_question_its_verdict_and_its_figure_in_columns() -> None:
-    text = printed(lambda console: doctor_gpu.show(console, line(Verdict.NEEDS_GPU)))
+    text = printed(lambda console: doctor.show(console, line(Verdict.NEEDS_GPU)))
     assert text == f"{'3 memory':<17} {'peer access':<24} needs a GPU [two] GPUs\n"
 
 
 @pytest.mark.parametrize(("name", "device"), [("H100", "H100"), ("", "cuda")])
 def test_the_sum_counts_each_verdict(name: str, device: str) -> None:
     answer_ = found(Verdict.PASS, Verdict.PASS, Verdict.FAIL, *[Verdict.NEEDS_GPU] * 3, name=name)
-    text = printed(lambda console: doctor_gpu._conclude(console, answer_, Path("gpu-check.json")))
+    text = printed(lambda console: doctor._conclude(console, answer_, Path("gpu-check.json")))
     assert text == f"{device}: 2 passed, 1 failed, 3 need a GPU; 62 s: gpu-check.json\n"
 
 
@@ -62,11 +62,11 @@ def test_here_the_chosen_stages_are_asked_and_a_failure_is_status_1(
         show(line(verdict))
         return found(verdict)
 
-    monkeypatch.setattr(doctor_gpu.stages, "check", check)
-    monkeypatch.setattr(doctor_gpu.executor_choice, "choose", lambda cluster: Choice("local", "no Slurm"))
+    monkeypatch.setattr(doctor.stages, "check", check)
+    monkeypatch.setattr(doctor.executor_choice, "choose", lambda cluster: Choice("local", "no Slurm"))
     command = DoctorCommand(stages=[3], runs=str(tmp_path / "runs"))
     out = StringIO()
-    assert doctor_gpu.check_gpu(Console(file=out, width=200), command) == status
+    assert doctor.check_gpu(Console(file=out, width=200), command) == status
     assert asked == [("gpu-check", ["3 memory"])]
     assert out.getvalue().splitlines()[0] == "no Slurm" and len(out.getvalue().splitlines()) == 3
 
@@ -102,14 +102,14 @@ def remote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Remote:
             answer.write(executor.context.folder, found(Verdict.PASS))
         return {"gpu-check": executor.state}
 
-    monkeypatch.setattr(doctor_gpu.executors, "find", lambda name: executor)
-    monkeypatch.setattr(doctor_gpu, "until_over", until_over)
-    monkeypatch.setattr(doctor_gpu.code_snapshot, "take", lambda folder: folder / "copy")
+    monkeypatch.setattr(doctor.executors, "find", lambda name: executor)
+    monkeypatch.setattr(doctor, "until_over", until_over)
+    monkeypatch.setattr(doctor.code_snapshot, "take", lambda folder: folder / "copy")
     return executor
 
 
 def elsewhere(folder: Path) -> Answer:
-    return doctor_gpu._elsewhere(Console(file=StringIO()), folder, ClusterConfig(executor="slurm"), [1, 3])
+    return doctor._elsewhere(Console(file=StringIO()), folder, ClusterConfig(executor="slurm"), [1, 3])
 
 
 def test_the_answer_of_a_job_is_read(remote: Remote, tmp_path: Path) -> None:
@@ -155,18 +155,18 @@ def test_an_executor_that_refuses_is_not_replaced(tmp_path: Path, monkeypatch: p
     def choose(cluster: Any) -> Choice:
         raise ClusterError("no Slurm here")
 
-    monkeypatch.setattr(doctor_gpu.executor_choice, "choose", choose)
+    monkeypatch.setattr(doctor.executor_choice, "choose", choose)
     with pytest.raises(ClusterError, match="no Slurm here"):
-        doctor_gpu.check_gpu(Console(file=StringIO()), DoctorCommand(runs=str(tmp_path)))
+        doctor.check_gpu(Console(file=StringIO()), DoctorCommand(runs=str(tmp_path)))
 
 
 def test_elsewhere_all_lines_of_the_answer_are_shown(
     remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote.remote = True  # type: ignore[attr-defined]
-    monkeypatch.setattr(doctor_gpu.executor_choice, "choose", lambda cluster: Choice("slurm"))
+    monkeypatch.setattr(doctor.executor_choice, "choose", lambda cluster: Choice("slurm"))
     command, out = DoctorCommand(runs=str(tmp_path), cluster=ClusterConfig(executor="auto")), StringIO()
-    assert doctor_gpu.check_gpu(Console(file=out, width=200), command) == 0
+    assert doctor.check_gpu(Console(file=out, width=200), command) == 0
     assert remote.context.site.executor == "slurm"
     shown, total = out.getvalue().splitlines()
     assert "peer access" in shown and total.startswith("H100: 1 passed")

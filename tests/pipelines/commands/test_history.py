@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.commands import history as module
-from perfsweep.pipelines.commands.history import history
+from perfsweep.pipelines.commands import comparison as module
+from perfsweep.pipelines.commands.comparison import history
 from perfsweep.workloads.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import selftest
 from perfsweep.pipelines.commands.selftest import Resolution, passes

@@ -184,7 +184,7 @@ def waited(built: Built, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def wait(follows: Callable[[], Any] = dict) -> tuple[int, Any]:
         concluded = list[Any]()
         monkeypatch.setattr(sessions, "until_over", lambda *_: follows())
-        monkeypatch.setattr(sessions.pack_logs, "why", lambda folder, name, notes: f"{name} {[*notes]}")
+        monkeypatch.setattr(sessions.submitted, "why", lambda folder, name, notes: f"{name} {[*notes]}")
         conclude = "perfsweep.pipelines.commands.sweep.conclude"
         monkeypatch.setattr(conclude, lambda console, sweep, broken: concluded.append(broken) or 1)
         return sessions.wait(str(built.folder.path)), concluded
@@ -235,7 +235,7 @@ def test_ctrl_c_leaves_the_jobs_and_offers_to_cancel_them(
 
     asked = list[Any]()
     monkeypatch.setattr(sessions.submitted, "unsubmitted", lambda folder, manifest: ["p002"])
-    monkeypatch.setattr(sessions.detach, "detach", lambda *words: asked.append(words[1:]))
+    monkeypatch.setattr(sessions.progress_display, "detach", lambda *words: asked.append(words[1:]))
     assert waited(interrupted) == (INTERRUPTED, [])
     ((path, cancel, left),) = asked
     assert path.endswith("demo") and (cancel(), left) == (2, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.config.docstrings import (
+from perfsweep.pipelines.config.training_reference import (
     code,
     described,
     one_line,

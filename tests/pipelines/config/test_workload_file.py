@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from perfsweep.pipelines.commands.completion import candidates
+from perfsweep.pipelines.commands.arguments import candidates
+from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.config import composition, external_workload, names, validation
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.plan import plan
@@ -152,8 +153,8 @@ def test_completion_offers_the_files_that_give_what_a_workload_needs(
     (folder / "mine/other.yaml").write_text("width: 3\n")
     assert "script:train.yaml" in names.workloads_here()
     assert not [name for name in names.workloads_here() if name.endswith("other.yaml")]
-    assert candidates("perfsweep sweep workload=script:") == ["workload=script:train.yaml"]
-    offered = candidates("perfsweep sweep workload=script:train.yaml sweep=")
+    assert candidates(COMMANDS, "perfsweep sweep workload=script:") == ["workload=script:train.yaml"]
+    offered = candidates(COMMANDS, "perfsweep sweep workload=script:train.yaml sweep=")
     assert {"sweep=quick", "sweep=full", "sweep=ablation"} <= set(offered)
 
 

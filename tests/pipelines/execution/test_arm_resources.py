@@ -8,7 +8,7 @@ import pytest
 
 from perfsweep.pipelines.config.types import ArmResources, ClusterConfig, DesignConfig, SweepCommand
 from perfsweep.pipelines.execution import launch
-from perfsweep.pipelines.execution.arm_resources import resources_of, unused
+from perfsweep.pipelines.execution.pack_jobs import resources_of, unused
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.slurm.errors import ClusterError

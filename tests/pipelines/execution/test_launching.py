@@ -13,7 +13,7 @@ from recorded import Built, build
 
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch
-from perfsweep.pipelines.store import attempts, code_snapshot
+from perfsweep.pipelines.store import code_snapshot, locks
 from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, SweepFolder
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
@@ -186,8 +186,8 @@ def test_a_try_has_advanced_when_it_finished_more_or_when_one_arm_took_the_memor
     moved: set[str],
     expected: bool,
 ) -> None:
-    monkeypatch.setattr(attempts, "record_oom", lambda folder, pack: pack.id in oom)
-    monkeypatch.setattr(attempts, "advanced", lambda folder, manifest, pack: pack.id in moved)
+    monkeypatch.setattr(locks, "record_oom", lambda folder, pack: pack.id in oom)
+    monkeypatch.setattr(locks, "advanced", lambda folder, manifest, pack: pack.id in moved)
     launched(built)
     assert place.context.advanced(job, end) is expected
 

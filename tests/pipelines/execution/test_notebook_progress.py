@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.execution import notebook_progress
 from perfsweep.pipelines.execution.progress_display import Ahead
 from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.store.records import Event, Kind, Manifest, Outcome
 from perfsweep.workloads.api import Device
 
@@ -52,7 +52,7 @@ def ahead(manifest: Manifest, trials: int) -> Ahead:
 
 def test_one_output_has_the_newest_count_when_it_ends(manifest: Manifest) -> None:
     cell = Cell()
-    with notebook_progress.live(cell, manifest, ahead(manifest, 20)) as progress:
+    with notebook.live(cell, manifest, ahead(manifest, 20)) as progress:
         assert cell.only["text/plain"].startswith("0 of 20 trials")
         for _ in range(19):
             progress(event(manifest, 1))
@@ -63,9 +63,9 @@ def test_one_output_has_the_newest_count_when_it_ends(manifest: Manifest) -> Non
 def test_many_trials_in_a_moment_are_few_messages(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notebook_progress, "EVERY_S", 1e9)
+    monkeypatch.setattr(notebook, "EVERY_S", 1e9)
     cell = Cell()
-    with notebook_progress.live(cell, manifest, ahead(manifest, 1000)) as progress:
+    with notebook.live(cell, manifest, ahead(manifest, 1000)) as progress:
         for _ in range(1000):
             progress(event(manifest, 1))
     assert cell.messages == 2  # the first and the last
@@ -73,7 +73,7 @@ def test_many_trials_in_a_moment_are_few_messages(
 
 def test_the_first_failure_of_an_arm_is_shown_at_once_and_cannot_be_markup(manifest: Manifest) -> None:
     cell = Cell()
-    with notebook_progress.live(cell, manifest, ahead(manifest, 20)) as progress:
+    with notebook.live(cell, manifest, ahead(manifest, 20)) as progress:
         for _ in range(2):
             progress(event(manifest, 1, Outcome.FAILED, "ValueError: <b>bad</b>"))
         assert cell.only["text/plain"].count("failed: ValueError: <b>bad</b>") == 1
@@ -88,9 +88,9 @@ def test_a_notebook_is_a_shell_with_a_kernel(
     vars(ipython)["get_ipython"], vars(display)["display"] = lambda: shell, print
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
-    assert notebook_progress.notebook_display() is (print if is_one else None)
+    assert notebook.notebook_display() is (print if is_one else None)
 
 
 def test_a_script_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert notebook_progress.notebook_display() is None
+    assert notebook.notebook_display() is None

@@ -19,7 +19,7 @@ from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.spawn import Child, ForkServer, ServerLost
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.attempts import Superseded
+from perfsweep.pipelines.store.locks import Superseded
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Device

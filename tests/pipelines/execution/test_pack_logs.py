@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.execution.pack_logs import log_files, why
+from perfsweep.pipelines.execution.submitted import log_files, why
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.slurm.executor import JOURNAL
 from perfsweep.slurm.journal import Journal

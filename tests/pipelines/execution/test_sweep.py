@@ -18,7 +18,7 @@ from waiting import until
 
 from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import (
     ClusterConfig,
     DesignConfig,
@@ -28,7 +28,7 @@ from perfsweep.pipelines.config.types import (
 )
 from perfsweep.pipelines.execution import launch, pack
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import html as page
 from perfsweep.pipelines.report import terminal_table

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.gpu_check import facts, headlines, rates, stages, sweeps
+from perfsweep.pipelines.gpu_check import cases, clock_stage, facts, headlines, stages
 from perfsweep.pipelines.gpu_check.answer import (
     FILE,
     VERSION,
@@ -27,7 +27,7 @@ from perfsweep.pipelines.gpu_check.stages import Stage
 from perfsweep.pipelines.statistics.verdicts import Verdict as Called
 from perfsweep.pipelines.store.records import PLACEBO
 from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.machine.torch_version import TorchBuild
+from perfsweep.pipelines.trial.machine.installed import TorchBuild
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.peaks import peak
@@ -153,9 +153,9 @@ NAME = "NVIDIA H100 80GB HBM3"
 def rated(share: float = 0.7, **changes: float) -> dict[str, Line]:
     best = peak(NAME)
     assert best is not None and best.bytes_per_s
-    found = {kind: share * (best.flops_per_s(kind) or 0.0) for kind in rates.PRODUCTS}
+    found = {kind: share * (best.flops_per_s(kind) or 0.0) for kind in clock_stage.PRODUCTS}
     found |= {"device": share * best.bytes_per_s, "pinned": 5e10, "pageable": 1e10, **changes}
-    return {line.name: line for line in rates.rate_lines(NAME, found)}
+    return {line.name: line for line in clock_stage.rate_lines(NAME, found)}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def rated(share: float = 0.7, **changes: float) -> dict[str, Line]:
 )
 def test_rates_are_held_against_the_peak(share: float, good: bool, why: str) -> None:
     lines = rated(share)
-    for words in (*rates.PRODUCTS.values(), rates.COPIES["device"]):
+    for words in (*clock_stage.PRODUCTS.values(), clock_stage.COPIES["device"]):
         assert (lines[words].verdict is Verdict.PASS) == good
         assert lines[words].text.endswith(why)
 
@@ -191,9 +191,9 @@ def test_pinned_memory_is_no_slower(pinned: float, good: bool) -> None:
 
 
 def test_without_a_known_peak_any_rate_will_do() -> None:
-    found = dict.fromkeys([*rates.PRODUCTS, "device", "pinned", "pageable"], 1e9)
-    first, *_ = rates.rate_lines("Unheard-of 9000", {**found, "half": 0.0})
-    second = list(rates.rate_lines("Unheard-of 9000", found))[1]
+    found = dict.fromkeys([*clock_stage.PRODUCTS, "device", "pinned", "pageable"], 1e9)
+    first, *_ = clock_stage.rate_lines("Unheard-of 9000", {**found, "half": 0.0})
+    second = list(clock_stage.rate_lines("Unheard-of 9000", found))[1]
     assert (first.verdict, second.verdict) == (Verdict.FAIL, Verdict.PASS)
     assert second.text == "0 TFLOP/s; no peak is known for this device"
 
@@ -248,8 +248,8 @@ def test_small_sweeps_stay_in_the_checks_folder_and_on_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(sweeps.api, "sweep", lambda *words: asked.extend(words))
-    sweeps.measured(Here(Device(), tmp_path), "small", ["axes.work=[single]"])
+    monkeypatch.setattr(cases.api, "sweep", lambda *words: asked.extend(words))
+    cases.measured(Here(Device(), tmp_path), "small", ["axes.work=[single]"])
     assert asked == [
         *("axes.work=[single]", "name=small", f"runs={tmp_path}", "cluster=local", "tracking=disabled")
     ]

@@ -6,8 +6,7 @@ import pytest
 from fake_bench import FakeBench
 
 from perfsweep.pipelines.gpu_check.answer import Here, Verdict
-from perfsweep.pipelines.gpu_check.clock_stage import examine, lines_of
-from perfsweep.pipelines.gpu_check.rates import rate_lines
+from perfsweep.pipelines.gpu_check.clock_stage import examine, lines_of, rate_lines
 from perfsweep.pipelines.trial.timing.recorder import Series
 from perfsweep.workloads.api import Device
 

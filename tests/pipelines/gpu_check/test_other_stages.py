@@ -13,8 +13,8 @@ from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
 from perfsweep.pipelines.gpu_check.cases import cases
 from perfsweep.pipelines.statistics.verdicts import Verdict as Called
 from perfsweep.pipelines.store.records import PLACEBO, Outcome
+from perfsweep.pipelines.trial.failures import ON_OOM
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial.memory_snapshot import ON_OOM
 from perfsweep.workloads.api import Device
 
 

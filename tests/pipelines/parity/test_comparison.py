@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from evidences import tensor_evidence
 
-from perfsweep.pipelines.parity.comparison import ParityVerdict, digest, judge, loosest
-from perfsweep.pipelines.parity.distances import Distance, distance
+from perfsweep.pipelines.parity.comparison import digest, judge, loosest
+from perfsweep.pipelines.parity.deviations import Distance, distance
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import Check, Comparator, Evidence, Level, Parity
 
 EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC

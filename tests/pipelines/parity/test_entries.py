@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.parity.entries import digest, digests_of, entry_of, names_of
+from perfsweep.pipelines.parity.results import digest, digests_of, entry_of, names_of
 from perfsweep.workloads.api import Evidence
 
 EVIDENCE = Evidence({"grad/b": np.ones(2), "grad/a": np.ones(2), "x[0]": np.ones(1)}, {"loss": 2.0, "n": 3})

@@ -10,12 +10,12 @@ import pytest
 from planned_sweeps import arm, effect, manifest, pack, record
 
 from perfsweep.pipelines.analysis import collect, compare
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement, comparable, replayed
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.parity.timed import Asked
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict

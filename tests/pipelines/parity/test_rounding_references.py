@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepConfig
-from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan.plan import make_plan
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import SweepFolder

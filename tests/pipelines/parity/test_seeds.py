@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from perfsweep.pipelines.parity.evidence import judge_seeds
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
-from perfsweep.pipelines.parity.seeds import judge_seeds
 from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
 LOSS = Check("loss", Comparator.RELATIVE)

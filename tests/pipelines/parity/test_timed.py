@@ -22,7 +22,7 @@ from perfsweep.pipelines.config.types import (
 )
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress import StoredTrial

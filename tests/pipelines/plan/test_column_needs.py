@@ -8,9 +8,9 @@ import pytest
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.plan.column_needs import PERCENTILES, unfilled_columns
+from perfsweep.pipelines.plan.foreseen import PERCENTILES, unfilled_columns
 from perfsweep.pipelines.plan.plan import make_plan
-from perfsweep.pipelines.statistics.step_percentiles import LEAST_STEPS
+from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
 from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
 from perfsweep.workloads.api import Device
 

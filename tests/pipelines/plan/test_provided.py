@@ -28,7 +28,7 @@ from perfsweep.pipelines.plan.provided import (
 from perfsweep.pipelines.plan.version_look import Answer, Question
 from perfsweep.pipelines.profiling.profile_trials import Profiling
 from perfsweep.pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
-from perfsweep.pipelines.versions import keep
+from perfsweep.pipelines.versions import tree
 from perfsweep.pipelines.versions.repository import Repository
 from perfsweep.pipelines.versions.tree import Tree
 from perfsweep.workloads.api import Device, Level, Toggle
@@ -162,7 +162,7 @@ def test_each_version_is_an_arm_with_code_of_its_own_beside_other_toggles(
     with pytest.raises(ConfigError, match="with versions are not profiled"):
         Profiling(SweepFolder(tmp_path), manifest, manifest.arms[0])
     for version in manifest.sweep.versions:
-        keep.keep(tmp_path / "code", version, ())
+        tree.keep(tmp_path / "code", version, ())
     copies = {
         one.levels["commit"]: Snapshot(tmp_path / "code" / f"sources-{one.sources[:16]}")
         for one in manifest.sweep.versions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.plan.witnesses import refuse_unknown
+from perfsweep.pipelines.plan.foreseen import refuse_unknown
 from perfsweep.workloads.api import Level, Numbers, Toggle, Workload
 from perfsweep.workloads.digits.workload import Digits
 from perfsweep.workloads.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.pipelines.profiling.bytes_moved import moved, stored
+from perfsweep.pipelines.profiling.roofline import moved, stored
 
 A = torch.zeros(4, 8)
 ROW = torch.zeros(1, 8)

@@ -9,8 +9,8 @@ import numpy as np
 
 from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
 from perfsweep.pipelines.profiling.tool import Measured
-from perfsweep.pipelines.store.memory_course import MemoryCourse, read_course
 from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import MemoryCourse, read_course
 
 MEASURED = Measured(1.0, {}, 1)
 MB = 2**20

@@ -16,9 +16,16 @@ from perfsweep.pipelines.profiling import profiled_process
 from perfsweep.pipelines.profiling.profile_trials import Profiling
 from perfsweep.pipelines.report import memory_chart, svg
 from perfsweep.pipelines.report.memory_chart import MOST_POINTS, thinned
-from perfsweep.pipelines.store.memory_course import COURSE, MemoryCourse, read_course, write_course
 from perfsweep.pipelines.store.options import ProfileConfig
-from perfsweep.pipelines.store.profiles import Kept, ProfileSpec, read_profile
+from perfsweep.pipelines.store.profiles import (
+    COURSE,
+    Kept,
+    MemoryCourse,
+    ProfileSpec,
+    read_course,
+    read_profile,
+    write_course,
+)
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import RecordError

@@ -23,7 +23,7 @@ from perfsweep.pipelines.config.types import (
     SweepConfig,
 )
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.profiling import profiled_process, tools
+from perfsweep.pipelines.profiling import profiled_process, tool
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Profiling, arm_called, wanted
 from perfsweep.pipelines.report import profile_tables
 from perfsweep.pipelines.store.profiles import Cost, Kept, ProfileSpec, kept_profiles, read_profile, read_spec
@@ -201,7 +201,7 @@ def test_a_slice_that_a_tool_refuses_is_one_sentence() -> None:
 
 
 def test_a_missing_profiler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "find_spec", lambda name: None)
+    monkeypatch.setattr(tool, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedHere, match="pip install pyinstrument"):
         asked("pyinstrument")
 

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.profiling import tools
+from perfsweep.pipelines.profiling import tool as profiling
 from perfsweep.pipelines.profiling.tool import Tool
 from perfsweep.pipelines.store.options import ProfileConfig
 
 
-@pytest.mark.parametrize("name", tools.NAMES)
+@pytest.mark.parametrize("name", profiling.NAMES)
 def test_a_tool_is_made_by_its_name(name: str, tmp_path: Path) -> None:
-    made = tools.make(ProfileConfig(tool=name), tmp_path)
+    made = profiling.make(ProfileConfig(tool=name), tmp_path)
     assert type(made).__name__.lower() in {name, "tracing", "sampling"}
     assert type(made) is not Tool and made.folder == tmp_path
 
 
 def test_no_tool_at_all_is_one_that_sees_nothing(tmp_path: Path) -> None:
-    assert type(tools.make(ProfileConfig(tool="bare"), tmp_path)) is Tool
+    assert type(profiling.make(ProfileConfig(tool="bare"), tmp_path)) is Tool
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,6 @@ def test_no_tool_at_all_is_one_that_sees_nothing(tmp_path: Path) -> None:
 def test_a_tool_is_refused_where_it_can_show_nothing(
     tool: str, slice_: str, missing: bool, says: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "find_spec", lambda name: None if missing else name)
-    reason = tools.refusal(tool, slice_)
+    monkeypatch.setattr(profiling, "find_spec", lambda name: None if missing else name)
+    reason = profiling.refusal(tool, slice_)
     assert reason is None if says is None else reason is not None and says in reason

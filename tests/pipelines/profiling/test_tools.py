@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.pipelines.profiling.bytes_moved import moved, stored
 from perfsweep.pipelines.profiling.dynamo import explained, first_line
 from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
-from perfsweep.pipelines.profiling.roofline import OUTSIDE, own_times, product_type
+from perfsweep.pipelines.profiling.roofline import OUTSIDE, moved, own_times, product_type, stored
 from perfsweep.pipelines.profiling.tool import Measured
 from perfsweep.pipelines.profiling.tracing import costs
 from perfsweep.pipelines.store.options import ProfileConfig
-from perfsweep.pipelines.trial.memory_snapshot import ON_OOM, keep_on_oom
+from perfsweep.pipelines.trial.failures import ON_OOM, keep_on_oom
 from perfsweep.workloads.peaks import peak
 
 A, B = torch.zeros(8, 16), torch.zeros(16, 4)

@@ -12,7 +12,7 @@ import pytest
 from perfsweep.pipelines.publish import pool
 from perfsweep.pipelines.publish.pool import GIVEN_UP, Crew, Delivered
 from perfsweep.pipelines.publish.published import PublishedRun
-from perfsweep.pipelines.publish.refusals import status_sentence
+from perfsweep.pipelines.publish.server import status_sentence
 from perfsweep.pipelines.store.records import SweepFolder
 
 WORKER = """#!/bin/sh

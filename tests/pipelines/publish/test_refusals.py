@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.publish.refusals import refusal_in, status_sentence
+from perfsweep.pipelines.publish.server import refusal_in, status_sentence
 
 
 @pytest.mark.parametrize(

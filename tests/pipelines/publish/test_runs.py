@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, PACK, Built, build
 
-from perfsweep.pipelines.publish.profile_run import PROFILE, ROWS, profile_content
-from perfsweep.pipelines.publish.runs import COMPARE, SweepRuns
+from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, ROWS, SweepRuns, profile_content
 from perfsweep.pipelines.publish.write import artifact_name
 from perfsweep.pipelines.store.profiles import Cost, Profile, arm_folder, overhead_text, write_profile
 from perfsweep.pipelines.store.records import Outcome, Pack

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 from matplotlib.colors import to_rgba
 
+from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.combinations import Corners
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.scaling import Scaling, Work
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import charts, svg
 from perfsweep.pipelines.report.chart_data import RoundTimes, SizeCurve, SizeResult, Trace, scaled_effects

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis import effect_columns
 from perfsweep.pipelines.analysis.columns import Column, Style
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.publish.comparison_run import compare_content
 from perfsweep.pipelines.report import html, markdown, terminal_table

@@ -17,8 +17,7 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.decisions import decide
-from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
-from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult, RuledClaim
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report.explanation import CODES, explanation, pair_table, row_of, show
 from perfsweep.pipelines.statistics.claim_rules import Ruling

@@ -16,7 +16,7 @@ from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.collect import TRIALS, collect
 from perfsweep.pipelines.analysis.columns import parquet_table
 from perfsweep.pipelines.analysis.compare import Comparison, Reference, compare
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan

@@ -11,7 +11,7 @@ from rich.console import Console
 from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.claim_ledger import FILE
-from perfsweep.pipelines.analysis.ruling_columns import SCHEMA
+from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.report import ledger
 from perfsweep.workloads.api import Claim, Device
 from perfsweep.workloads.errors import ConfigError

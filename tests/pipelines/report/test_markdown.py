@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from perfsweep.pipelines.analysis.arm_results import OracleDeviation, Quality
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
-from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
-from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
+from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
 from perfsweep.pipelines.report.markdown import write_markdown
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.provenance import read_provenance

@@ -20,8 +20,7 @@ from perfsweep.pipelines.report.memory_chart import (
     write_picture,
 )
 from perfsweep.pipelines.report.svg import NARROW, WIDE
-from perfsweep.pipelines.store.memory_course import MemoryCourse, write_course
-from perfsweep.pipelines.store.profiles import Kept, Profile
+from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, Profile, write_course
 
 MB = 2**20
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.compare import Reference
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.notebook import Comparison, Report, comparison_html
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect

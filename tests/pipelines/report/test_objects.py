@@ -12,17 +12,14 @@ import pytest
 from object_page import PAGE, described, differences, table
 
 from perfsweep.pipelines.analysis.arm_columns import ARMS
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult, QuantityResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
-from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
-from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
-from perfsweep.pipelines.analysis.quantities.joules import ENERGY
-from perfsweep.pipelines.analysis.quantities.quantity import QuantityResult
-from perfsweep.pipelines.analysis.ruling_columns import RULINGS
-from perfsweep.pipelines.analysis.rulings import RuledClaim
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.analysis.quantities.cost import ENERGY
+from perfsweep.pipelines.analysis.rulings import RULINGS
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import object_reference
 from perfsweep.pipelines.report.arm_history import version_columns
 from perfsweep.pipelines.report.comparison_object import ComparisonObject, comparison_object

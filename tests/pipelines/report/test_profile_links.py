@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.report.profile_links import LinkedProfile, linked_profiles
+from perfsweep.pipelines.report.profile_tables import LinkedProfile, linked_profiles
 from perfsweep.pipelines.store.profiles import Cost, Profile, arm_folder, write_profile
 from perfsweep.pipelines.store.records import Arm, SweepFolder
 

@@ -11,7 +11,7 @@ from run_file import read_run
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.report.html import write_html
 from perfsweep.pipelines.report.markdown import write_markdown
-from perfsweep.pipelines.report.profile_links import linked_profiles
+from perfsweep.pipelines.report.profile_tables import linked_profiles
 from perfsweep.pipelines.store.profiles import (
     UNFINISHED,
     Cost,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfsweep.pipelines.report.pull_request import MARK, comment
+from perfsweep.pipelines.report.markdown import MARK, comment
 from perfsweep.pipelines.report.version_answer import Answer, Side
 
 BASE, HEAD = Side("HEAD^1", "0123456789abcdef"), Side("HEAD", "fedcba9876543210")

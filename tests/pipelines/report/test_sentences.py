@@ -8,7 +8,7 @@ import pytest
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.sentences import answer, footnotes, headline, opening
 from perfsweep.pipelines.statistics.verdicts import Verdict

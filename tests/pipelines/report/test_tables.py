@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_records import CounterChange
+from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
 from perfsweep.pipelines.analysis.columns import Style, Where
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
-from perfsweep.pipelines.analysis.counter_table import CounterChange
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.oracles import OracleDeviation, Quality
-from perfsweep.pipelines.analysis.rulings import RuledClaim
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.report.tables import (
     Table,
     answer_tables,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.report.templates import breakable, unbroken
+from perfsweep.pipelines.report.html import breakable, unbroken
 
 
 @pytest.mark.parametrize(

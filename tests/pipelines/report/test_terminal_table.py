@@ -13,9 +13,9 @@ from rich.console import Console
 from perfsweep.pipelines.analysis.columns import Column, Where
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
+from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
-from perfsweep.pipelines.analysis.judging import ClockResult, EffectResult
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import sweep_status
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
 from perfsweep.pipelines.report.tables import Table, table_of

@@ -15,7 +15,7 @@ from measured import change, compared, cost, simulated, with_everything
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import html, svg

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
-from perfsweep.pipelines.parity.results import Deviation
+from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from perfsweep.pipelines.report.version_answer import Answer, Side, duration_of, judged
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect

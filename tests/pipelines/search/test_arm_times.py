@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.search.arm_times import LEAST_SD, log_times
+from perfsweep.pipelines.search.measurements import LEAST_SD, log_times
 from perfsweep.pipelines.statistics.log_ratios import Cell
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from machines import Machine
 
-from perfsweep.pipelines.search.arm_times import log_times
+from perfsweep.pipelines.search.measurements import log_times
 from perfsweep.pipelines.search.search import (
     Observation,
     Observations,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from perfsweep.pipelines.statistics.detectable import detectable_effect, pair_error
+from perfsweep.pipelines.statistics.estimates import detectable_effect, pair_error
 
 
 def test_the_error_of_many_servers_shrinks_with_them_and_not_with_the_rounds_of_each() -> None:

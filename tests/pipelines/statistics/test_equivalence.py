@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from perfsweep.pipelines.parity.evidence import judge_seeds
 from perfsweep.pipelines.parity.results import ParityVerdict
-from perfsweep.pipelines.parity.seeds import judge_seeds
-from perfsweep.pipelines.statistics.equivalence import tost
+from perfsweep.pipelines.statistics.estimates import tost
 from perfsweep.workloads.api import Check, Evidence, Parity
 
 

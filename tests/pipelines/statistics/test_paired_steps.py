@@ -10,8 +10,12 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from perfsweep.pipelines.statistics.estimates import student_estimate
-from perfsweep.pipelines.statistics.paired_steps import _log_likelihood, paired_steps
-from perfsweep.pipelines.statistics.time_to_target import steps_to_target, time_to_target
+from perfsweep.pipelines.statistics.paired_steps import (
+    _log_likelihood,
+    paired_steps,
+    steps_to_target,
+    time_to_target,
+)
 
 SEED_SD, OWN_SD = 0.2, 0.1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.statistics.step_percentiles import UNMARKED, excess_of_slow_steps, percentile
+from perfsweep.pipelines.statistics.paired_steps import UNMARKED, excess_of_slow_steps, percentile
 
 
 def test_a_percentile_lies_as_often_below_as_above_the_true_one() -> None:

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from perfsweep.pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
-from perfsweep.pipelines.statistics.paired_steps import PairedSteps
-from perfsweep.pipelines.statistics.time_to_target import steps_to_target, time_to_target
+from perfsweep.pipelines.statistics.paired_steps import PairedSteps, steps_to_target, time_to_target
 
 STEPS = PairedSteps(log_ratio=-0.2, error=0.03, degrees=4.0, seeds=5)
 TIMES = student_estimate(0.5, 0.04, degrees=9.0, n=3, rounds=10)

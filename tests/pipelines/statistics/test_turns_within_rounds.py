@@ -14,7 +14,7 @@ import pytest
 
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.pipelines.trial.timing.slices import Slices
+from perfsweep.pipelines.trial.timing.iterations import Slices
 
 ROUNDS, ITERATIONS, SLICES = 6, 300, 100
 MARGIN = math.log1p(0.05)

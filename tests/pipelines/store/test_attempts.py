@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, begun, manifest, pack
 
-from perfsweep.pipelines.store.attempts import (
+from perfsweep.pipelines.store.locks import (
     Superseded,
     advanced,
     claim,

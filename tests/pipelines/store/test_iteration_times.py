@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
+from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
 
 WALL = np.array([10, 20, 30])
 

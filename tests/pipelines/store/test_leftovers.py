@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.store import leftovers
+from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store.records import SweepFolder
 
 HEX = "0badc0de"
@@ -54,7 +54,7 @@ def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(
     folder: SweepFolder, dead: int, name: str
 ) -> None:
     gone, kept = (made(folder, name.format(pid=pid)) for pid in (dead, os.getpid()))
-    leftovers.remove(folder)
+    locks.remove_leftovers(folder)
     assert kept.exists() and not gone.exists()
     assert (folder.path / "trials/a/p000-r000-a0/record.json").exists()
 
@@ -62,7 +62,7 @@ def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(
 def test_what_elements_of_an_array_left_goes(folder: SweepFolder) -> None:
     names = ("submissions/abc/.0.end-0.json.0badc0de.tmp", "submissions/12_submitted.pkl.save_tmp")
     gone, kept = [made(folder, name) for name in names], made(folder, "submissions/abc/0.end-0.json")
-    leftovers.remove(folder)
+    locks.remove_leftovers(folder)
     assert kept.exists() and not any(file.exists() for file in gone)
 
 
@@ -73,7 +73,7 @@ def test_scratch_of_a_trial_goes_with_its_process(
     trial = folder.path / "trials/a/p000-r000-a0"
     made(folder, "trials/a/p000-r000-a0/scratch/rank0/large")
     (trial / "status.json").write_text(json.dumps({"stage": "timing", "pid": os.getpid() if alive else dead}))
-    leftovers.remove(folder)
+    locks.remove_leftovers(folder)
     assert (trial / "scratch").exists() is stays
 
 
@@ -83,12 +83,12 @@ def test_scratch_on_a_disk_of_a_node_goes_as_a_link_and_nothing_behind_it(
     behind = tmp_path / "disk"
     behind.mkdir()
     (folder.path / "trials/a/p000-r000-a0/scratch").symlink_to(behind)
-    leftovers.remove(folder)
+    locks.remove_leftovers(folder)
     assert behind.exists() and not (folder.path / "trials/a/p000-r000-a0/scratch").is_symlink()
 
 
 def test_a_sweep_without_leftovers_is_as_it_was(folder: SweepFolder) -> None:
     made(folder, "code/0123456789ab/pipelines/.hidden.17")
     before = sorted(folder.path.rglob("*"))
-    leftovers.remove(folder)
+    locks.remove_leftovers(folder)
     assert sorted(folder.path.rglob("*")) == before

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perfsweep.pipelines.store.files import write_arrays
-from perfsweep.pipelines.store.memory_course import MemoryCourse, read_course, write_course
+from perfsweep.pipelines.store.profiles import MemoryCourse, read_course, write_course
 from perfsweep.workloads.errors import RecordError
 
 COURSE = MemoryCourse(

@@ -15,8 +15,8 @@ import torch
 from omegaconf import OmegaConf
 
 from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.store.planned import typed_config
 from perfsweep.pipelines.store.typed_json import Misfit, build, plain
-from perfsweep.pipelines.trial.planned import typed_config
 from perfsweep.workloads import registry
 
 

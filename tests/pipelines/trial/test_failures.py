@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from perfsweep.pipelines.store.trial_schema import Outcome
-from perfsweep.pipelines.trial.failures import as_failure, classify
-from perfsweep.pipelines.trial.memory_snapshot import ON_OOM, is_oom, keep_on_oom
+from perfsweep.pipelines.trial.failures import ON_OOM, as_failure, classify, is_oom, keep_on_oom
 from perfsweep.workloads.errors import UnsupportedHere
 
 

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from toys.spinner import Config, Spinner
 
+from perfsweep.pipelines.store.planned import load_workload, typed_config
 from perfsweep.pipelines.trial import parent
 from perfsweep.pipelines.trial.collector import prepare_collector, settle_collector
-from perfsweep.pipelines.trial.planned import load_workload, typed_config
 from perfsweep.workloads.errors import ConfigError
 
 

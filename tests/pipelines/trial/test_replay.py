@@ -20,8 +20,8 @@ from perfsweep.pipelines.config.types import (
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.parity import comparison, evidence
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import SweepFolder, read_evidence
 from perfsweep.pipelines.trial import replay

@@ -10,8 +10,8 @@ from git_repository import begin, commit
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.schema import Version
 from perfsweep.pipelines.versions import tree
-from perfsweep.pipelines.versions.keep import keep
 from perfsweep.pipelines.versions.repository import Repository
+from perfsweep.pipelines.versions.tree import keep
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.snapshot import Snapshot
 

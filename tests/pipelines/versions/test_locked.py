@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.versions import locked
+from perfsweep.pipelines.versions import environments
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -39,47 +39,47 @@ def file(tmp_path: Path) -> Path:
 
 def test_an_environment_is_built_once_for_a_content(installer, file: Path, tmp_path: Path) -> None:
     log = installer()
-    first = locked.built(file, tmp_path / "cache")
+    first = environments.built(file, tmp_path / "cache")
     assert (first / "bin/python").exists()
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["venv", "pip"]
     copy = tmp_path / "same.txt"
     copy.write_text(file.read_text())
-    assert locked.built(copy, tmp_path / "cache") == first
+    assert environments.built(copy, tmp_path / "cache") == first
     assert len(log.read_text().splitlines()) == 2
     file.write_text("torch==2.14.1\nnumpy\n")
-    assert locked.built(file, tmp_path / "cache") != first
+    assert environments.built(file, tmp_path / "cache") != first
     assert len(log.read_text().splitlines()) == 4
 
 
 def test_an_environment_belongs_to_one_python(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = locked.key(file)
+    here = environments.key(file)
     monkeypatch.setattr("platform.python_version", lambda: "3.13.9")
-    assert locked.key(file) != here
+    assert environments.key(file) != here
 
 
 @pytest.mark.parametrize("line", ["-r more.txt", "--requirement=more.txt", "-c more.txt  # limits"])
 def test_what_a_file_includes_belongs_to_its_content(file: Path, line: str) -> None:
     file.write_text(f"torch\n{line}\n")
     (file.parent / "more.txt").write_text("sympy==1.13\n-r requirements.txt\n")
-    before = locked.key(file)
+    before = environments.key(file)
     (file.parent / "more.txt").write_text("sympy==1.14\n-r requirements.txt\n")
-    assert locked.key(file) != before
+    assert environments.key(file) != before
 
 
 def test_what_a_builder_left_half_done_is_never_taken_for_whole(
     installer, file: Path, tmp_path: Path
 ) -> None:
     installer("exit 1")
-    place = tmp_path / "cache" / locked.key(file)
+    place = tmp_path / "cache" / environments.key(file)
     with pytest.raises(ConfigError):
-        locked.built(file, tmp_path / "cache")
+        environments.built(file, tmp_path / "cache")
     assert not place.exists()
     # As a builder leaves it that is killed: an interpreter is there, and not all packages.
     (place / "bin").mkdir(parents=True)
     (place / "bin/python").touch()
     (place / "half").touch()
     log = installer()
-    assert locked.built(file, tmp_path / "cache") == place
+    assert environments.built(file, tmp_path / "cache") == place
     assert not (place / "half").exists()
     assert log.read_text().count("pip install") == 2
 
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_solved_says_what_the_installer_said(
         ' torch==99, your requirements are unsatisfiable.\\n" >&2; exit 1'
     )
     with pytest.raises(ConfigError) as refused:
-        locked.built(file, tmp_path / "cache")
+        environments.built(file, tmp_path / "cache")
     assert str(refused.value) == (
         f"{file}: uv cannot build an environment of it: No solution found when resolving dependencies:"
         " Because there is no version of torch==99, your requirements are unsatisfiable."
@@ -104,9 +104,9 @@ def test_pip_builds_where_there_is_no_uv(file: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr("shutil.which", lambda name: None)
     file.write_text("--no-index\nno-such-package-anywhere==1\n")
     with pytest.raises(ConfigError, match=r"pip cannot build .* No matching distribution found for no-such"):
-        locked.built(file, tmp_path / "cache")
+        environments.built(file, tmp_path / "cache")
     file.write_text("--no-index\n")
-    assert (locked.built(file, tmp_path / "cache") / "bin/python").exists()
+    assert (environments.built(file, tmp_path / "cache") / "bin/python").exists()
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda program: None)
     (tmp_path / name).write_text(text)
-    assert locked.is_lock(tmp_path / name)
+    assert environments.is_lock(tmp_path / name)
     with pytest.raises(ConfigError, match=sentence) as refused:
-        locked.built(tmp_path / name, tmp_path / "cache")
+        environments.built(tmp_path / name, tmp_path / "cache")
     assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -143,7 +143,7 @@ def test_without_uv_the_part_that_fails_is_named_with_its_error(
         python.write_text(f"#!/bin/sh\n{program}\n")
         python.chmod(0o755)
         with pytest.raises(ConfigError) as refused:
-            locked.built(file, tmp_path / "cache")
+            environments.built(file, tmp_path / "cache")
         return str(refused.value).removeprefix(f"{file}: ")
 
     no_venv = 'echo "ensurepip is not available"; exit 1'
@@ -159,10 +159,10 @@ def test_of_a_long_complaint_the_end_is_told_up_to_four_hundred_characters(
 ) -> None:
     installer('for n in 1 2 3 4 5 6 7 8; do echo "line $n" >&2; done; exit 1')
     with pytest.raises(ConfigError, match=r"of it: line 3 line 4 line 5 line 6 line 7 line 8$"):
-        locked.built(file, tmp_path / "cache")
+        environments.built(file, tmp_path / "cache")
     installer("printf '%0500d' 0 >&2; exit 1")
     with pytest.raises(ConfigError, match=r"of it: 0{400} \.\.\.$"):
-        locked.built(file, tmp_path / "cache")
+        environments.built(file, tmp_path / "cache")
 
 
 def test_packages_and_limits_that_look_like_more_are_no_folders_and_no_files(
@@ -172,18 +172,18 @@ def test_packages_and_limits_that_look_like_more_are_no_folders_and_no_files(
     (tmp_path / "torch").mkdir()
     (tmp_path / "r.txt").write_text("torch\n# -r nowhere.txt\n--no-index\n\n./wheel.whl\nnumpy # -e .\n")
     (tmp_path / "pylock.toml").write_text("-e .\n")
-    assert locked.key(tmp_path / "r.txt") != locked.key(tmp_path / "pylock.toml")
+    assert environments.key(tmp_path / "r.txt") != environments.key(tmp_path / "pylock.toml")
 
 
 def test_what_names_no_packages_is_an_interpreter(tmp_path: Path) -> None:
     names = ("r.txt", "r.in", "pylock.toml", "poetry.lock", "python", "other.lock")
     for name in names:
         (tmp_path / name).touch()
-    assert [locked.is_lock(tmp_path / name) for name in names] == [True, True, True, True, False, False]
+    assert [environments.is_lock(tmp_path / name) for name in names] == [True, True, True, True, False, False]
     (tmp_path / "env.txt").mkdir()
-    assert not locked.is_lock(tmp_path / "env.txt")
+    assert not environments.is_lock(tmp_path / "env.txt")
 
 
 def test_a_cache_that_cannot_be_made_is_named(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"{file}/sub cannot hold environments: Not a directory"):
-        locked.built(file, file / "sub")
+        environments.built(file, file / "sub")

@@ -8,7 +8,8 @@ import pytest
 from git_repository import begin, commit, git
 
 from perfsweep.pipelines.store.schema import Environment, Version
-from perfsweep.pipelines.versions.notices import environment_lines, notices
+from perfsweep.pipelines.versions.environments import environment_lines
+from perfsweep.pipelines.versions.notices import notices
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from waiting import until
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.commands.sweep import Display
-from perfsweep.slurm.client import parse_queue
-from perfsweep.slurm.expectation import expected_start
+from perfsweep.slurm.client import expected_start, parse_queue
 from perfsweep.slurm.jobs import JobState
 
 COUNTS = "12 pending (Priority; first expected about 14:05), 3 running"

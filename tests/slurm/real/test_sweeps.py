@@ -18,7 +18,7 @@ from bench import Bench, alive, command
 from waiting import until
 
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.attempts import newest
+from perfsweep.pipelines.store.locks import newest
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.slurm.journal import Journal

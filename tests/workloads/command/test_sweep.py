@@ -13,10 +13,10 @@ import pytest
 
 from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from perfsweep.pipelines.execution import launch
-from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import SweepFolder

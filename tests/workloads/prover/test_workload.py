@@ -10,7 +10,7 @@ import torch
 from phase_times import PhaseTimes
 from tables.prover import BEST
 
-from perfsweep.pipelines.trial.memory_snapshot import is_oom
+from perfsweep.pipelines.trial.failures import is_oom
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.knowledge import ATOMS
 from perfsweep.workloads.prover.evidence import step_slope

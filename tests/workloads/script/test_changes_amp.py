@@ -9,7 +9,7 @@ import torch
 from loops import ADVERSARIES, ATTENTION, IMAGES
 from script_levels import driven, evidence, verdict
 
-from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script.changes import autocasting

@@ -11,7 +11,7 @@ import torch
 from loops import ADVERSARIES, ATTENTION, IMAGES
 from script_levels import counters, evidence, verdict, witness
 
-from perfsweep.pipelines.parity.comparison import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script import toggles

@@ -12,7 +12,7 @@ from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.parity.comparison import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.workloads.api import Device

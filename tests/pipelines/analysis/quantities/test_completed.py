@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.analysis.judging import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
 from perfsweep.pipelines.analysis.quantities.completed import QuantityResults
-from perfsweep.pipelines.analysis.quantities.quantity import (
-    NO_ROUND,
-    Measured,
-    Quantity,
-    QuantityResult,
-    Withheld,
-)
+from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Withheld
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.schema import Effect

@@ -8,7 +8,7 @@ import pytest
 from measured import change, compared, cost, simulated
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.joules import energy_text
+from perfsweep.pipelines.analysis.quantities.cost import energy_text
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.idle import IdlePower, write_idle
 from perfsweep.pipelines.store.options import ReportConfig

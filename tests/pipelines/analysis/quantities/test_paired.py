@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.analysis.quantities.paired import Paired, per_trial, recorded
-from perfsweep.pipelines.analysis.quantities.quantity import Measured, QuantityResult, Withheld
+from perfsweep.pipelines.analysis.effect_result import QuantityResult
+from perfsweep.pipelines.analysis.quantities.quantity import Measured, Paired, Withheld, per_trial, recorded
 from perfsweep.pipelines.store.schema import Effect
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))

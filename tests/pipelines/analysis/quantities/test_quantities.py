@@ -16,13 +16,11 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities import known
-from perfsweep.pipelines.analysis.quantities.joules import ENERGY
-from perfsweep.pipelines.analysis.quantities.known import QUANTITIES
-from perfsweep.pipelines.analysis.quantities.paired import per_trial, recorded
-from perfsweep.pipelines.analysis.quantities.quantity import Quantity
-from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
-from perfsweep.pipelines.analysis.quantities.stall import STALL
+from perfsweep.pipelines.analysis.quantities import completed
+from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES, arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.cost import ENERGY
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity, per_trial, recorded
+from perfsweep.pipelines.analysis.quantities.steps import STALL
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.publish.comparison_run import compare_content
 from perfsweep.pipelines.report import html, markdown, terminal_table
@@ -47,7 +45,7 @@ RATIO = 0.7
 
 @pytest.fixture
 def water(monkeypatch: pytest.MonkeyPatch) -> Quantity:
-    monkeypatch.setattr(known, "QUANTITIES", (*known.QUANTITIES, WATER))
+    monkeypatch.setattr(completed, "QUANTITIES", (*completed.QUANTITIES, WATER))
     return WATER
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.analysis.quantities.joules import energy_text
-from perfsweep.pipelines.analysis.quantities.known import chosen
-from perfsweep.pipelines.analysis.quantities.quantity import Quantity, QuantityResult
-from perfsweep.pipelines.analysis.quantities.quantity_columns import (
+from perfsweep.pipelines.analysis.effect_result import QuantityResult
+from perfsweep.pipelines.analysis.quantities.completed import (
     LAST_DROPPED,
     arm_table,
     change_text,
+    chosen,
     effect_table,
 )
+from perfsweep.pipelines.analysis.quantities.cost import energy_text
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity
 from perfsweep.pipelines.store.options import COLUMNS
 
 QUANTITY = Quantity(

@@ -8,9 +8,9 @@ import pytest
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.columns import row_values
-from perfsweep.pipelines.analysis.judging import EffectResult
-from perfsweep.pipelines.analysis.quantities.quantity import Quantity, QuantityResult
-from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table, effect_table
+from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
+from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.quantity import Quantity
 from perfsweep.pipelines.store.schema import Effect
 
 NOTHING: Any = None

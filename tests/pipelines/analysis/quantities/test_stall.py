@@ -19,12 +19,11 @@ from tiny import BASELINE, Tiny, TinyConfig, squared_error
 
 from perfsweep.pipelines.analysis.columns import Where, row_values
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.quantity_columns import arm_table
-from perfsweep.pipelines.analysis.quantities.stall import NO_LOADER
-from perfsweep.pipelines.analysis.quantities.steps import Steps, steps_of
+from perfsweep.pipelines.analysis.quantities.completed import arm_table
+from perfsweep.pipelines.analysis.quantities.steps import NO_LOADER, Steps, steps_of
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.parity.comparison import ParityVerdict
 from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.report.sentences import footnotes
 from perfsweep.pipelines.report.tables import arms_table
 from perfsweep.pipelines.statistics.verdicts import Verdict

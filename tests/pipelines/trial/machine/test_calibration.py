@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from perfsweep.pipelines.trial.machine import calibration
+from perfsweep.pipelines.trial import scene
 
 
 def test_the_work_takes_time_and_leaves_random_numbers_and_default_types_alone() -> None:
     state = torch.random.get_rng_state()
-    assert calibration.work_ns() > 0
+    assert scene.work_ns() > 0
     assert torch.equal(state, torch.random.get_rng_state())
 
 
@@ -19,11 +19,11 @@ def test_the_work_is_the_same_each_time_whatever_numbers_are_by_default(monkeypa
     monkeypatch.setattr(
         torch, "mm", lambda *a, **k: products.append((a[0].shape, a[0].dtype)) or multiply(*a, **k)
     )
-    calibration.work_ns()
+    scene.work_ns()
     first = list(products)
     torch.set_default_dtype(torch.float64)  # as somebody's own module does
     try:
-        calibration.work_ns()
+        scene.work_ns()
     finally:
         torch.set_default_dtype(torch.float32)
     assert products == [*first, *first]

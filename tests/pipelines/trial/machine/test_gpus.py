@@ -14,7 +14,7 @@ from fake_nvml import A100, GIB, H100, FakeNvml
 
 from perfsweep.pipelines.trial.machine import environment, gpus
 from perfsweep.pipelines.trial.machine.environment import comparison_keys, device_facts, facts, host_usage
-from perfsweep.pipelines.trial.machine.torch_version import TorchBuild
+from perfsweep.pipelines.trial.machine.installed import TorchBuild
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 from perfsweep.workloads.peaks import peak
 

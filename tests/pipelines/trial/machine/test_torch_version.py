@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from perfsweep.pipelines.trial.machine.torch_version import torch_build
+from perfsweep.pipelines.trial.machine.installed import torch_build
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ def test_it_says_what_torch_says():
 
 def test_it_imports_no_torch():
     code = (
-        "import sys; from perfsweep.pipelines.trial.machine.torch_version import torch_build; torch_build();"
+        "import sys; from perfsweep.pipelines.trial.machine.installed import torch_build; torch_build();"
         " print('torch' in sys.modules)"
     )
     assert (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from clocks import FakeClock
 
-from perfsweep.pipelines.store.iteration_times import iteration_times, phase_times
-from perfsweep.pipelines.trial.timing import warm_up
+from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
+from perfsweep.pipelines.trial.timing import steady
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
 from perfsweep.pipelines.trial.timing.steady import region_alarm
 
@@ -119,7 +119,7 @@ SPEC = SimpleNamespace(measure=SimpleNamespace(warmup_max=20), world=1)
 @pytest.mark.parametrize(("device_ns", "iterations"), [(10_000_000, 100), (400_000_000, 5)])
 def test_a_warm_up_on_a_device_lasts_a_second_of_its_time(device_ns: int, iterations: int) -> None:
     clock = FakeClock(events=16)
-    warm = warm_up.warm_up(Paced(clock, device_ns), clock, Silent(), SPEC)  # type: ignore[arg-type]
+    warm = steady.warm_up(Paced(clock, device_ns), clock, Silent(), SPEC)  # type: ignore[arg-type]
     assert len(warm.walls_ns) == iterations
     assert clock.synchronisations == iterations
     assert min(warm.walls_ns) >= device_ns
@@ -127,5 +127,5 @@ def test_a_warm_up_on_a_device_lasts_a_second_of_its_time(device_ns: int, iterat
 
 def test_a_warm_up_without_a_device_ends_when_times_rest() -> None:
     clock = FakeClock(tick_ns=1000)
-    warm = warm_up.warm_up(Paced(clock, 0), clock, Silent(), SPEC)  # type: ignore[arg-type]
+    warm = steady.warm_up(Paced(clock, 0), clock, Silent(), SPEC)  # type: ignore[arg-type]
     assert len(warm.walls_ns) == 5

@@ -6,7 +6,7 @@ import pytest
 from toys.jobs import Config, Countdown
 
 from perfsweep.pipelines.trial.timing.clock import clock_for
-from perfsweep.pipelines.trial.timing.warm_up import discard_job
+from perfsweep.pipelines.trial.timing.steady import discard_job
 from perfsweep.workloads.api import Device
 
 

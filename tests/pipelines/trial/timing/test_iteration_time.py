@@ -7,7 +7,7 @@ from clocks import FakeClock
 
 from perfsweep.pipelines.trial.machine.usage import Moment, moment
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.iteration_time import Duration, over_a_cadence
+from perfsweep.pipelines.trial.timing.iterations import Duration, over_a_cadence
 
 
 class Crowded(FakeClock):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.trial.timing.mfu import share_of_peak
+from perfsweep.pipelines.trial.timing.quantities import share_of_peak
 from perfsweep.workloads.api import Device, Work
 from perfsweep.workloads.peaks import PEAKS
 

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.trial.machine.energy import Spent
-from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
+from perfsweep.pipelines.trial.timing.iterations import (
+    Slices,
+    endless_step,
+    iterate,
+    numbers_of,
+    whole_cadences,
+)
 from perfsweep.pipelines.trial.timing.quantities import job_units, record_fields
-from perfsweep.pipelines.trial.timing.slices import Slices
 from perfsweep.workloads.errors import ContractError
 
 

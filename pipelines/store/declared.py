@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
 from perfsweep.workloads.api import Level, Parity, Workload
 

@@ -1,4 +1,4 @@
-"""Whether the witness of a level can be counted at all: known before anything is measured.
+"""What a plan knows will be missing: witnesses that nothing counts, columns that it cannot fill.
 
 Counters are known for certain only when a trial has run. But what returns one names it, so that a witness
 which stands nowhere in the sources of the workload, nor in those of the counters of every workload, is a
@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfsweep.pipelines import trial
+from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
+from perfsweep.pipelines.store.declared import declared_by
+from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Toggle, Workload
 from perfsweep.workloads.errors import ConfigError, did_you_mean
@@ -75,3 +78,47 @@ def _words(file: Path) -> Iterator[str]:
                 yield text
             case ast.JoinedStr(values=parts):
                 yield "".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else ".*" for p in parts)
+
+
+PERCENTILES = ("p50", "p95", "p99")
+
+
+def unfilled_columns(manifest: Manifest) -> list[str]:
+    """Say of the chosen columns that will stay empty what they need."""
+    return [*_without_setting(manifest), *_of_too_few_steps(manifest)]
+
+
+def _without_setting(manifest: Manifest) -> list[str]:
+    """Name the columns whose setting is not given."""
+    target = "no target is named to train to; give measure.target, and measure.target_figure"
+    price = "no price is given; give cluster.price, now, or with the same command later"
+    missing = {
+        ("target", "target_steps"): target if manifest.sweep.measure.target is None else "",
+        ("cost", "job_cost"): "" if manifest.sweep.price else price,
+    }
+    return [
+        f"{_columns(asked)}: {why}"
+        for names, why in missing.items()
+        if why and (asked := [name for name in names if name in manifest.sweep.columns])
+    ]
+
+
+def _of_too_few_steps(manifest: Manifest) -> list[str]:
+    """Name the percentiles that trials are too short for, and the iterations that would do.
+
+    Nothing is said of jobs, whose length only they know.
+    """
+    asked = [name for name in dict.fromkeys(manifest.sweep.columns) if name in PERCENTILES]
+    planned = manifest.sweep.measure.iterations
+    if not asked or planned >= LEAST_STEPS or declared_by(manifest).shape == "job":
+        return []
+    # The cadence, to which iterations are rounded up, is known once the workload is set up.
+    return [
+        f"{_columns(asked)}: percentiles need {LEAST_STEPS} steps in each round, and"
+        f" measure.iterations={planned} asks for fewer, so that they will be withheld unless the workload's"
+        f" cadence is as long; measure.iterations={LEAST_STEPS} would do"
+    ]
+
+
+def _columns(names: list[str]) -> str:
+    return f"report.columns=[{','.join(names)}]"

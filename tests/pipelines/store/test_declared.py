@@ -7,9 +7,9 @@ import sys
 import pytest
 from toys.spinner import Spinner
 
-from perfsweep.pipelines.config.declared import declare, declared_by
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.declared import declare, declared_by
 from perfsweep.pipelines.store.records import Arm, Manifest, SweepFolder
 from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
 from perfsweep.workloads.errors import ConfigError

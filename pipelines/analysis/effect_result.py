@@ -1,0 +1,164 @@
+"""What a comparison says of one effect: its time, its results, what it costs, and the claims about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perfsweep.pipelines.analysis.arm_records import Counts, Scaling
+from perfsweep.pipelines.analysis.decisions import Derivation
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.claim_rules import Ruling
+from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.records import Effect, Outcome
+from perfsweep.workloads.api import Claim
+
+SPEED, MEMORY = "speed", "memory"
+"""Figures that are a ratio to the base; all others are an arm's own value."""
+
+
+@dataclass(frozen=True)
+class QuantityResult:
+    """A quantity of an arm against that of its base.
+
+    Attributes
+    ----------
+    ratio, low, high, p : of arm to base with its 95 % interval, and two-sided p; None where there is none
+    value : the arm's own
+    rounds : that measured it in both arms
+    text : what a cell shows in place of the ratio; empty: the ratio
+    withheld : why there is no ratio, as one sentence
+    """
+
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    value: float | None = None
+    rounds: int = 0
+    text: str = ""
+    withheld: str = ""
+
+
+@dataclass(frozen=True)
+class RuledClaim:
+    """One claim about an effect or arm, and what its ruling rests on.
+
+    Attributes
+    ----------
+    reason : why none is ruled, or how far the ruling goes
+    figure : `SPEED`, `MEMORY`, or the counter or number of a predicate
+    ratio, low, high : of time or peak memory, arm to base, with the interval that was read
+    value : of a predicate's figure
+    """
+
+    claim: Claim
+    subject: str
+    design: str
+    ruling: Ruling
+    reason: str = ""
+    figure: str | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    value: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The ruling with its reason and the figure that it rests on."""
+        evidence = evidence_text(self.figure, self.value, self.ratio, self.low, self.high)
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.ruling.value}{reason}{f' ({evidence})' if evidence else ''}"
+
+
+def evidence_text(
+    figure: str | None, value: float | None, ratio: float | None, low: float | None, high: float | None
+) -> str:
+    """Say what a ruling rests on: ``speed 2x [1.67, 2.5]``, ``memory 0.5x [0.4, 0.6]``, ``slabs 19``."""
+    if value is not None:
+        return f"{figure} {value:.6g}"
+    if ratio is None or low is None or high is None:
+        return ""
+    if figure == MEMORY:
+        return f"memory {ratio:.3g}x [{low:.3g}, {high:.3g}]"
+    return f"speed {1 / ratio:.3g}x [{1 / high:.3g}, {1 / low:.3g}]"
+
+
+SHOWN_ROUNDS = 100
+"""An undecided effect that needs more rounds than this is not worth deciding."""
+
+
+@dataclass(frozen=True)
+class ClockResult:
+    """What one clock says of an effect: ratio with its interval, and the verdict that it would be given."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class EffectResult:
+    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time.
+
+    Ratio, interval and verdict are those of the clock that the sweep believes; `wall` and `cpu` are those of
+    either.
+    """
+
+    effect: Effect
+    arm_label: str
+    base_label: str
+    verdict: Verdict | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    rounds: int = 0
+    method: str = ""
+    code: ReasonCode = ReasonCode.NO_RECORDS
+    clock: Clock = Clock.WALL  # the believed one
+    alone: bool = False  # whether its arms computed in one thread, so that CPU time speaks for them
+    wall: ClockResult | None = None
+    cpu: ClockResult | None = None
+    parity: ParityResult | None = None
+    memory_bytes: float | None = None
+    compile_s: float | None = None  # with nothing compiled yet
+    warm_compile_s: float | None = None  # in a timing trial, which finds compiled code on disk
+    break_even: float | None = None
+    rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
+    outcome: str = ""  # why there is no time: unsupported, inert, failed ...
+    note: str = ""
+    derivation: Derivation | None = None
+    held_back: str = ""  # why nothing is said although there are times
+    rulings: tuple[RuledClaim, ...] = ()
+    trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
+    scaling: Scaling | None = None  # where the arm has more ranks than its base
+    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
+
+    @property
+    def word(self) -> str:
+        """What the table says in its verdict column; in brackets the rounds that would decide."""
+        if self.outcome or self.verdict is None:
+            return self.outcome or "no rounds yet"
+        needed = f" ({self.rounds_needed})" if (self.rounds_needed or SHOWN_ROUNDS) < SHOWN_ROUNDS else ""
+        return self.verdict.value + needed
+
+    @property
+    def parity_ok(self) -> bool:
+        """Whether results are known to be the same."""
+        return self.parity is not None and self.parity.verdict not in (
+            ParityVerdict.DIFFERENT,
+            ParityVerdict.UNCHECKED,
+        )
+
+    @property
+    def parity_text(self) -> str:
+        """The parity verdict, with the worst deviation where it matters."""
+        if self.parity is None or self.outcome == Outcome.UNSUPPORTED:
+            return ""
+        worst = self.parity.worst
+        if self.parity.verdict is ParityVerdict.DIFFERENT and worst is not None:
+            return f"different: {worst.check} {worst.value:.2g} > {worst.bound:.2g}"
+        return self.parity.verdict.value.replace("within", "in")
