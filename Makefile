@@ -10,10 +10,10 @@ ARGS     ?=
 # Several clusters live side by side: make slurm-up PERFSWEEP_SLURM_ROOT=/tmp/second SLURM_PORT=18817
 SLURM_PORT ?= 17817
 SLURM_ARGS ?=
+DEV_SLURM  = PYTHONPATH=tests/support timeout 120 $(BIN)/python -m dev_slurm
 SLURM_PACKAGES := slurm-wlm munge
 SLURM_ACCOUNTING := slurmdbd mariadb-server slurm-wlm-mysql-plugin
 HAS_SLURM := PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld && command -v slurmd && command -v munged
-export PERFSWEEP_SLURM_ROOT
 
 # A storm: SEED= replays one, SLURM=1 adds the development Slurm; each fault of the Slurm lists alone: TIMES=3, CASES="F12 D3"
 SLURM    ?=
@@ -128,16 +128,16 @@ browser-if-root:
 	    || echo "Chromium could not be installed: the report's tests in a browser will skip"
 
 slurm-up: $(READY)
-	@timeout 120 $(BIN)/python -m perfsweep.slurm.dev up --port $(SLURM_PORT) $(SLURM_ARGS)
+	@$(DEV_SLURM) up --port $(SLURM_PORT) $(SLURM_ARGS)
 
 slurm-down: $(READY)
-	@timeout 120 $(BIN)/python -m perfsweep.slurm.dev down
+	@$(DEV_SLURM) down
 
 slurm-status: $(READY)
-	@timeout 60 $(BIN)/python -m perfsweep.slurm.dev status
+	@$(DEV_SLURM) status
 
 slurm-shell: $(READY)
-	@$(BIN)/python -m perfsweep.slurm.dev shell
+	@PYTHONPATH=tests/support $(BIN)/python -m dev_slurm shell
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

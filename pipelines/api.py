@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from perfsweep.fields import refusals
 from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.config import composition, validation
@@ -48,7 +49,6 @@ from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, Sw
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.versions.notices import notices as version_notices
 from perfsweep.slurm import executors
-from perfsweep.slurm.fields import refusals
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 

@@ -23,8 +23,9 @@ def is_gone(module: str, error: Exception) -> bool:
     """
     if isinstance(error, PermissionError):
         return Path(str(error.filename)).is_relative_to(OURS)
-    names = (module, str(error.name))
-    return isinstance(error, ImportError) and all(name.partition(".")[0] == PACKAGE for name in names)
+    if not isinstance(error, ImportError):
+        return False
+    return all(name.partition(".")[0] == PACKAGE for name in (module, str(error.name)))
 
 
 def main(arguments: list[str]) -> int:

@@ -24,7 +24,7 @@ from perfsweep.slurm.client import SlurmClient
 from perfsweep.slurm.element import REQUEUE_ME
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.job_outcome import SETUP_SIGN
-from perfsweep.slurm.site import SCRATCH, Shape, SiteProfile, exported, sbatch_option
+from perfsweep.slurm.site import Shape, SiteProfile, exported, sbatch_option
 
 SETUP_FAILED = 78
 """Exit status of a batch script of which a set-up line failed (EX_CONFIG)."""
@@ -58,7 +58,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
         """Above zero: scripts can be shown where no Slurm is installed."""
         return 2
 
-    def submit_array(self, command: str, count: int, parameters: dict[str, Any]) -> str:
+    def submit_text_array(self, command: str, count: int, parameters: dict[str, Any]) -> str:
         """Job number of the array.
 
         Raises
@@ -82,7 +82,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
             raise SubmissionFailed(text, unknown=True) from error
 
     def text(self, command: str, count: int, parameters: dict[str, Any]) -> str:
-        """The batch script that `submit_array` would submit."""
+        """The batch script that `submit_text_array` would submit."""
         self._set(count, parameters)
         return self._make_submission_file_text(command, "")
 
@@ -174,8 +174,8 @@ def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str], env_file
         lines.append(f". {shlex.quote(str(env_file))}  # cluster.env_set")
     must = [(f"line {number}", text) for number, text in enumerate(site.setup, 1)]
     if site.scratch:
-        own = f'export {SCRATCH}="{site.scratch}/perfsweep-$SLURM_JOB_ID" && mkdir -p -- "${SCRATCH}"'
-        own += f' && export TMPDIR="${SCRATCH}"'
+        own = f'export PERFSWEEP_SCRATCH="{site.scratch}/perfsweep-$SLURM_JOB_ID"'
+        own += ' && mkdir -p -- "$PERFSWEEP_SCRATCH" && export TMPDIR="$PERFSWEEP_SCRATCH"'
         must.append(("for cluster.scratch", own))
     if not must:
         return lines
@@ -192,7 +192,7 @@ def _teardown(site: SiteProfile) -> list[str]:
     """Lines after the pack, which keep the job's status."""
     lines = list(site.teardown)
     if site.scratch and site.srun:
-        lines.append(f'rm -rf -- "${SCRATCH}"')
+        lines.append('rm -rf -- "$PERFSWEEP_SCRATCH"')
     if site.python and site.requeue and site.srun:
         asked = f"[ $perfsweep_status -eq {REQUEUE_ME} ]"
         lines.append(f'{asked} && scontrol requeue "$SLURM_JOB_ID"  # a container may not have scontrol')

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from perfsweep.slurm.checksums import sealed, unsealed
+from perfsweep.checksums import sealed, unsealed
 from perfsweep.slurm.retry import Action, remedied
 from perfsweep.slurm.states import End
 

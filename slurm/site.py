@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfsweep.fields import option, refusals
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.fields import option, refusals
 from perfsweep.slurm.price import parse_price
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
@@ -70,9 +70,6 @@ OWN_OPTIONS = frozenset(
 """sbatch options that perfsweep writes itself."""
 
 
-SCRATCH = "PERFSWEEP_SCRATCH"
-"""Variable by which a job finds its folder on the node's own disk."""
-
 REDACTED = "***"
 """What stands for the values of `env_set` wherever they are shown or kept."""
 
@@ -81,9 +78,7 @@ REDACTED = "***"
 class SiteProfile:
     """One way of asking one site for resources; null fields are not written."""
 
-    slurm_conf: str | None = option(
-        None, "File slurm.conf; null: as the environment says; dev: that of the cluster of `make slurm-up`."
-    )
+    slurm_conf: str | None = option(None, "File slurm.conf; null: as the environment says.")
     partition: str | None = option(
         None, "Partition of the jobs; of several, as in a100,h100, the one where a job can start first."
     )

@@ -140,7 +140,7 @@ class Submitter:
         self._write_jobs(token, jobs)
         filled = {k: v.replace("{token}", token) if isinstance(v, str) else v for k, v in parameters.items()}
         try:
-            array = self._executor().submit_array(self._command(shape, token), len(jobs), filled)
+            array = self._executor().submit_text_array(self._command(shape, token), len(jobs), filled)
         except batch.SubmissionFailed as error:
             if error.unknown or out_of_reach(str(error)):
                 self._last_words = str(error)

@@ -136,8 +136,7 @@ def backend(shell: pytest.MonkeyPatch) -> Iterator[Loopback]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Last of all, say what could not be tested on this machine."""
     import browser
-
-    from perfsweep.slurm.dev.cluster import installed
+    from dev_slurm.cluster import installed
 
     if hasattr(config, "workerinput"):
         return

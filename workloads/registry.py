@@ -19,6 +19,9 @@ from perfsweep.workloads.imports import INSTALLED, PACKAGE, folder_of, followed
 
 ENTRY_POINT_GROUP = "perfsweep.workloads"
 
+_ONCE_ON_TOP = ("conf", "pipelines", "slurm", "workloads")
+"""Packages that version 0.1 had under these names."""
+
 CODE = frozenset({".py", ".cpp", ".cu", ".h"})
 
 BUILT_IN = {
@@ -212,6 +215,8 @@ def _why_missing(module: str, error: ImportError) -> str:
         return f"module {module} cannot be imported: {type(error).__name__}: {error}{_last_line(error)}"
     if missing and missing != module and not module.startswith(f"{missing}."):
         package = missing.partition(".")[0]
+        if package in _ONCE_ON_TOP:
+            return f"module {module} imports {package}: since version 0.2 that is {PACKAGE}.{package}"
         return f"module {module} needs the package {package}, which is not installed: pip install {package}"
     return (
         f"module {module} cannot be imported ({error}); run in the folder that holds it, or install the"

@@ -19,13 +19,13 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy import stats
 
+from perfsweep.checksums import unsealed
 from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
 from perfsweep.pipelines.analysis.decisions import clock_of
 from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
 from perfsweep.pipelines.store.files import json_object, write_atomically
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Manifest
-from perfsweep.slurm.checksums import unsealed
 from perfsweep.workloads.errors import ConfigError, RecordError
 
 SAME = ("workload", "config", "method", "data")

@@ -143,12 +143,18 @@ class Walk:
         return step
 
     def _looks(self, place: int, commit: Commit, head: Side) -> Step:
-        for more, purpose in self._options():
+        def step_of(more: tuple[str, ...], purpose: str) -> Step:
             answer = self._versions.compare(self._good, head, self._said, more, purpose)
             step = Step(place, commit, mark_of(answer, self._find), answer)
-            if step.mark is not Mark.UNDECIDED:
-                return step
-            self._say(f"   undecided after {answer.rounds} rounds: {answer.reason}")
+            if step.mark is Mark.UNDECIDED:
+                self._say(f"   undecided after {answer.rounds} rounds: {answer.reason}")
+            return step
+
+        first, *longer = self._options()
+        step = step_of(*first)
+        for options in longer:
+            if step.mark is Mark.UNDECIDED:
+                step = step_of(*options)
         return step
 
     def _unmeasured(self, head: Side, problem: str) -> Answer:

@@ -59,13 +59,21 @@ def _looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting
 
 def _overrides(path: str, args: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """What was asked for, as it would be typed behind another command."""
-    texts = {"path": path, "args": shlex.join(args), "iteration": options.get("iteration")}
+    texts = {"path": path, "args": " ".join(map(_argument, args)), "iteration": options.get("iteration")}
     written = {name: composition.written(text) for name, text in texts.items() if text}
     numbers = {name: value for name, value in options.items() if value is not None and name not in texts}
     return [
         f"workload={WORKLOAD}",
         *(f"workload.{name}={text}" for name, text in {**written, **numbers}.items()),
     ]
+
+
+def _argument(word: str) -> str:
+    """Quote an argument where `shlex.split` needs it: quotes within quotes of Hydra's are hard to read."""
+    try:
+        return word if shlex.split(word) == [word] else shlex.quote(word)
+    except ValueError:  # a quote of its own
+        return shlex.quote(word)
 
 
 def _command(overrides: Sequence[str], timeout: float) -> SweepCommand:

@@ -25,7 +25,6 @@ from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened
 from perfsweep.pipelines.terminal import console_here
-from perfsweep.slurm.dev.settings import named_conf
 from perfsweep.slurm.jobs import Executor, JobState
 from perfsweep.workloads.errors import ConfigError
 
@@ -187,9 +186,7 @@ def _attached(folder: SweepFolder, manifest: Manifest, console: Console | None =
         if console:
             console.print(text, style="yellow", highlight=False)
 
-    cluster = _cluster(folder)
-    conf = named_conf(cluster.slurm_conf)
-    return launch.resume(folder, manifest, replace(cluster, executor=name, slurm_conf=conf), say)
+    return launch.resume(folder, manifest, replace(_cluster(folder), executor=name), say)
 
 
 def _cluster(folder: SweepFolder) -> ClusterConfig:

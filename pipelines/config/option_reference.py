@@ -14,9 +14,9 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.resources import files
 from typing import Any
 
+from perfsweep.fields import choices_of, default_of, range_of
 from perfsweep.pipelines.config import names
 from perfsweep.pipelines.config.types import COMMANDS, ENTRIES, REQUIRED
-from perfsweep.slurm.fields import choices_of, default_of, range_of
 
 _LEFT, _WIDEST = 34, 110
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import Field
 
+from perfsweep.fields import default_of
 from perfsweep.pipelines.config import names, types
-from perfsweep.slurm.fields import default_of
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--resolve": 0}

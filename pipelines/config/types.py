@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from perfsweep.fields import option
 from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executors import EXECUTORS
-from perfsweep.slurm.fields import option
 from perfsweep.slurm.site import SiteProfile
 from perfsweep.workloads.api import Parity
 

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from perfsweep.fields import refusals
 from perfsweep.pipelines.config import slice_range, tracking
 from perfsweep.pipelines.config.types import COMMANDS
-from perfsweep.slurm.dev.settings import named_conf
-from perfsweep.slurm.fields import refusals
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Workload
 from perfsweep.workloads.errors import ConfigError, did_you_mean
@@ -134,7 +133,6 @@ def _check(values: Any) -> None:
         slice_range.parse(values.profile.slice)
     if "cluster" in names:
         values.cluster.check()
-        values.cluster.slurm_conf = named_conf(values.cluster.slurm_conf)
 
 
 def _name_of(command: type[Any]) -> str:

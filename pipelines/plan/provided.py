@@ -305,6 +305,7 @@ class Cast:
         kept: dict[object, PlannedEffect] = {}
         left_out, same = list(refused), 0
         for effect in planned:
+            key: object = None
             try:
                 pairs = [(arm(one).id, arm(base).id) for one, base in effect.pairs]
                 key = (effect.design, *(arm(one).id for one in effect.arms))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfsweep.slurm.checksums import sealed, unsealed
+from perfsweep.checksums import sealed, unsealed
 from perfsweep.workloads.errors import RecordError
 
 if TYPE_CHECKING:  # trials use this module too, and need no tables

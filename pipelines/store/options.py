@@ -11,7 +11,7 @@ import json
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar
 
-from perfsweep.slurm.fields import default_of, option
+from perfsweep.fields import default_of, option
 
 MODES = ("offline", "online", "disabled")
 """Ways of publishing to W&B."""

@@ -7,16 +7,14 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from perfsweep.slurm.site import SCRATCH
-
 
 def make(folder: Path) -> Path:
     """Make the scratch folder of the trial in `folder`, in any of its processes, on any of its nodes.
 
-    On a node's own disk it is a link that stands in `folder`.
+    On a node's own disk it is a link that stands in `folder`. The batch script says where that disk is.
     """
     place = folder / "scratch"
-    if root := os.environ.get(SCRATCH):
+    if root := os.environ.get("PERFSWEEP_SCRATCH"):
         folder = folder.absolute()
         with suppress(FileExistsError):  # another rank was first
             place.symlink_to(Path(root, f"{folder.parent.name}-{folder.name}"))

@@ -1,6 +1,6 @@
 """Where a trial's metrics go: to memory, or from the loop to W&B where that is the toggle under test.
 
-Importing this module does not import wandb.
+Importing this module imports neither wandb nor its settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from perfsweep.pipelines.config.wandb_settings import own_environment, settings, settings_of
 from perfsweep.workloads.errors import UnsupportedHere
 
 
@@ -56,6 +55,8 @@ class LiveLog:
     """
 
     def __init__(self, commit_every: int, scratch_dir: Path) -> None:
+        from perfsweep.pipelines.config.wandb_settings import own_environment, settings, settings_of
+
         self.calls = 0
         self._commit_every = commit_every
         scratch_dir.mkdir(parents=True, exist_ok=True)

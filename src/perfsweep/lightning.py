@@ -15,7 +15,9 @@ class Marks(Callback):
     def __init__(self) -> None:
         self._step = 0
 
-    def on_train_batch_end(self, trainer: Any, *rest: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """End an iteration, unless the batch was only accumulated."""
         if trainer.global_step != self._step:
             self._step = trainer.global_step

@@ -13,7 +13,7 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["import
 
 def layers() -> list[str]:
     """The packages of the pipelines from the top, as the contract has them."""
-    contract = next(one for one in CONTRACTS if one.get("containers") == ["pipelines"])
+    contract = next(one for one in CONTRACTS if one.get("containers") == ["perfsweep.pipelines"])
     return [name.strip(" ()") for layer in contract["layers"] for name in layer.split("|")]
 
 
@@ -34,7 +34,7 @@ def test_every_package_and_module_on_top_of_the_pipelines_is_a_layer() -> None:
 
 
 def test_the_contract_is_exhaustive_so_that_a_new_package_must_be_placed() -> None:
-    contract = next(one for one in CONTRACTS if one.get("containers") == ["pipelines"])
+    contract = next(one for one in CONTRACTS if one.get("containers") == ["perfsweep.pipelines"])
     assert contract["exhaustive"] is True
 
 

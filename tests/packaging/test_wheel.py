@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 import tomllib
 import zipfile
@@ -10,9 +11,10 @@ from pathlib import Path
 import installed_wheel
 import pytest
 from installed_wheel import run
+from namesakes import SCRIPT, SMALL, namesakes, outcomes
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
+NAMES = ("conf", "perfsweep", "pipelines", "slurm", "tests", "workloads")
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +37,8 @@ def installed() -> Path:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    return tmp_path
+    """A folder with nothing of ours, and packages that have the names of our folders."""
+    return namesakes(tmp_path)
 
 
 def test_the_sdist_holds_licence_changelog_documentation_and_tests(sdist: Path) -> None:
@@ -53,12 +56,10 @@ def test_the_sdist_holds_licence_changelog_documentation_and_tests(sdist: Path) 
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
-    own = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    source = ROOT / "src"
+    folders = [Path(folder) for folder, *_ in os.walk(source / "perfsweep", followlinks=True)]
+    files = (path for folder in folders if folder.name != "__pycache__" for path in folder.iterdir())
+    own = {str(path.relative_to(source)) for path in files if path.is_file()}
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == own
 
@@ -77,11 +78,14 @@ def test_metadata_declares_licence_pythons_and_version(wheel: Path) -> None:
 
 def test_the_installed_command_is_the_wheels(installed: Path, empty: Path) -> None:
     code = (
-        "import perfsweep, pipelines, workloads, slurm, conf; print(perfsweep.__file__, pipelines.__file__,"
-        " workloads.__file__, slurm.__file__, conf.__file__)"
+        "import importlib.util, perfsweep; print(perfsweep.__file__);"
+        f" print([name for name in {NAMES} if importlib.util.find_spec(name)])"
     )
-    files = run(installed.with_name("python"), "-c", code, cwd=empty).split()
-    assert all(str(installed.parents[1]) in file for file in files)
+    file, names = run(installed.with_name("python"), "-c", code, cwd=empty).splitlines()
+    assert str(installed.parents[1]) in file
+    assert names == str(list(NAMES)), "of these the folder has its own, and the wheel brings none"
+    code = code.replace("import importlib", "import sys; sys.path.pop(0); import importlib")
+    assert run(installed.with_name("python"), "-c", code, cwd=empty).endswith("['perfsweep']\n")
     assert run(installed, "--version", cwd=empty).startswith("perfsweep ")
     assert "digits" in run(installed, "list", cwd=empty)
 
@@ -109,3 +113,10 @@ def test_a_workload_of_the_project_runs_from_the_wheel(installed: Path, empty: P
     assert "per unit" in run(
         installed, "run", "workload=digits", "workload.width=4", "measure.iterations=1", cwd=empty
     )
+
+
+def test_a_script_beside_packages_of_our_names_is_measured_from_the_wheel(
+    installed: Path, empty: Path
+) -> None:
+    run(installed, "sweep", *SCRIPT, *SMALL, cwd=empty)
+    assert outcomes(empty) == {"ok"}

@@ -48,7 +48,6 @@ class Broken(ModuleType):
 
 @pytest.mark.parametrize("module", [Interrupted, Compiled, InTheMaking])
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(module, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(door, "refuse_shadows", lambda: None)
     monkeypatch.setitem(sys.modules, "perfsweep.pipelines.cli", module("perfsweep.pipelines.cli"))
     with pytest.raises(SystemExit) as end:
         door.main()
@@ -57,7 +56,6 @@ def test_ctrl_c_while_the_command_line_is_imported_is_one_line(module, monkeypat
 
 
 def test_a_module_that_cannot_be_imported_is_not_taken_for_ctrl_c(monkeypatch) -> None:
-    monkeypatch.setattr(door, "refuse_shadows", lambda: None)
     monkeypatch.setitem(sys.modules, "perfsweep.pipelines.cli", Broken("perfsweep.pipelines.cli"))
     with pytest.raises(ImportError, match="initialization failed"):
         door.main()

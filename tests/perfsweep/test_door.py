@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -39,28 +37,6 @@ def test_its_names_are_those_of_the_python_interface() -> None:
 def test_a_name_that_it_does_not_have_is_refused_with_those_that_it_has() -> None:
     with pytest.raises(AttributeError, match=r"perfsweep has no swep; it has: .*sweep"):
         _ = perfsweep.swep  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("name", ["conf", "pipelines", "slurm", "workloads"])
-def test_a_folder_of_the_users_that_hides_a_package_of_ours_is_named(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("")
-    env = {**os.environ, "PYTHONPATH": str(Path(perfsweep.__file__).parents[1])}
-    calls = (["-m", "perfsweep", "list"], ["-c", "import perfsweep; perfsweep.sweep"])
-    for words in calls:
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True)
-        last = done.stderr.strip().splitlines()[-1]
-        assert f"{tmp_path / name} has the name of a package of perfsweep" in last
-        assert f"rename the folder, such as my_{name}" in last
-
-
-def test_folders_of_those_names_that_are_no_packages_are_in_nobodys_way(tmp_path: Path) -> None:
-    for name in ("conf", "pipelines", "slurm", "workloads"):
-        (tmp_path / name).mkdir()
-    env = {**os.environ, "PYTHONPATH": str(Path(perfsweep.__file__).parents[1])}
-    command = [sys.executable, "-m", "perfsweep", "list"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert "digits" in done.stdout, done.stderr
 
 
 def test_the_package_can_be_run_as_the_command() -> None:

@@ -72,7 +72,7 @@ def test_every_command_is_in_the_help_and_in_the_readme(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     page = capsys.readouterr().out
-    readme = (Path(cli.__file__).parents[1] / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
     for name in COMMANDS.list_commands(None):
         assert f"\n  {name} " in page or COMMANDS.commands[name].hidden
         assert f"`perfsweep {name}" in readme or f"`{name}" in readme or COMMANDS.commands[name].hidden

@@ -18,9 +18,9 @@ OURS, THEIRS = "perfsweep.pipelines.trial.process", "users_module"
     ("module", "error", "gone"),
     [
         (OURS, ModuleNotFoundError("x", name="perfsweep.pipelines.trial.process"), True),
-        (OURS, ModuleNotFoundError("x", name="pipelines"), True),
+        (OURS, ModuleNotFoundError("x", name="perfsweep"), True),
         (OURS, ModuleNotFoundError("x", name="torch"), False),
-        (OURS, ModuleNotFoundError("x", name="pipelines_of_users"), False),
+        (OURS, ModuleNotFoundError("x", name="perfsweep_of_users"), False),
         (OURS, ModuleNotFoundError("x"), False),
         (OURS, ImportError("cannot import name", name="perfsweep.pipelines.execution"), True),
         (THEIRS, ModuleNotFoundError("x", name="perfsweep.pipelines.trial.proces"), False),
@@ -46,31 +46,34 @@ def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the code as a sweep has it, of two modules."""
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines/__init__.py").touch()
-    (tmp_path / "pipelines/own_code.py").write_text(Path(own_code.__file__).read_text())
-    (tmp_path / "pipelines/work.py").write_text(
-        "from pipelines import part\n\ndef main(words):\n    print(*words, part.SIGN)\n    return 5\n"
+    package = tmp_path / "perfsweep"
+    for module in ("pipelines.own_code", "workloads.imports"):
+        file = package / (module.replace(".", "/") + ".py")
+        file.parent.mkdir(parents=True)
+        file.write_text(Path(str(sys.modules[f"perfsweep.{module}"].__file__)).read_text())
+    (package / "work.py").write_text(
+        "from perfsweep import part\n\ndef main(words):\n    print(*words, part.SIGN)\n    return 5\n"
     )
-    (tmp_path / "pipelines/part.py").write_text("SIGN = '!'\n")
+    (package / "part.py").write_text("SIGN = '!'\n")
+    (package / "__init__.py").touch()
     return tmp_path
 
 
 def test_a_module_is_run_with_its_arguments_and_ends_with_its_status(copy: Path) -> None:
-    done = run("pipelines.work", "a", "b", folder=copy)
+    done = run("perfsweep.work", "a", "b", folder=copy)
     assert (done.returncode, done.stdout, done.stderr) == (5, "a b !\n", "")
 
 
 def test_code_that_was_removed_meanwhile_is_one_line(copy: Path) -> None:
-    (copy / "pipelines/part.py").unlink()
-    done = run("pipelines.work", "a", folder=copy)
+    (copy / "perfsweep/part.py").unlink()
+    done = run("perfsweep.work", "a", folder=copy)
     (line,) = done.stdout.splitlines()
-    assert line.startswith(f"{copy}: the code cannot be read (cannot import name 'part' from 'pipelines'")
+    assert line.startswith(f"{copy}: the code cannot be read (cannot import name 'part' from 'perfsweep'")
     assert line.endswith("; mend this and start the sweep again")
     assert (done.returncode, done.stderr) == (own_code.GONE, "")
 
 
 def test_a_mistake_in_what_is_imported_is_shown_whole(copy: Path) -> None:
-    (copy / "pipelines/part.py").write_text("import a_library_that_is_not_here\n")
-    done = run("pipelines.work", folder=copy)
+    (copy / "perfsweep/part.py").write_text("import a_library_that_is_not_here\n")
+    done = run("perfsweep.work", folder=copy)
     assert done.returncode == 1 and "a_library_that_is_not_here" in done.stderr.splitlines()[-1]

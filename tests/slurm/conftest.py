@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
+from dev_slurm.cluster import DevCluster, free_port, installed, remove
+from dev_slurm.settings import Settings
 from stand_ins import PROGRAMS, program
-
-from perfsweep.slurm.dev.cluster import DevCluster, free_port, installed, remove
-from perfsweep.slurm.dev.settings import Settings
 
 MakeCluster = Callable[..., DevCluster]
 

@@ -209,7 +209,7 @@ def test_the_lines_of_a_profile_are_checked_by_number_and_scratch_by_name(tmp_pa
 def submit(folder: Path) -> str:
     site = SiteProfile(gpus=0)
     arrays = ArrayExecutor(folder / "sweep/submissions", SlurmClient(), site)
-    return arrays.submit_array("true", 1, told(site))
+    return arrays.submit_text_array("true", 1, told(site))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_sbatch_is_started_with_what_jobs_inherit_and_nothing_else(
         monkeypatch.setenv(name, "1")
     program(stand_in, "sbatch", f"env > {tmp_path}/env; echo Submitted batch job 62")
     site = SiteProfile(gpus=0, env_allow=["LISTED", "WANDB_RUN_ID"])
-    ArrayExecutor(tmp_path / "submissions", SlurmClient(), site).submit_array("true", 1, told(site))
+    ArrayExecutor(tmp_path / "submissions", SlurmClient(), site).submit_text_array("true", 1, told(site))
     names = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
     assert {"LISTED", "PATH"} <= names
     assert not {"SECRET", "WANDB_RUN_ID", "SLURM_JOB_NAME"} & names

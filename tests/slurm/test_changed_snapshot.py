@@ -18,12 +18,12 @@ Change = Callable[[Path], object]
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    source = tmp_path / "checkout" / "package"
+    source = tmp_path / "checkout" / "perfsweep"
     source.mkdir(parents=True)
     (source / "module.py").write_text("answer = 42\n")
     (source / "__pycache__").mkdir()
     (source / "__pycache__" / "module.pyc").write_bytes(b"compiled")
-    monkeypatch.setattr(code_snapshot, "_sources", lambda: [source])
+    monkeypatch.setattr(code_snapshot, "OURS", source.parent)
     return code_snapshot.take(tmp_path / "code")
 
 
@@ -40,7 +40,7 @@ def started(place: Path, digest: str | None) -> tuple[int, str, list[str]]:
 
 
 def test_what_was_submitted_runs(place: Path) -> None:
-    (place / "package" / "__pycache__" / "another.pyc").write_bytes(b"compiled by a job")
+    (place / "perfsweep" / "__pycache__" / "another.pyc").write_bytes(b"compiled by a job")
     status, log, ends = started(place, code_snapshot.digest(place))
     assert (status, ends) == (0, [0]) and "it runs" in log
 
@@ -56,7 +56,7 @@ def test_what_was_submitted_runs(place: Path) -> None:
     ids=["edited", "lost", "added", "renamed"],
 )
 def test_a_changed_snapshot_is_refused_in_one_sentence(place: Path, change: Change) -> None:
-    change(place / "package")
+    change(place / "perfsweep")
     status, log, ends = started(place, code_snapshot.digest(place))
     assert (status, ends) == (element.CHANGED, [element.CHANGED])
     assert "it runs" not in log
@@ -65,6 +65,6 @@ def test_a_changed_snapshot_is_refused_in_one_sentence(place: Path, change: Chan
 
 
 def test_jobs_that_run_from_no_snapshot_are_held_against_nothing(place: Path) -> None:
-    (place / "package" / "module.py").unlink()
+    (place / "perfsweep" / "module.py").unlink()
     assert code_snapshot.digest(place.parent) is None
     assert started(place, None)[0] == 0

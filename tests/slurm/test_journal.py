@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.slurm.checksums import FIELD, sealed, unsealed
+from perfsweep.checksums import FIELD, sealed, unsealed
 from perfsweep.slurm.journal import Journal, Verdict
 from perfsweep.slurm.retry import Action
 from perfsweep.slurm.states import End

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dev_slurm.cluster import DevCluster
 from waiting import DEADLINE_S, until
 
-from perfsweep.slurm.dev.cluster import DevCluster
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
 from perfsweep.slurm.site import SiteProfile

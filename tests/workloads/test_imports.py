@@ -105,7 +105,7 @@ def test_what_somebody_works_on_is_neither_installed_nor_pythons_nor_ours(folder
     (folder / "own_module.py").write_text("")
     importlib.invalidate_caches()
     assert folder_of("own_folder") == folder_of("own_module") == folder.resolve()
-    for name in ("json", "torch", "perfsweep", "pipelines", "workloads", "nowhere_at_all"):
+    for name in ("json", "torch", "perfsweep", "nowhere_at_all"):
         assert folder_of(name) is None, name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from perfsweep.workloads import registry
 from perfsweep.workloads.digits.workload import Digits
 from perfsweep.workloads.errors import ConfigError, ContractError
 from perfsweep.workloads.registry import digest, find, from_outside, import_root, module_of, origin, sources
+
+ROOT = Path(__file__).parents[2]
 
 MODULE = """
 from dataclasses import dataclass
@@ -153,7 +156,19 @@ def test_a_name_that_leads_to_no_workload_is_told_why(
         find(name)
 
 
-def test_a_folder_with_the_name_of_one_of_our_packages_is_told_apart(write, tmp_path: Path) -> None:
-    write("workloads/mine", MODULE.format(helper="os"))
-    with pytest.raises(ConfigError, match=r"has the name of a package of perfsweep.*such as my_workloads"):
-        find("workloads.mine:Mine")
+def test_a_folder_with_the_name_of_perfsweep_is_told_apart(write, tmp_path: Path) -> None:
+    write("perfsweep/mine", MODULE.format(helper="os"))
+    said = f"{tmp_path / 'perfsweep'} has the name of perfsweep, which is imported in its place; rename"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        find("perfsweep.mine:Mine")
+
+
+@pytest.mark.parametrize("name", ["conf", "pipelines", "slurm", "workloads"])
+def test_who_imports_as_version_0_1_had_it_is_told_the_new_name(
+    write, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a checkout has folders of these names
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(ROOT))])
+    write("rgm_old", f"from {name}.api import Workload")
+    with pytest.raises(ConfigError, match=rf"imports {name}: since version 0.2 that is perfsweep\.{name}"):
+        find("rgm_old:X")

@@ -294,7 +294,7 @@ def test_declarations_import_no_torch(table: str) -> None:
     }  # of a workload that is there already
     own = {
         "tables",
-        "workloads",
+        "perfsweep.workloads",
         "perfsweep.workloads.api",
         "perfsweep.workloads.toggles",
         "__future__",

@@ -79,6 +79,7 @@ def kernel_speedup(
     )
 
     def seconds(kernel: Attend, repeats: int = 10) -> float:
+        start = 0.0
         for repeat in range(2 * repeats):  # the first half warms up
             if repeat == repeats:
                 _wait(device)

@@ -111,11 +111,11 @@ def _nvml() -> Iterator[ModuleType | None]:
     """NVML while it is open, or None where there is none."""
     try:
         import pynvml
-
-        pynvml.nvmlInit()
     except ImportError:
         yield None
         return
+    try:
+        pynvml.nvmlInit()
     except pynvml.NVMLError:  # no driver, or none that answers
         yield None
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -109,17 +108,3 @@ def test_a_probe_has_a_line_for_each_thing(said: Said, findings: list, status: i
 def test_a_probe_that_could_not_be_submitted_fails(said: Said) -> None:
     status, text = said(findings=ClusterError("the job was held"), probe=True)
     assert status == 1 and text.endswith("FAIL probe: the job was held")
-
-
-def test_packages_of_ours_that_others_hide_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Path(doctor.__file__).parents[2]
-    places = {"conf": "/elsewhere/conf/__init__.py", "slurm": None}
-
-    def find_spec(name: str) -> Any:
-        origin = places.get(name, str(own / name / "__init__.py"))
-        return None if name == "workloads" else SimpleNamespace(origin=origin)
-
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", find_spec)
-    assert doctor.shadowed() == [
-        f"package conf is imported from /elsewhere, and perfsweep lies in {own}: remove one of them"
-    ]

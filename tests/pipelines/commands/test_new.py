@@ -63,7 +63,7 @@ def test_a_new_workload_can_be_planned_in_every_sweep_of_its_yaml(
         assert int(out.partition("Planned, ")[2].split()[0]) >= arms
 
 
-@pytest.mark.parametrize("name", ["My_Workload", "a-b", "3d", "class", "workloads", ""])
+@pytest.mark.parametrize("name", ["My_Workload", "a-b", "3d", "class", "perfsweep", ""])
 def test_a_name_that_cannot_be_imported_is_refused(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_script_that_is_not_there_is_a_mistake_in_the_command(
         ["1e3"],
         ["lr=0.1", "hydra.run.dir={scratch}"],
         ["$HOME", "a,b", "--seed={seed}"],
+        ["back\\slash", "#", ""],
     ],
 )
 def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str]) -> None:
@@ -147,6 +148,11 @@ def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str])
     workload = composition.compose("run", typed).workload
     assert (workload.path, workload.every) == ("train.py", 2)
     assert shlex.split(workload.get("args", "")) == args
+
+
+def test_the_next_command_quotes_an_argument_with_braces_once() -> None:
+    (_, _, word) = command._overrides("train.py", ["--output_dir={scratch}"], {})
+    assert command._shell(word) == "'workload.args=--output_dir={scratch}'"
 
 
 SEEN = {

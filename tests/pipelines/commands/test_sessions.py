@@ -13,7 +13,6 @@ import pytest
 from recorded import FAST, NAIVE, Built, build
 
 from perfsweep.pipelines.commands import sessions
-from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store.records import Pack
@@ -174,18 +173,6 @@ def test_following_is_left_with_ctrl_c(built: Built, remote: Remote, monkeypatch
     monkeypatch.setattr(sessions.time, "sleep", interrupted)
     assert sessions.logs(str(built.folder.path), (), follow=True) == INTERRUPTED
     assert remote.looks == 1 and remote.cancelled == []
-
-
-def test_a_sweep_on_the_development_cluster_is_asked_about_there(
-    built: Built, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[ClusterConfig] = []
-    built.folder.config_file.write_text("configuration: {cluster: {executor: slurm, slurm_conf: dev}}\n")
-    monkeypatch.setenv("PERFSWEEP_SLURM_ROOT", str(tmp_path / "cluster"))
-    monkeypatch.setattr(sessions.submitted, "executor_of", lambda folder: "slurm")
-    monkeypatch.setattr(sessions.launch, "resume", lambda *words: asked.append(words[2]) or Remote())
-    sessions.cancel(str(built.folder.path), ())
-    assert [one.slurm_conf for one in asked] == [str(tmp_path / "cluster" / "etc" / "slurm.conf")]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from dev_slurm.settings import Settings, default_root
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
@@ -78,6 +79,17 @@ def test_a_file_of_a_workload_names_sweeps_after_itself(folder: Path) -> None:
     named = composition.spelled_out("sweep", ["workload=script:mine.yaml", "name=x"])
     assert not any(one.startswith("name='") for one in named) and named[-1].endswith("/quick'")
     assert len(composition.spelled_out("run", ["workload=script:mine.yaml"])) == 1
+
+
+@pytest.mark.parametrize("root", [None, "/tmp/second"])
+@pytest.mark.parametrize("user", [None, "ada"])
+def test_cluster_dev_is_the_one_that_make_starts(
+    root: str | None, user: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("PERFSWEEP_SLURM_ROOT", root), ("USER", user)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    composed = composition.compose("sweep", ["workload=digits", "cluster=dev"])
+    assert composed.cluster.slurm_conf == str(Settings(default_root()).conf)
 
 
 def long(count: int, first: int = 0) -> str:

@@ -11,9 +11,9 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
+from perfsweep.fields import default_of
 from perfsweep.pipelines.config import names, option_reference, validation
 from perfsweep.pipelines.config.types import COMMANDS, DesignConfig
-from perfsweep.slurm.fields import default_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 

@@ -35,7 +35,7 @@ def test_a_preset_lies_where_commands_find_it(tmp_path: Path, monkeypatch: pytes
     assert preset_file("fast", Path("runs")) == PresetFile(Path("mine/toggles/fast.yaml"))
     Path("conf").mkdir()
     assert preset_file("fast", Path("runs")).file == Path("mine/toggles/fast.yaml"), "another's conf"
-    monkeypatch.setattr(presets, "files", lambda package: tmp_path / package)
+    monkeypatch.setattr(presets, "files", lambda package: tmp_path / package.removeprefix("perfsweep."))
     found = preset_file("fast", Path("runs"))
     assert (found.file, found.override) == (Path("conf/toggles/fast.yaml"), "toggles=fast")
 

@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
+from perfsweep.fields import choices_of, range_of
 from perfsweep.pipelines.config import types
 from perfsweep.pipelines.config.types import ArmResources, ClusterConfig
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.fields import choices_of, range_of
 
 
 def test_resources_of_certain_arms_are_fields_of_the_profile_with_the_same_range() -> None:

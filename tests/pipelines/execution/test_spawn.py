@@ -208,7 +208,7 @@ def test_one_that_does_not_reply_in_time_ends_all() -> None:
 def test_what_starts_here_imports_what_runs_here_and_each_folder_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = str(Path(spawn.__file__).parents[2])
+    own = str(Path(spawn.__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/user", own, "/more"]))
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.delenv("PERFSWEEP_USER_ENVIRONMENT", raising=False)

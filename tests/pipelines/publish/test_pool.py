@@ -126,7 +126,7 @@ def test_processes_import_what_runs_here_and_nothing_of_the_folder_they_start_in
     seen = f"env > {tmp_path}/env\n"
     program = tmp_path / "python"
     program.write_text(program.read_text().replace("echo '\"ready\"'", f"{seen}echo '\"ready\"'"))
-    own = str(Path(pool.__file__).parents[2])
+    own = str(Path(pool.__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/user", own]))
     delivered(crew(), "good")
     env = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)

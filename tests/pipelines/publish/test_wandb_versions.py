@@ -39,7 +39,7 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_oldest_writes_uploads_and_syncs_every_row(
     oldest: Path, tmp_path: Path, backend: Loopback
 ) -> None:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(oldest), str(ROOT)])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(oldest), str(ROOT / "src")])}
 
     def run(*words: str) -> str:
         command = [sys.executable, "-m", *words]

@@ -15,6 +15,7 @@ from measured import cost, simulated
 from object_page import described, differences, table
 from rich.console import Console
 
+from perfsweep.checksums import sealed
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.analysis.baselines import Baseline, store
 from perfsweep.pipelines.analysis.version_history import arm_history, direction, history
@@ -24,7 +25,6 @@ from perfsweep.pipelines.report import regressions
 from perfsweep.pipelines.statistics.change_points import ALPHA
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.units import bounds_text, percent
-from perfsweep.slurm.checksums import sealed
 from perfsweep.workloads.errors import ConfigError
 
 

@@ -29,20 +29,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_job_imports_the_copy(place: Path):
-    assert from_copy(place).stdout.strip() == str(place / "pipelines" / "store" / "files.py")
+    assert from_copy(place).stdout.strip() == str(place / "perfsweep" / "pipelines" / "store" / "files.py")
 
 
 def test_what_is_compiled_already_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    source = tmp_path / "pipelines"
-    (source / "store").mkdir(parents=True)
-    for name in ("__init__", "store/__init__", "store/files"):
+    source, linked = tmp_path / "checkout/perfsweep", tmp_path / "pipelines"
+    source.mkdir(parents=True)
+    (linked / "store").mkdir(parents=True)
+    (source / "pipelines").symlink_to(linked)  # as a checkout has it
+    for name in ("__init__", "pipelines/__init__", "pipelines/store/__init__", "pipelines/store/files"):
         (source / f"{name}.py").write_text("")
         py_compile.compile(str(source / f"{name}.py"))
-    (source / "store" / "__pycache__" / "files.cpython-311.pyc.140213").write_bytes(b"half")
-    monkeypatch.setattr(code_snapshot, "_sources", lambda: [source])
+    (linked / "store" / "__pycache__" / "files.cpython-311.pyc.140213").write_bytes(b"half")
+    monkeypatch.setattr(code_snapshot, "OURS", source.parent)
     place = code_snapshot.take(tmp_path / "code")
     said = from_copy(place, "-v").stderr
-    assert f"matches {place / 'pipelines' / 'store' / 'files.py'}" in said, (
+    assert f"matches {place / 'perfsweep' / 'pipelines' / 'store' / 'files.py'}" in said, (
         "Python found the compiled file fit for the copy"
     )
     assert not list(place.rglob("*.pyc.*")), "what another process is writing stays behind"

@@ -16,8 +16,9 @@ from fuzzing import damage, kinds
 from fuzzing.damage import DAMAGES, Damage
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from perfsweep import checksums
 from perfsweep.pipelines.store import files
-from perfsweep.slurm import checksums, journal
+from perfsweep.slurm import journal
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.errors import PerfsweepError
 

@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from perfsweep.fields import default_of
 from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
 from perfsweep.pipelines.store.schema import Sweep
-from perfsweep.slurm.fields import default_of
 
 DEFAULT = MeasureConfig()
 

@@ -16,6 +16,7 @@ import pytest
 from perfsweep.pipelines.trial.identity import arm_id
 
 ROOT = Path(__file__).parents[3]
+OURS = "perfsweep/pipelines"
 
 STUDY = {
     "study/__init__.py": "",
@@ -58,16 +59,16 @@ print(json.dumps(moved))
 def moved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
     """For files of a copy of the sources: whether another line in it gives an arm another identity."""
     copy = tmp_path_factory.mktemp("sources")
-    for package in ("pipelines", "workloads", "slurm", "conf"):
-        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    package = copy / "perfsweep"
+    shutil.copytree(ROOT / "src/perfsweep", package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in STUDY.items():
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text(text)
-    packages = [one for one in (copy / "pipelines").iterdir() if one.is_dir()]
+    packages = [one for one in (package / "pipelines").iterdir() if one.is_dir()]
     files = [sorted(one.glob("[a-z]*.py"))[0] for one in packages if list(one.glob("[a-z]*.py"))]
-    files += [*(copy / "pipelines" / "trial").rglob("*.py"), *(copy / "workloads").glob("*.py")]
-    files += [copy / name for name in STUDY] + [*(copy / "slurm").glob("*.py")][:1]
-    names = [str(file.relative_to(copy)) for file in dict.fromkeys(files)]
+    files += [*(package / "pipelines" / "trial").rglob("*.py"), *(package / "workloads").glob("*.py")]
+    files += [package / "slurm" / "jobs.py", package / "__init__.py"]
+    names = [str(file.relative_to(copy)) for file in dict.fromkeys(files)] + list(STUDY)
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", IDENTIFY],
@@ -82,7 +83,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
 
 
 def test_a_line_in_any_file_of_the_measured_process_changes_every_arm(moved: dict[str, bool]) -> None:
-    trial = {name: changes for name, changes in moved.items() if name.startswith("pipelines/trial/")}
+    trial = {name: changes for name, changes in moved.items() if name.startswith(f"{OURS}/trial/")}
     assert len(trial) == len(list((ROOT / "pipelines" / "trial").rglob("*.py")))
     assert set(trial.values()) == {True}
 
@@ -90,14 +91,17 @@ def test_a_line_in_any_file_of_the_measured_process_changes_every_arm(moved: dic
 def test_a_line_of_the_contract_of_the_workload_or_of_what_it_imports_changes_its_arms(
     moved: dict[str, bool],
 ) -> None:
-    contract = ("workloads/api.py", "workloads/toggles.py", "workloads/errors.py", "workloads/native.py")
-    for name in (*contract, *STUDY):
+    for name in ("api", "toggles", "errors", "native"):
+        assert moved[f"perfsweep/workloads/{name}.py"], name
+    for name in STUDY:
         assert moved[name], name
 
 
 def test_a_comment_anywhere_else_in_the_pipelines_changes_no_arm(moved: dict[str, bool]) -> None:
-    others = {name for name in moved if name.startswith(("pipelines/", "slurm/")) and "/trial/" not in name}
-    assert any(name.startswith("pipelines/statistics/") for name in others)
+    others = {name for name in moved if name.startswith("perfsweep/") and "/workloads/" not in name}
+    others = {name for name in others if not name.startswith(f"{OURS}/trial/")}
+    assert any(name.startswith(f"{OURS}/statistics/") for name in others)
+    assert "perfsweep/__init__.py" in others
     assert not [name for name in others if moved[name]]
 
 

@@ -40,7 +40,7 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     absent = [top for top, owners in packages_distributions().items() if not there & set(owners)]
     assert {"pydantic", "omegaconf", "greenlet", "wandb", "pynvml"} < set(absent)
     files = sorted((ROOT / "pipelines/trial").rglob("[!_]*.py"))
-    trial = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    trial = [".".join(("perfsweep", *file.relative_to(ROOT).with_suffix("").parts)) for file in files]
     assert "perfsweep.pipelines.trial.process" in trial and "perfsweep.pipelines.trial.timing.clock" in trial
     looked = [
         "perfsweep.pipelines.plan.version_process",

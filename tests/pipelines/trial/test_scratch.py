@@ -15,7 +15,7 @@ def test_every_rank_makes_the_same_folder_and_one_removes_it(
 ) -> None:
     node, trial = tmp_path / "node", tmp_path / "arm" / "p000-r000-0"
     trial.mkdir(parents=True)
-    monkeypatch.setenv(scratch.SCRATCH, str(node) if local else "")
+    monkeypatch.setenv("PERFSWEEP_SCRATCH", str(node) if local else "")
     for _ in range(2):
         (scratch.make(trial) / "rank0").mkdir(exist_ok=True)
     assert (trial / "scratch").resolve().is_relative_to(node if local else trial)
@@ -30,7 +30,7 @@ def test_another_node_makes_its_own_behind_the_same_link(
 ) -> None:
     trial = tmp_path / "arm" / "p000-r000-0"
     trial.mkdir(parents=True)
-    monkeypatch.setenv(scratch.SCRATCH, str(tmp_path / "node"))
+    monkeypatch.setenv("PERFSWEEP_SCRATCH", str(tmp_path / "node"))
     scratch.make(trial)
     (tmp_path / "node" / "arm-p000-r000-0").rmdir()  # as it looks from another node's disk
     assert scratch.make(trial).is_dir()

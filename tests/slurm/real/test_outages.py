@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from bench import Bench, over, running
+from dev_slurm.daemons import binary, pid_in, stop
 from waiting import until
 
 from perfsweep.slurm.client import Unreachable
-from perfsweep.slurm.dev.daemons import binary, pid_in, stop
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.states import End

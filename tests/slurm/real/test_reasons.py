@@ -84,7 +84,7 @@ def test_a_snapshot_that_was_changed_while_the_job_waited_is_refused(bench: Benc
     journal = toy(bench) / "submissions.jsonl"
     until(lambda: '"submitted"' in bench.text("runs/toy/submissions.jsonl"), "the submission")
     place = code_snapshot.latest(toy(bench) / "code")
-    with (place / "pipelines" / "units.py").open("a") as module:
+    with (place / "perfsweep" / "pipelines" / "units.py").open("a") as module:
         module.write("\n# a line more\n")
     (array,) = [s.array for s in Journal(journal).submissions.values()]
     bench.cluster.client("scontrol", "update", f"JobId={array}", "StartTime=now")

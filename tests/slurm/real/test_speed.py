@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
+from dev_slurm.cluster import DevCluster
 from waiting import until
 
 from perfsweep.pipelines.config.types import (
@@ -26,7 +27,6 @@ from perfsweep.pipelines.config.types import (
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
-from perfsweep.slurm.dev.cluster import DevCluster
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import JobState
 from perfsweep.workloads.api import Device

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from bench import Bench, over
+from dev_slurm.cluster import DevCluster
 from waiting import until
 
-from perfsweep.slurm.dev.cluster import DevCluster
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.site import GPU_FLAGS

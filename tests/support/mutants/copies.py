@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mutants.positions import Mutant
 
-COPIED = ("perfsweep", "pipelines", "workloads", "slurm", "conf", "tests", "docs")
+COPIED = ("src", "pipelines", "workloads", "slurm", "conf", "tests", "docs")
 QUICK, LONGER = "not slow and not workloads", "slow or workloads"
 KILLED, SURVIVED, SLOW, UNTESTED = "killed", "survived", "killed by time", "no test"
 NOTHING_RAN = 5
@@ -49,7 +49,9 @@ class Copy:
     def __init__(self, root: Path, folder: Path, patience_s: float) -> None:
         self.root, self.folder, self.patience_s = folder / "copy", folder, patience_s
         for name in filter(lambda name: (root / name).is_dir(), COPIED):
-            shutil.copytree(root / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                root / name, self.root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            )
         for path in root.iterdir():
             if path.is_file() and path.name != ".git":
                 shutil.copy2(path, self.root)
@@ -139,7 +141,7 @@ def forget(source: Path) -> None:
 
 
 def _runner(copy: Path) -> subprocess.Popen[str]:
-    env = os.environ | {"PYTHONPATH": str(copy)}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy)])}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # every run compiles what the one before it has compiled
     return subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).with_name("runner.py"))],

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-PACKAGES = ("perfsweep", "pipelines", "workloads", "slurm")
+PACKAGES = ("src", "pipelines", "workloads", "slurm")
 FEWEST, MOST = 3, 5
 
 
@@ -86,7 +86,8 @@ class Nearest:
             At most `most` files: the mirrored one first; of equally distant ones those that name most of what
             stands in the source, then those of the mirrored folder, then those that import least.
         """
-        folder = self.root / "tests" / source.parent.relative_to(self.root)
+        parts = source.parent.relative_to(self.root).parts
+        folder = self.root.joinpath("tests", *(part for part in parts if part != "src"))
         mirrored = folder / f"test_{source.stem}.py"
         found = [mirrored] if mirrored in self.tests else []
         said = {source.stem, *defined(source)}
@@ -139,6 +140,8 @@ def dotted(root: Path, path: Path) -> str:
     parts = path.relative_to(root).with_suffix("").parts
     if parts[:2] == ("tests", "support"):
         parts = parts[2:]
+    elif parts[0] != "tests":
+        parts = parts[1:] if parts[0] == "src" else ("perfsweep", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from perfsweep.slurm.dev.cluster import DevCluster, installed
-from perfsweep.slurm.dev.daemons import binary
-from perfsweep.slurm.dev.settings import Settings, default_root
+from dev_slurm.cluster import DevCluster, installed
+from dev_slurm.daemons import binary
+from dev_slurm.settings import Settings, default_root
+
 from perfsweep.slurm.errors import ClusterError
 from storm import (
     cases_decisions,

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfsweep.slurm import checksums
-from perfsweep.slurm.dev.cluster import DevCluster, free_port, remove
-from perfsweep.slurm.dev.settings import Settings
+from dev_slurm.cluster import DevCluster, free_port, remove
+from dev_slurm.settings import Settings
+
+from perfsweep import checksums
 from storm import invariants, slurm_faults
 from storm.cases_jobs import HELD, let_start
 from storm.cases_submissions import MORE, limit_jobs
@@ -305,8 +306,9 @@ def shows_running(stage: Stage) -> str:
 def changed_snapshot(stage: Stage) -> str:
     process = stage.sweep(*ONE, HELD)
     until(lambda: stage.events("submitted"), "the submission")
-    (place,) = [one for one in (stage.folder / "code").iterdir() if (one / "slurm" / "element.py").exists()]
-    with (place / "pipelines" / "units.py").open("a") as module:
+    (element,) = (stage.folder / "code").glob("*/perfsweep/slurm/element.py")
+    place = element.parents[2]
+    with (place / "perfsweep" / "pipelines" / "units.py").open("a") as module:
         module.write("\n# a line more\n")
     let_start(stage)
     text = stage.ended(process, 1)

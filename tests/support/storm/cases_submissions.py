@@ -7,7 +7,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfsweep.slurm.dev.daemons import pid_in
+from dev_slurm.daemons import pid_in
+
 from perfsweep.slurm.journal import Journal
 from storm import invariants, slurm_faults
 from storm.cases_jobs import HELD, let_start

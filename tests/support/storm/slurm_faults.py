@@ -11,9 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfsweep.slurm.dev import accounting
-from perfsweep.slurm.dev.cluster import DevCluster
-from perfsweep.slurm.dev.daemons import pid_in
+from dev_slurm import accounting
+from dev_slurm.cluster import DevCluster
+from dev_slurm.daemons import pid_in
+
 from perfsweep.slurm.errors import ClusterError
 from storm.fault import FAULTS, Fault, NoTarget, fault
 

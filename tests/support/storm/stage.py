@@ -14,8 +14,8 @@ from typing import Any
 
 import waiting
 from bench import Bench
+from dev_slurm.cluster import DevCluster
 
-from perfsweep.slurm.dev.cluster import DevCluster
 from perfsweep.slurm.errors import ClusterError
 from storm import invariants, slurm_faults, sweeps, traces
 from storm.fault import FAULTS, NoTarget

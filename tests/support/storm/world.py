@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import command
+from dev_slurm.cluster import DevCluster
 from loopback import Loopback
 from loopback.server import KEY
 
-from perfsweep.slurm.dev.cluster import DevCluster
 from storm import traces
 from storm.processes import Process, Role, running
 

@@ -5,6 +5,9 @@ Heads of eight entries have kernels of their own: by matrix tiles, as precise; w
 bfloat16, by these for heads that come in bfloat16, and a faster one in float32.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
+# once_differentiable hides the names of the arguments of `backward`.
+
 from __future__ import annotations
 
 import ctypes

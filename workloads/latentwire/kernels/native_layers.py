@@ -3,6 +3,9 @@
 What the kernels do not have, other types than theirs or weights that want gradients, goes the way of `fused`.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
+# once_differentiable hides the names of the arguments of `backward`.
+
 from __future__ import annotations
 
 import ctypes

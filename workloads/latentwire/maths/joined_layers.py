@@ -5,6 +5,9 @@ where autograd would keep three. Weights get no gradients here unless they ask f
 does not freeze).
 """
 
+# pyright: reportIncompatibleMethodOverride=false
+# once_differentiable hides the names of the arguments of `backward`.
+
 from __future__ import annotations
 
 from collections.abc import Callable

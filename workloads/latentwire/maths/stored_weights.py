@@ -1,5 +1,8 @@
 """Frozen matrices as stored: floating point, int8 widened when used, or fp8 for GPUs that multiply it."""
 
+# pyright: reportIncompatibleMethodOverride=false
+# once_differentiable hides the names of the arguments of `backward`.
+
 from __future__ import annotations
 
 from typing import Any

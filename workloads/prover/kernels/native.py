@@ -109,16 +109,16 @@ class NativeExpander:
 
     def __call__(self, rows: Rows, tally: Tally) -> tuple[Lists, Tensor]:
         """Lists of all rows; none ever has to wait."""
-        if rows.count > self.capacity:
-            self._room(rows.count)
-        count = torch.empty(rows.count, dtype=torch.int64)
-        proof, overflow = torch.empty(2, rows.count, dtype=torch.bool)
+        if rows.batch > self.capacity:
+            self._room(rows.batch)
+        count = torch.empty(rows.batch, dtype=torch.int64)
+        proof, overflow = torch.empty(2, rows.batch, dtype=torch.bool)
         counts = _Counts()
         given = [rows.current, rows.excluded, rows.history, rows.stored, rows.done]
         given = [tensor.contiguous() for tensor in given]
         out = (self.states, self.hashes, self.owner, count, proof, overflow)
         places = map(pointer, (*given, *out))
-        base, size = ctypes.byref(self.base), ctypes.c_int64(rows.count)
+        base, size = ctypes.byref(self.base), ctypes.c_int64(rows.batch)
         total = self.function(base, size, *places, ctypes.byref(counts))
         self.rows += counts.rows
         tally["fact_pairs"], tally["rule_pairs"] = counts.fact_pairs, counts.rule_pairs
@@ -131,19 +131,19 @@ class NativeExpander:
 
 def as_grid(lists: Lists) -> Lists:
     """Ragged lists moved into grids of CAP places."""
-    rows = len(lists.count)
-    start = lists.count.cumsum(0) - lists.count
+    rows = len(lists.sizes)
+    start = lists.sizes.cumsum(0) - lists.sizes
     place = lists.owner * CAP + torch.arange(len(lists.owner), device=lists.owner.device) - start[lists.owner]
     states = lists.states.new_zeros(rows * CAP, *lists.states.shape[1:]).index_copy_(0, place, lists.states)
     hashes = lists.hashes.new_zeros(rows * CAP).index_copy_(0, place, lists.hashes).view(rows, CAP)
-    mask = torch.arange(CAP, device=place.device) < lists.count[:, None]
+    mask = torch.arange(CAP, device=place.device) < lists.sizes[:, None]
     empty = lists.owner[:0]
     return Lists(
         states.view(rows, CAP, *states.shape[1:]),
         hashes,
         mask,
         empty,
-        lists.count,
+        lists.sizes,
         lists.proof,
         lists.overflow,
     )

@@ -61,8 +61,8 @@ def move_on(
     """
     rows = rows._replace(done=rows.done.clone())  # schedules compare it with the one before
     sizes = _Sizes(
-        rows.count,
-        rows.current[:1].nbytes if rows.count else 0,
+        rows.batch,
+        rows.current[:1].nbytes if rows.batch else 0,
         rows.value.shape[1],
         rows.history.shape[1],
         MAX_DEPTH,

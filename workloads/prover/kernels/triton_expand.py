@@ -310,7 +310,7 @@ class TritonExpander:
 
     def __call__(self, rows: Rows, tally: Tally) -> tuple[Lists, Tensor]:
         """Lists of all rows; none ever has to wait."""
-        kb, device, count = self.kb, rows.done.device, rows.count
+        kb, device, count = self.kb, rows.done.device, rows.batch
         states = torch.zeros(count, CAP, ATOMS, 3, dtype=self.dtype, device=device)
         hashes = torch.zeros(count, CAP, dtype=torch.int64, device=device)
         mask = torch.zeros(count, CAP, dtype=torch.int8, device=device)

@@ -54,11 +54,11 @@ class CompiledStep:
         return rows, tally
 
     def _replayed(self, rows: Rows) -> tuple[Rows, Tally]:
-        if rows.count not in self.buffers:
-            self.buffers[rows.count] = Rows(*(tensor.clone() for tensor in rows))
-            for tensor in self.buffers[rows.count]:
+        if rows.batch not in self.buffers:
+            self.buffers[rows.batch] = Rows(*(tensor.clone() for tensor in rows))
+            for tensor in self.buffers[rows.batch]:
                 torch._dynamo.mark_static_address(tensor)
-        buffer = self.buffers[rows.count]
+        buffer = self.buffers[rows.batch]
         for kept, new in zip(buffer, rows, strict=True):
             if kept.data_ptr() != new.data_ptr():
                 kept.copy_(new)

@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     value: Tensor
 
     @property
-    def count(self) -> int:
+    def batch(self) -> int:
         """B."""
         return self.current.shape[0]
 

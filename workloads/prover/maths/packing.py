@@ -25,7 +25,7 @@ class Lists(NamedTuple):
     """Successors of B rows, END, TRUE and FALSE left out.
 
     states : [B, CAP, A, 1+r] or [n, A, 1+r]; hashes : [B, CAP] or [n]; mask : [B, CAP], or [n] all true
-    owner : [n], or empty for grids; count : [B] successors of each row
+    owner : [n], or empty for grids; sizes : [B] successors of each row
     proof : [B] whether the only action is TRUE; overflow : [B] whether the cap cut something
     """
 
@@ -33,7 +33,7 @@ class Lists(NamedTuple):
     hashes: Tensor
     mask: Tensor
     owner: Tensor
-    count: Tensor
+    sizes: Tensor
     proof: Tensor
     overflow: Tensor
 
@@ -154,7 +154,7 @@ class Packer:
         proof = torch.zeros_like(rows.done)
         for raw, found in zip(parts, pruned, strict=True):
             proof = proof | torch.zeros_like(rows.depth).index_add_(0, raw.owner, found.proof.long()).bool()
-        ranks, total = self.rank([found.alive for found in pruned], [raw.owner for raw in parts], rows.count)
+        ranks, total = self.rank([found.alive for found in pruned], [raw.owner for raw in parts], rows.batch)
         tally["sorts"] = 0 if self.scan else 2
         tally["bytes_packed"] = sum(raw.states.numel() * raw.states.element_size() for raw in parts)
         overflow = (total > CAP) & ~proof
@@ -200,7 +200,7 @@ class Packer:
     def _grid_lists(
         self, rows: Rows, states: Tensor, hashes: Tensor, mask: Tensor, proof: Tensor, overflow: Tensor
     ) -> Lists:
-        shape = (rows.count, CAP)
+        shape = (rows.batch, CAP)
         hashes, mask = hashes.view(shape), mask.view(shape)
         same = (hashes[:, :, None] == hashes[:, None, :]) & mask[:, None, :]
         # The first of equals stays: only those with an equal before them go.

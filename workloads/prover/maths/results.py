@@ -29,7 +29,7 @@ class Results:
         real = rows.number >= 0
         if not bool(real.all()):
             rows = rows.take(real.nonzero()[:, 0])
-        self.finished += rows.count
+        self.finished += rows.batch
         fields = (rows.number, rows.success, rows.depth, rows.log_prob, rows.ambiguous)
         self._parts.append((*fields, rows.actions) if self.traces else fields)
 

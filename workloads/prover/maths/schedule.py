@@ -40,7 +40,7 @@ class AllRows:
     def __call__(self, rows: Rows) -> tuple[Rows, Tally]:
         """One iteration."""
         rows, tally = self.step(rows)
-        tally["row_steps"] = rows.count
+        tally["row_steps"] = rows.batch
         return rows, tally
 
 
@@ -65,7 +65,7 @@ class CompactRows:
     def __call__(self, rows: Rows) -> tuple[Rows, Tally]:
         """One iteration."""
         active = (~rows.done).nonzero()[:, 0]
-        size = next(size for size in bucket_sizes(rows.count) if size >= len(active))
+        size = next(size for size in bucket_sizes(rows.batch) if size >= len(active))
         part = rows.take(active)
         if size > len(active):
             part = Rows.joined([part, self.factory.padding(size - len(active), rows.done.device)])
@@ -141,7 +141,7 @@ class Slab:
             return None
         self.check(len(atoms))
         rows = self.factory.start(atoms, numbers)
-        missing = (self.size or 0) - rows.count
+        missing = (self.size or 0) - rows.batch
         return self._padded(rows, missing) if missing > 0 else rows
 
     def _padded(self, rows: Rows, missing: int) -> Rows:
@@ -149,7 +149,7 @@ class Slab:
             return rows
         if self.pad == "done_row":
             return Rows.joined([rows, self.factory.padding(missing, rows.done.device)])
-        last = rows.take(torch.full((missing,), rows.count - 1, device=rows.done.device))
+        last = rows.take(torch.full((missing,), rows.batch - 1, device=rows.done.device))
         return Rows.joined([rows, last._replace(number=torch.full_like(last.number, -1))])
 
 
@@ -158,7 +158,7 @@ def slab_by_slab(
 ) -> Iterator[None]:
     """One slab after the other, each until it may end; yields after every iteration."""
     while (rows := slab.fill()) is not None:
-        padded = rows.count - int((rows.number >= 0).sum())
+        padded = rows.batch - int((rows.number >= 0).sum())
         exit_test.begin()
         started, over = True, False
         while not over:
@@ -208,4 +208,4 @@ def _renewed(slab: Slab, rows: Rows, at: Tensor, atoms: Tensor, numbers: Tensor)
         return rows if bool((rows.number >= 0).any()) else None
     left = rows.take((~rows.done).nonzero()[:, 0])
     joined = Rows.joined([left, fresh]) if fresh else left
-    return joined if joined.count else None
+    return joined if joined.batch else None

@@ -55,7 +55,7 @@ class Specials(NamedTuple):
 
 def specials(lists: Lists) -> Specials:
     """TRUE on a proof, FALSE for an empty list, else END."""
-    empty = lists.count == 0
+    empty = lists.sizes == 0
     return Specials(torch.where(lists.proof, 0, torch.where(empty, 1, 2)), lists.proof | empty)
 
 
@@ -95,7 +95,7 @@ class Scorer(ABC):
 
     def _split(self, rows: Rows, special: Specials, extra: Tensor) -> tuple[Tensor, Tensor]:
         """Values of specials and of current states, [B, .] each, from those of `_extra` in the same order."""
-        parts = list(extra.split(rows.count)) if len(extra) else []
+        parts = list(extra.split(rows.batch)) if len(extra) else []
         if self.once:
             assert self.constant_values is not None
             parts.insert(0, self.constant_values[special.kind])
@@ -120,23 +120,23 @@ class PaddedScorer(Scorer):
         states = [lists.states.flatten(0, 1), *self._extra(rows, special)]
         values = self.values(torch.cat(states))
         tally["states_padded"] = tally["states_wanted"] = len(values)
-        successors, extra = values[: rows.count * CAP], values[rows.count * CAP :]
+        successors, extra = values[: rows.batch * CAP], values[rows.batch * CAP :]
         keys, offset, last = self._products(*self._split(rows, special, extra))
-        logits = torch.bmm(successors.view(rows.count, CAP, -1), keys[:, :, None])[:, :, 0] + offset[:, None]
+        logits = torch.bmm(successors.view(rows.batch, CAP, -1), keys[:, :, None])[:, :, 0] + offset[:, None]
         logits = torch.where(lists.mask, logits, -torch.inf)
-        slot = torch.arange(rows.count * CAP, device=keys.device).view(rows.count, CAP)
+        slot = torch.arange(rows.batch * CAP, device=keys.device).view(rows.batch, CAP)
         return Scores(torch.cat([logits, last[:, None]], 1), torch.zeros_like(rows.done), successors, slot)
 
     def _screened(self, rows: Rows, lists: Lists, special: Specials, screen: Screen, tally: Tally) -> Scores:
         extra = self._extra(rows, special)
         beside = self.values(torch.cat(extra)) if extra else rows.value[:0]
         keys, offset, last = self._products(*self._split(rows, special, beside))
-        owner = torch.arange(rows.count, device=keys.device).repeat_interleave(CAP)
+        owner = torch.arange(rows.batch, device=keys.device).repeat_interleave(CAP)
         states = lists.states.flatten(0, 1)
         tally["states_padded"] = tally["states_wanted"] = len(states) + len(beside)
         found, values, place = screen(states, owner, keys, offset, last, lists.mask.flatten())
-        logits = torch.cat([found.view(rows.count, CAP), last[:, None]], 1)
-        return Scores(logits, torch.zeros_like(rows.done), values, place.view(rows.count, CAP))
+        logits = torch.cat([found.view(rows.batch, CAP), last[:, None]], 1)
+        return Scores(logits, torch.zeros_like(rows.done), values, place.view(rows.batch, CAP))
 
 
 class BudgetScorer(Scorer):
@@ -150,7 +150,7 @@ class BudgetScorer(Scorer):
         wanted = torch.ones_like(lists.mask[:, :1]) & ~(special.forced[:, None] & self.skip)
         # Finished rows must not hold room that others wait for.
         wanted = torch.cat([lists.mask, *[wanted] * len(extra)], 1) & ~rows.done[:, None]
-        budget = max(BUDGET_PER_ROW * rows.count, 128)
+        budget = max(BUDGET_PER_ROW * rows.batch, 128)
         place = wanted.flatten().cumsum(0).view_as(wanted) - 1
         deferred = place[:, -1] >= budget
         # What has no room goes to one more row, which is cut off.
@@ -166,7 +166,7 @@ class BudgetScorer(Scorer):
             *self._split(rows, special, torch.cat(beside) if beside else values[:0])
         )
         slot = place[:, :CAP]
-        flat = torch.arange(rows.count, device=keys.device)[:, None].expand_as(place)
+        flat = torch.arange(rows.batch, device=keys.device)[:, None].expand_as(place)
         owner = torch.zeros(budget + 1, dtype=torch.int64, device=keys.device).index_copy(
             0, place.flatten(), flat.flatten()
         )
@@ -181,10 +181,10 @@ class RaggedScorer(Scorer):
     def __call__(self, rows: Rows, lists: Lists, tally: Tally) -> Scores:
         """Logits of all actions."""
         found = self.ragged(rows, lists, specials(lists), tally)
-        start = lists.count.cumsum(0) - lists.count
+        start = lists.sizes.cumsum(0) - lists.sizes
         column = torch.arange(len(lists.owner), device=start.device) - start[lists.owner]
-        widest = int(lists.count.max()) if rows.count else 0
-        logits = torch.full((rows.count, widest + 1), -torch.inf, device=start.device)
+        widest = int(lists.sizes.max()) if rows.batch else 0
+        logits = torch.full((rows.batch, widest + 1), -torch.inf, device=start.device)
         logits[:, -1] = found.last
         logits[lists.owner, column] = found.logits
         slot = start[:, None] + torch.arange(widest, device=start.device)
@@ -222,7 +222,7 @@ class RaggedScorer(Scorer):
         """Values of some rows at their places among all rows, zeros elsewhere."""
         if at is None or not parts:
             return beside
-        spread = beside.new_zeros(parts, rows.count, beside.shape[1])
+        spread = beside.new_zeros(parts, rows.batch, beside.shape[1])
         spread[:, at] = beside.view(parts, len(at), beside.shape[1])
         return spread.flatten(0, 1)
 

@@ -98,7 +98,7 @@ class Step:
         column = choice.column.clamp(max=max(last - 1, 0))
         state, state_hash, action = self._picked(rows, lists, column)
         return Move(
-            action=torch.where(is_special, lists.count, action),
+            action=torch.where(is_special, lists.sizes, action),
             outcome=torch.where(is_special, kind + 1, 0),
             state=state,
             state_hash=state_hash,
@@ -113,10 +113,10 @@ class Step:
         if self.ragged:
             if not len(lists.states):
                 return rows.current, rows.history[:, 0], column
-            start = lists.count.cumsum(0) - lists.count
+            start = lists.sizes.cumsum(0) - lists.sizes
             at = (start + column).clamp(max=len(lists.states) - 1)
             return lists.states[at], lists.hashes[at], column
-        flat = torch.arange(rows.count, device=column.device) * CAP + column
+        flat = torch.arange(rows.batch, device=column.device) * CAP + column
         action = lists.mask.cumsum(1).gather(1, column[:, None])[:, 0] - 1
         return lists.states.flatten(0, 1)[flat], lists.hashes.flatten()[flat], action
 
@@ -128,4 +128,4 @@ class Step:
     def _count(self, tally: Tally, lists: Lists, live: Tensor) -> None:
         tally["useful_row_steps"] = live.sum()
         tally["overflow"] = (lists.overflow & live).sum()
-        tally["states_real"] = torch.where(live, lists.count, 0).sum()
+        tally["states_real"] = torch.where(live, lists.sizes, 0).sum()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -48,9 +48,11 @@ class UserModel(Target):
         """A sub-module by the name it has in the user's network."""
         return self.module.get_submodule(target)
 
-    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+    def named_modules(
+        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Generator[tuple[str, nn.Module], None, None]:
         """The sub-modules by the names they have in the user's network."""
-        return self.module.named_modules(*args, **kwargs)
+        return self.module.named_modules(memo, prefix, remove_duplicate)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The values by the names they have in the user's network."""

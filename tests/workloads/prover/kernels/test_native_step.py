@@ -62,7 +62,7 @@ def lists_of(generator: torch.Generator) -> Lists:
         hashes=torch.randint(-(2**62), 2**62, (n,), generator=generator),
         mask=torch.ones(n, dtype=torch.bool),
         owner=owner,
-        count=count,
+        sizes=count,
         proof=proof,
         overflow=torch.rand(B, generator=generator) < 0.3,
     )

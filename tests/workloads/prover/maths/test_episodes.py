@@ -28,7 +28,7 @@ def rows(factory: RowFactory) -> Rows:
 
 
 def move(rows: Rows, outcome: list[int], **given: list[Any]) -> Move:
-    count = rows.count
+    count = rows.batch
     return Move(
         action=torch.tensor(given.get("action", [0] * count)),
         outcome=torch.tensor(outcome),
@@ -42,7 +42,7 @@ def move(rows: Rows, outcome: list[int], **given: list[Any]) -> Move:
 
 
 def test_an_episode_begins_with_its_query_alone(rows: Rows) -> None:
-    assert rows.count == 3
+    assert rows.batch == 3
     assert rows.current.shape == (3, ATOMS, 3)
     assert rows.current[:, 0].tolist() == rows.excluded.tolist() == [[1, 2, 3], [1, 4, 5], [2, 6, 7]]
     assert not rows.current[:, 1:].any()

@@ -69,7 +69,7 @@ def some_rows(numbers: list[int]) -> Any:
     number = torch.tensor(numbers)
     fields = {"number": number, "success": number > 1, "depth": number + 5, "log_prob": -number.float()}
     made = SimpleNamespace(
-        **fields, ambiguous=number == 0, actions=number[:, None].repeat(1, 2), count=len(numbers)
+        **fields, ambiguous=number == 0, actions=number[:, None].repeat(1, 2), batch=len(numbers)
     )
     made.take = lambda index: some_rows(number[index].tolist())
     return made

@@ -116,7 +116,7 @@ def test_active_rows_alone_are_stepped_in_the_smallest_bucket(
         return part._replace(depth=part.depth + 5), {}
 
     after, tally = CompactRows(step, factory)(rows)
-    assert tally["row_steps"] == bucket == stepped[0].count
+    assert tally["row_steps"] == bucket == stepped[0].batch
     assert stepped[0].number.tolist() == [*range(40 - active, 40), *[-1] * (bucket - active)]
     assert stepped[0].done.tolist() == [False] * active + [True] * (bucket - active)
     assert after.depth.tolist() == [0] * (40 - active) + [5] * active
@@ -175,10 +175,10 @@ def test_a_slab_is_padded_by_finished_rows_or_by_its_last_one(
 def test_a_slab_is_checked_by_the_rows_that_it_takes_before_they_are_made(factory: RowFactory) -> None:
     checked: list[int] = []
     slab, _ = slab_of(factory, 5, size=3, check=checked.append)
-    assert [slab.fill().count, slab.fill().count, slab.fill()] == [3, 2, None]
+    assert [slab.fill().batch, slab.fill().batch, slab.fill()] == [3, 2, None]
     assert checked == [3, 2]
     slab, _ = slab_of(factory, 5, size=None, check=checked.append)
-    assert slab.fill().count == checked[-1] == 5
+    assert slab.fill().batch == checked[-1] == 5
 
 
 def test_slabs_follow_one_another_and_each_row_is_counted_once(factory: RowFactory) -> None:

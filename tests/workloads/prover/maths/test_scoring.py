@@ -51,16 +51,16 @@ def step(counts: list[int]) -> tuple[Any, Lists, Lists]:
     rest = torch.zeros(0, dtype=torch.int64)
     padded = Lists(grid, rest, mask, rest, count, proof, proof)
     ragged = Lists(grid[mask], rest, mask[mask], rows.repeat_interleave(count), count, proof, proof)
-    made: Any = SimpleNamespace(count=len(counts), done=done, current=current, value=values(current))
+    made: Any = SimpleNamespace(batch=len(counts), done=done, current=current, value=values(current))
     return made, padded, ragged
 
 
 def expected(rows: Any, lists: Lists) -> list[list[float]]:
     """Row by row: logits of successors, then that of the special action."""
     found = []
-    for number in range(rows.count):
+    for number in range(rows.batch):
         keys, offset = POLICY.keys(values(rows.current[number : number + 1]))
-        kind = 0 if lists.proof[number] else 1 if not lists.count[number] else 2
+        kind = 0 if lists.proof[number] else 1 if not lists.sizes[number] else 2
         own = torch.cat([lists.states[number][lists.mask[number]], CONSTANTS[kind : kind + 1]])
         found.append((values(own) @ keys[0] + offset[0]).tolist())
     return found

@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfsweep.slurm.dev import accounting
-from perfsweep.slurm.dev.daemons import alive, binary, daemonise, pid_in, processes_of_jobs, stop, until
-from perfsweep.slurm.dev.settings import Settings, gres_conf, slurm_conf, slurmdbd_conf
+from dev_slurm import accounting
+from dev_slurm.daemons import alive, binary, daemonise, pid_in, processes_of_jobs, stop, until
+from dev_slurm.settings import Settings, gres_conf, slurm_conf, slurmdbd_conf
 from perfsweep.slurm.errors import ClusterError
 
 FOLDERS = ("etc", "run", "log", "state", "spool", "dev")
@@ -29,11 +29,11 @@ class DevCluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment for clients and daemons: ours, without what an allocation we may be in has set."""
+        """The environment for clients and daemons: ours, without what an allocation or make has set."""
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))
+            if not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "PYTHONPATH"))
         }
         return {**kept, "SLURM_CONF": str(self.settings.conf)}
 

@@ -1,4 +1,4 @@
-"""``python -m perfsweep.slurm.dev up|down|status|shell``: what `make slurm-up` runs."""
+"""``python -m dev_slurm up|down|status|shell``: what `make slurm-up` runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from perfsweep.slurm.dev.cluster import DevCluster, settings_in
-from perfsweep.slurm.dev.settings import Settings, default_root
+from dev_slurm.cluster import DevCluster, settings_in
+from dev_slurm.settings import Settings, default_root
 from perfsweep.slurm.errors import ClusterError
 
 
 def main(arguments: list[str]) -> int:
     """Run one command; status 2 where the cluster cannot be had."""
-    parser = argparse.ArgumentParser(prog="python -m perfsweep.slurm.dev", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dev_slurm", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "status", "shell"))
     parser.add_argument(
         "--root", type=Path, default=default_root(), help="folder of all its state (default: %(default)s)"

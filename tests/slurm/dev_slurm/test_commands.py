@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dev_slurm import __main__ as dev
 
-from perfsweep.slurm.dev import __main__ as dev
 from perfsweep.slurm.errors import ClusterError
 
 

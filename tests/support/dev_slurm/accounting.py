@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from perfsweep.slurm.dev.daemons import binary, daemonise, pid_in, spawn, until
-from perfsweep.slurm.dev.settings import Settings
+from dev_slurm.daemons import binary, daemonise, pid_in, spawn, until
+from dev_slurm.settings import Settings
 
 FIRST_START_S, INSTALL_S = 60.0, 300.0
 

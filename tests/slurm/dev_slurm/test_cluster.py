@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dev_slurm.cluster import DevCluster, free_port, remove, settings_in
+from dev_slurm.daemons import pid_in
+from dev_slurm.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsweep.slurm.dev.cluster import DevCluster, free_port, remove, settings_in
-from perfsweep.slurm.dev.daemons import pid_in
-from perfsweep.slurm.dev.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
 from perfsweep.slurm.errors import ClusterError
 
 ROOT = Path(__file__).parents[3]
@@ -107,8 +107,9 @@ def test_an_ordinary_user_can_start_one() -> None:
     root = Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp"))
     code = Path(tempfile.mkdtemp(prefix="ps-code-", dir="/tmp"))
     nobody = 65534
-    for package in ("slurm", "workloads"):  # the checkout may lie where others cannot read
-        shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
+    others = shutil.ignore_patterns("__pycache__", "conf", "pipelines", "workloads")
+    for folder in ("src", "tests/support/dev_slurm"):  # the checkout may lie where others cannot read
+        shutil.copytree(ROOT / folder, code / folder, ignore=others)
     for path in (root, code, *code.rglob("*")):
         os.chown(path, nobody, nobody)
     python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
@@ -119,9 +120,10 @@ def test_an_ordinary_user_can_start_one() -> None:
         "--clear-groups",
         python,
         "-m",
-        "perfsweep.slurm.dev",
+        "dev_slurm",
     ]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(code), "HOME": "/", "USER": "nobody"}
+    paths = f"{code}/src:{code}/tests/support"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "HOME": "/", "USER": "nobody"}
     try:
         for words, expected in (
             (["up", "--port", str(free_port())], "Slurm is up"),

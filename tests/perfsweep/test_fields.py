@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from perfsweep.slurm.fields import choices_of, default_of, option, range_of, refusals
+from perfsweep.fields import choices_of, default_of, option, range_of, refusals
 
 
 @dataclass

@@ -16,9 +16,6 @@ SOCKET_PATH_LIMIT = 107
 
 MIN_PORT, MAX_PORT = 1024, 65000
 
-DEVELOPMENT = "dev"
-"""Stands for the slurm.conf of the cluster that `make slurm-up` starts on this host."""
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -87,13 +84,9 @@ class Settings:
 
 
 def default_root() -> Path:
-    """Where `make slurm-up` puts its cluster: PERFSWEEP_SLURM_ROOT, or a folder of this user under /tmp."""
-    return Path(os.environ.get("PERFSWEEP_SLURM_ROOT") or f"/tmp/perfsweep-slurm-{os.getuid()}")
-
-
-def named_conf(name: str | None) -> str | None:
-    """The file slurm.conf that an option names, where ``dev`` stands for that of `make slurm-up`."""
-    return str(Settings(default_root()).conf) if name == DEVELOPMENT else name
+    """Where `make slurm-up` puts its cluster, and `conf/cluster/dev.yaml` looks for it."""
+    user = os.environ.get("USER", "user")
+    return Path(os.environ.get("PERFSWEEP_SLURM_ROOT", f"/tmp/perfsweep-slurm-{user}"))
 
 
 def slurm_conf(settings: Settings) -> str:

@@ -9,11 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from dev_slurm import accounting, daemons
+from dev_slurm.daemons import binary, daemonise, pid_in, spawn, stop, until
+from dev_slurm.settings import Settings
 from stand_ins import program
 
-from perfsweep.slurm.dev import accounting, daemons
-from perfsweep.slurm.dev.daemons import binary, daemonise, pid_in, spawn, stop, until
-from perfsweep.slurm.dev.settings import Settings
 from perfsweep.slurm.errors import ClusterError
 
 PROGRAMS = ("mariadb-install-db", "mariadbd", "mariadb-admin", "slurmdbd", "sacctmgr")

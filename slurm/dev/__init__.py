@@ -1,1 +1,0 @@
-"""A real Slurm on this host, for tests: ``python -m perfsweep.slurm.dev up``, ``make slurm-up``."""

@@ -1,0 +1,79 @@
+"""A user's own packages called conf, pipelines, slurm, tests or workloads are what that code imports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from namesakes import CLASS, SCRIPT, SMALL, namesakes, outcomes, python
+
+FROM_A_NOTEBOOK = """
+import perfsweep
+sweep = perfsweep.sweep(
+    workload="workloads.halving:Halving", name="own", axes={"add": ["once"]}, tracking="disabled",
+    measure={"rounds": 2, "servers": 1, "repeats": 0, "iterations": 8, "timed_parity": False, "look": True},
+)
+from workloads.api import MINE
+"""
+
+
+@pytest.fixture(params=[True, False], ids=["packages", "bare folders"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return namesakes(tmp_path, packages=request.param)
+
+
+def test_the_public_interface_and_the_users_packages_are_imported_side_by_side(folder: Path) -> None:
+    code = "import perfsweep; perfsweep.sweep; import conf.values, slurm.site, workloads.api as own; own.MINE"
+    python(folder, "-c", code)
+    assert "digits" in python(folder, "-m", "perfsweep", "list")
+
+
+def test_what_they_declare_is_described(folder: Path) -> None:
+    assert "in parts, or at once" in python(
+        folder, "-m", "perfsweep", "describe", "workloads.halving:Halving"
+    )
+
+
+@pytest.mark.slow
+def test_a_look_at_a_script_imports_the_users_packages(folder: Path) -> None:
+    assert "train.py can be measured" in python(folder, "-m", "perfsweep", "script", "train.py")
+
+
+@pytest.mark.slow
+def test_one_trial_of_a_script_imports_the_users_packages(folder: Path) -> None:
+    words = ("workload=script", "workload.path=train.py", "measure.iterations=2")
+    assert "per unit" in python(folder, "-m", "perfsweep", "run", *words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [SCRIPT, CLASS], ids=["script", "class"])
+def test_every_trial_of_a_sweep_imports_the_users_packages(folder: Path, words: tuple[str, ...]) -> None:
+    python(folder, "-m", "perfsweep", "sweep", *words, *SMALL)
+    assert outcomes(folder) == {"ok"}
+
+
+@pytest.mark.slow
+def test_a_sweep_from_a_notebook_imports_the_users_packages(folder: Path) -> None:
+    """A notebook's folder is first on the import path, and its code lies in no file."""
+    python(folder, "-", stdin=FROM_A_NOTEBOOK)
+    assert outcomes(folder) == {"ok"}
+
+
+@pytest.mark.parametrize("name", ["perfsweep/mine.py", "perfsweep.py"])
+def test_what_is_called_perfsweep_itself_is_refused_with_its_path(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    (tmp_path / "train.py").write_text("import torch\n")
+    words = ("workload=script", "workload.path=train.py", *SMALL)
+    said = python(tmp_path, "-P", "-m", "perfsweep", "sweep", *words, status=2)  # as the console script does
+    place = tmp_path / name.partition("/")[0]
+    assert f"workload.path=train.py: {place} has the name of perfsweep" in said and "rename it" in said
+
+
+@pytest.mark.slow
+def test_a_folder_called_perfsweep_without_code_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "perfsweep").mkdir()
+    (tmp_path / "train.py").write_text("import torch\n")
+    words = ("workload=script", "workload.path=train.py", "axes.optimizer=[foreach]", *SMALL)
+    assert "2 arms" in python(tmp_path, "-m", "perfsweep", "sweep", *words, "dry_run=true")
