@@ -19,7 +19,7 @@ import numpy as np
 
 from perfsweep.pipelines.check.look_process import ANSWER
 from perfsweep.pipelines.execution.spawn import Exec, Termination, fix_imports, wait
-from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Failure, Kind, Manifest, read_evidence, read_status, write_spec
 from perfsweep.pipelines.trial import layout
@@ -129,8 +129,8 @@ class FirstLook:
         return wait(starter.start(write_spec(folder, spec), world, env), patience_s)
 
     def _same(self, one: Seen, other: Seen) -> bool:
-        result = comparison.judge(one.evidence, other.evidence, self._cls.checks, Parity.EXACT, {})
-        fine = (comparison.ParityVerdict.IDENTICAL, comparison.ParityVerdict.WITHIN_TOLERANCE)
+        result = deviations.judge(one.evidence, other.evidence, self._cls.checks, Parity.EXACT, {})
+        fine = (deviations.ParityVerdict.IDENTICAL, deviations.ParityVerdict.WITHIN_TOLERANCE)
         return result.verdict in fine
 
     def _parting(self, first: Seen, second: Seen, third: Seen) -> Parting:

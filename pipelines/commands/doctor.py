@@ -1,4 +1,4 @@
-"""`perfsweep doctor`: one screen about a cluster and a site profile, before a place in a queue is wasted."""
+"""`perfsweep doctor`: what a cluster would refuse, and whether a GPU is what it is taken for."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ def doctor(cfg: DictConfig) -> int:
     command: DoctorCommand = validation.typed(cfg, DoctorCommand)
     console = console_here()
     if command.gpu:
-        from perfsweep.pipelines.commands.doctor_gpu import check_gpu  # brings torch along
-
         return check_gpu(console, command)
     if command.cluster.executor not in ("slurm", "auto"):
         console.print(
