@@ -39,8 +39,6 @@ def doctor(cfg: DictConfig) -> int:
     command: DoctorCommand = validation.typed(cfg, DoctorCommand)
     console = console_here()
     if command.gpu:
-        from perfsweep.pipelines.commands.doctor_gpu import check_gpu  # brings torch along
-
         return check_gpu(console, command)
     if command.cluster.executor not in ("slurm", "auto"):
         console.print(

@@ -119,7 +119,9 @@ def test_ctrl_c_leaves_jobs_that_were_submitted(
         module.launch, "resume", lambda *words: executor if words[2] is found.command.cluster else None
     )
     monkeypatch.setattr(
-        module.detach, "detach", lambda console, path, cancel, left: asked.append((path, cancel(), left))
+        module.progress_display,
+        "detach",
+        lambda console, path, cancel, left: asked.append((path, cancel(), left)),
     )
     assert module.measured(console, found.command, "") == 130
     assert asked == ([(str(found.sweep.folder.path), 7, 1)] if goes_on else [])
