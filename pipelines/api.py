@@ -32,13 +32,13 @@ from perfsweep.pipelines.execution import (
     progress_display,
     submitted,
 )
-from perfsweep.pipelines.parity.timed import TimedNumbers
+from perfsweep.pipelines.execution.missing_trials import beside_rounds
 from perfsweep.pipelines.plan import foreseen, power
 from perfsweep.pipelines.plan import plan as planning
 from perfsweep.pipelines.publish import publishing as publishing
 from perfsweep.pipelines.report import html, markdown, notebook
 from perfsweep.pipelines.report.notebook import Comparison, Display, Report
-from perfsweep.pipelines.store import kept, locks, trainings
+from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store import provenance as origin
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.options import ReportConfig
@@ -47,7 +47,7 @@ from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder, opened
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.versions.notices import notices as version_notices
+from perfsweep.pipelines.versions.tree import notices as version_notices
 from perfsweep.slurm import executors
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
@@ -143,45 +143,10 @@ class Planned:
         keys = None if self.place.remote else environment.comparison_keys(self.device)
         return read_progress(self.sweep.folder, self.sweep.manifest, keys)
 
-    def unchecked(self) -> set[str]:
-        """Name the packs that lack trials which the numbers of their timing trials are held against."""
-        manifest = self.sweep.manifest
-        if not manifest.sweep.measure.timed_parity:
-            return set()
-        timed = TimedNumbers(manifest, read_progress(self.sweep.folder, manifest))
-        return {pack.id for pack in manifest.packs if timed.missing(pack)}
-
     def untested(self) -> set[str]:
         """Name the packs with arms that lack counts or evidence, lost ones of finished rounds included."""
         retry = frozenset(map(Outcome, self.command.retry))
         return missing_trials.lacking(self.sweep.manifest, self._progress_here(), retry)
-
-    def untrained(self) -> set[str]:
-        """Name the packs with arms that are still to be trained to the target."""
-        manifest, retry = self.sweep.manifest, frozenset(map(Outcome, self.command.retry))
-        if not trainings.trained_arms(manifest):
-            return set()
-        progress = read_progress(self.sweep.folder, manifest)
-        return {
-            pack.id
-            for pack in manifest.packs
-            for arm, _ in trainings.untrained(manifest, progress, pack, retry)
-            if not progress.retired(pack.id, [arm])
-        }
-
-    def unkept(self) -> set[str]:
-        """Name the packs with arms whose results are still to be kept.
-
-        Raises
-        ------
-        ConfigError
-            The folder of one holds something already.
-        """
-        manifest = self.sweep.manifest
-        progress = read_progress(self.sweep.folder, manifest)
-        awaited = kept.arms_without(manifest, progress, frozenset(map(Outcome, self.command.retry)))
-        kept.make_folders(manifest, awaited)
-        return kept.packs_with(awaited, manifest)
 
 
 class Watch:
@@ -286,7 +251,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         launch.prepare(folder, manifest, planned.config_text)
         unfinished = planned.unfinished()
         watch.begins(planned, unfinished)
-        lacking = planned.untested() | planned.unchecked() | planned.untrained() | planned.unkept()
+        lacking = planned.untested() | beside_rounds(folder, manifest, planned.command.retry)
         packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
         if not packs:
             launch.settle(folder, manifest, planned.command.cluster, watch.notice)

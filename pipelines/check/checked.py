@@ -221,8 +221,8 @@ class Checked:
         return json.loads(answer.read_text())
 
     def _spec(self) -> TrialSpec:
-        return TrialSpec.of(
-            self.manifest.sweep, self._reference, Kind.EVIDENCE, "probe", self._folder / "probe" / "cache"
+        return self.manifest.sweep.trial_spec(
+            self._reference, Kind.EVIDENCE, "probe", self._folder / "probe" / "cache"
         )
 
     def _of_a_level(self, effect: Effect) -> Iterator[Finding]:

@@ -19,17 +19,9 @@ import numpy as np
 
 from perfsweep.pipelines.check.look_process import ANSWER
 from perfsweep.pipelines.execution.spawn import Exec, Termination, fix_imports, wait
-from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.records import (
-    Failure,
-    Kind,
-    Manifest,
-    TrialSpec,
-    read_evidence,
-    read_status,
-    write_spec,
-)
+from perfsweep.pipelines.store.records import Failure, Kind, Manifest, read_evidence, read_status, write_spec
 from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.api import Evidence, Parity, Workload
@@ -127,7 +119,7 @@ class FirstLook:
         sweep, arm = self._manifest.sweep, self._manifest.arms[0]
         fix_imports(sweep.import_paths)
         world = self._cls.processes(arm.levels, environment.device_facts())
-        spec = TrialSpec.of(sweep, arm, Kind.EVIDENCE, "look", self._folder / "cache", world=world)
+        spec = sweep.trial_spec(arm, Kind.EVIDENCE, "look", self._folder / "cache", world=world)
         drawn = {**layout.environment(sweep.measure.allocator, None), "PYTHONHASHSEED": hash_seed}
         levels = self._cls.levels_of(arm.levels).values()
         env = {name: value for level in levels for name, value in level.env.items()}
@@ -137,8 +129,8 @@ class FirstLook:
         return wait(starter.start(write_spec(folder, spec), world, env), patience_s)
 
     def _same(self, one: Seen, other: Seen) -> bool:
-        result = comparison.judge(one.evidence, other.evidence, self._cls.checks, Parity.EXACT, {})
-        fine = (comparison.ParityVerdict.IDENTICAL, comparison.ParityVerdict.WITHIN_TOLERANCE)
+        result = deviations.judge(one.evidence, other.evidence, self._cls.checks, Parity.EXACT, {})
+        fine = (deviations.ParityVerdict.IDENTICAL, deviations.ParityVerdict.WITHIN_TOLERANCE)
         return result.verdict in fine
 
     def _parting(self, first: Seen, second: Seen, third: Seen) -> Parting:

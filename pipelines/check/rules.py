@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from perfsweep.pipelines.analysis.arm_records import counter_changes
-from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK
 from perfsweep.workloads.api import Check, Evidence, Level, Parity
@@ -72,7 +72,7 @@ def not_repeatable(
 
 def difference(one: Evidence, other: Evidence, checks: Sequence[Check]) -> str | None:
     """Where two runs of an arm differ beyond rounding; None where they do not or nothing compares."""
-    result = comparison.judge(one, other, checks, Parity.EXACT, {})
+    result = deviations.judge(one, other, checks, Parity.EXACT, {})
     fine = (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE, ParityVerdict.UNCHECKED)
     return None if result.verdict in fine else str(result.worst or result.reason)
 
@@ -91,7 +91,7 @@ def _shows_nothing(checks: Sequence[Check], evidence: Evidence, early: Evidence 
             "no checks are declared, so every arm would stay unchecked; declare what must not change, such as"
             " Check('losses')"
         )
-    result = comparison.judge(evidence, evidence, checks, Parity.EXACT, {})
+    result = deviations.judge(evidence, evidence, checks, Parity.EXACT, {})
     if result.verdict is ParityVerdict.UNCHECKED:
         offered = ", ".join([*evidence.tensors, *evidence.numbers]) or "nothing"
         return f"{result.reason}; evidence() returns {offered}"

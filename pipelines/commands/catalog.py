@@ -196,7 +196,7 @@ COMMANDS = Commands(
         Plain(
             "claims",
             "every claim of the reports with its ruling here",
-            "list:claims",
+            "claims:claims",
             word("workload", WORKLOAD, "A name from `perfsweep list`; all by default.", required=False),
             option("--runs", "Folder of the measured sweeps.", type=FILE, default="runs"),
             option("--markdown", "Print docs/claims.md, ruled by docs/results instead.", is_flag=True),
@@ -204,14 +204,14 @@ COMMANDS = Commands(
         Plain(
             "publish",
             "copy the records of a sweep to W&B, and mend what W&B lost",
-            "publish:publish",
+            "sessions:publish",
             SWEEP,
             option("--offline", "Write run folders and ask no server.", is_flag=True),
         ),
         Plain(
             "dashboard",
             "build a W&B workspace for a sweep, or a W&B Report of it",
-            "publish:dashboard",
+            "sessions:dashboard",
             SWEEP,
             option("--report", "A report: what `compare` said, and the charts.", is_flag=True),
             option("--entity", "Team or user; the sweep's by default, else the account's."),

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import tempfile
+import time
+from collections.abc import Container, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
-from perfsweep.pipelines.check import checking as checking
-from perfsweep.pipelines.config import composition
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.text import Text
+
+from perfsweep.pipelines.check.check_plan import plan_check
+from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.rules import Finding
+from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import RunCommand
+from perfsweep.pipelines.execution.progress_display import LOG_EVERY_S
+from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.user_environment import changed
 
 
 def check(workload: str, values: Sequence[str], toggles: str | None = None) -> int:
@@ -24,4 +40,104 @@ def check(workload: str, values: Sequence[str], toggles: str | None = None) -> i
     given = {
         text.partition("=")[0].removeprefix("measure.") for text in values if text.startswith("measure.")
     }
-    return checking.check(cfg, given, only)
+    return run_check(cfg, given, only)
+
+
+CLEAN, DEFECTIVE = 0, 1
+
+
+class Doing:
+    """What a check is at, for a person who waits: redrawn on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console, checked: Checked) -> None:
+        self._console, self._checked, self._what = console, checked, "setting up"
+        self._started = self._last_line = time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        """Take note of what comes next."""
+        self._what = what
+        if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
+            self._last_line = time.monotonic()
+            self._console.print(str(self), highlight=False)
+
+    def __rich__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        done, spent_s = self._checked.trials, time.monotonic() - self._started
+        ahead = max(self._checked.trials_ahead, done + 1)
+        left = f", about {spent_s / done * (ahead - done):.0f} s left" if done else ""
+        return f"trial {done + 1} of about {ahead}, {spent_s:.0f} s{left}: {self._what}"
+
+
+def run_check(cfg: DictConfig, given: Container[str] = (), toggles: Sequence[str] | None = None) -> int:
+    """Run the workload, print what is wrong with it, and return 1 if something is.
+
+    Parameters
+    ----------
+    given : fields of `measure` that hold instead of a check's own
+    toggles : only their levels; None: all
+
+    Raises
+    ------
+    ConfigError
+        A value or a toggle does not exist, or the baseline needs more time than it has.
+    """
+    command: RunCommand = validation.typed(cfg, RunCommand)
+    console, started = console_here(), time.monotonic()
+    importing = Text(f"importing {command.workload['name']}")
+    with console.status(importing) if console.is_terminal else nullcontext():
+        device = environment.device_facts()
+        planned = plan_check(command, device, given, toggles)
+    # Trials end without tidying up: Python's tracker would complain of torch's compiler's leftovers.
+    if "PYTHONWARNINGS" not in os.environ:
+        quiet = {"PYTHONWARNINGS": "ignore:resource_tracker:UserWarning"}
+        os.environ.update(changed(os.environ, quiet))
+    with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
+        checked = Checked(command, Path(folder), device, planned)
+        limit = planned.sweep.measure.timeout_s
+        console.print(
+            f"checking {checked.name}: {len(planned.arms)} arms on {device.name or device.type}, about"
+            f" {checked.trials_ahead} trials of at most {limit:g} s each (measure.timeout_s)",
+            highlight=False,
+        )
+        findings = []
+        checked.tell = doing = Doing(console, checked)
+        with console.status(doing) if console.is_terminal else nullcontext():
+            for finding in checked.findings():
+                console.print(
+                    Text.assemble((f"\n{finding.defect.value}", "bold red"), f": {finding.subject}")
+                )
+                console.print(finding.text, highlight=False)
+                findings.append(finding)
+        _conclude(console, checked, findings)
+        if log := checked.keep_log():
+            console.print(f"log: {log}", highlight=False, soft_wrap=True)
+    seconds = time.monotonic() - started
+    console.print(f"{checked.trials} trials in {seconds:.0f} s", style="dim", highlight=False)
+    return DEFECTIVE if findings else CLEAN
+
+
+def _conclude(console: Console, checked: Checked, findings: list[Finding]) -> None:
+    console.print("")
+    for refused in checked.manifest.refused:
+        console.print(
+            f"not checked: {refused.toggle}={refused.level}: {refused.reason}", style="dim", highlight=False
+        )
+    for label, reason in checked.left_out.items():
+        console.print(f"not checked: {label}: {reason}", style="dim", highlight=False)
+    for level, what in checked.choices.items():
+        console.print(f"no defect: {level}: {what}", highlight=False)
+    if findings:
+        console.print(
+            f"{len(findings)} {'defects' if len(findings) > 1 else 'defect'} in {checked.name}",
+            style="red",
+            highlight=False,
+        )
+        return
+    console.print(
+        f"no defects: {checked.name} repeats, shows what it computes, leaves nothing behind, reads nothing it"
+        f" waits for, and {checked.compared} levels act and keep to their class",
+        style="green",
+        highlight=False,
+    )

@@ -13,10 +13,11 @@ from perfsweep.pipelines.analysis.version_history import history as follow
 from perfsweep.pipelines.commands.sweep import show_comparison, status_of
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report import arm_history as reporting
-from perfsweep.pipelines.report import explanation, history_picture
+from perfsweep.pipelines.report import explanation
 from perfsweep.pipelines.report import regressions as changes
 from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
 from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
+from perfsweep.pipelines.report.pictures import history_picture
 from perfsweep.pipelines.report.regressions import change_columns, compare_with, stored_baseline
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.terminal import console_here, error_console

@@ -1,4 +1,4 @@
-"""`perfsweep doctor`: one screen about a cluster and a site profile, before a place in a queue is wasted."""
+"""`perfsweep doctor`: what a cluster would refuse, and whether a GPU is what it is taken for."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""`perfsweep list`, `describe` and `claims`: workloads, sweeps, and what reports say of them."""
+"""`perfsweep list` and `perfsweep describe`: what there is to measure, and what can be switched."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +18,6 @@ from perfsweep.pipelines.config import external_workload, names
 from perfsweep.pipelines.config.validation import load_workload, text_keys
 from perfsweep.pipelines.execution import executor_choice
 from perfsweep.pipelines.exits import DONE
-from perfsweep.pipelines.report import ledger
 from perfsweep.pipelines.terminal import bold, console_here
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads import registry
@@ -131,17 +128,3 @@ def _needs(level: Level) -> list[str]:
     phrases = [f"needs {choice}" for choice in choices(level.requires)]
     phrases += [f"needs {' or '.join(choices(level.requires_any))}"] if level.requires_any else []
     return phrases + [f"not with {choice}" for choice in choices(level.conflicts)]
-
-
-RESULTS = Path("docs") / "results"
-"""Committed result pages, from the repository root."""
-
-
-def claims(workload: str | None, runs: str, markdown: bool) -> int:
-    """Print every claim of one workload's reports, or of all, with its ruling under `runs`, or as a page."""
-    if markdown:
-        sys.stdout.write(ledger.page(workload, RESULTS))
-    else:
-        devices = executor_choice.devices_in_reach(environment.device_facts())
-        ledger.show(console_here(), workload, Path(runs), devices)
-    return DONE

@@ -18,7 +18,8 @@ from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling, arm_called, wanted
 from perfsweep.pipelines.profiling.profiled_slice import refuse_shape
-from perfsweep.pipelines.report import memory_chart, profile_diff, profile_tables
+from perfsweep.pipelines.report import profile_diff, profile_tables
+from perfsweep.pipelines.report.pictures import memory_chart
 from perfsweep.pipelines.store import locks, provenance
 from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened

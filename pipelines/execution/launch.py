@@ -15,7 +15,7 @@ from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.execution.events import Tail, until_over
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.pack_jobs import collect_job, environment, jobs_of
-from perfsweep.pipelines.execution.submitted import COLLECT, alive, why
+from perfsweep.pipelines.execution.submitted import COLLECT, alive, refuse_other_workload, why
 from perfsweep.pipelines.store import code_snapshot, locks
 from perfsweep.pipelines.store.files import append_line, write_atomically
 from perfsweep.pipelines.store.locks import cannot_write
@@ -25,7 +25,6 @@ from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 from perfsweep.slurm.states import End
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.errors import ConfigError, RecordError
 
 Say = Callable[[str], None]
 
@@ -131,30 +130,6 @@ def settle(
     """Note which jobs of a sweep that lacks nothing have ended: what they have left is removed after that."""
     if any(alive(folder).values()):
         resume(folder, manifest, cluster, say).settle()
-
-
-def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:
-    """Keep a workload from taking over the folder of another one that has the same name.
-
-    The same sources under the same configuration are the same workload, wherever they were moved to.
-
-    Raises
-    ------
-    ConfigError
-        The folder is the other one's.
-    """
-    try:
-        theirs = folder.read_manifest().sweep
-    except RecordError:
-        return  # there is none, or none that can be read: planning anew is what mends that
-    ours = manifest.sweep
-    moved = (theirs.code, theirs.config) == (ours.code, ours.config)
-    if moved or not theirs.origin or theirs.origin == ours.origin:
-        return
-    raise ConfigError(
-        f"{folder.path} holds a sweep of {theirs.origin}, and this one is of {ours.origin}; choose another"
-        " folder with runs=PATH"
-    )
 
 
 def _executor(

@@ -1,10 +1,15 @@
-"""Which packs still lack trials without times: counting, evidence, and evidence of further seeds."""
+"""Which packs lack trials beside their rounds: counts, evidence, trainings, and results to take home."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.timed import TimedNumbers
+from perfsweep.pipelines.store import kept, trainings
 from perfsweep.pipelines.store.progress import Progress
-from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, Pack, read_evidence
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_evidence
 
 ONCE = (Kind.COUNTING, Kind.EVIDENCE)
 """Kinds that every arm has one trial of; what the first compiles, the second need not."""
@@ -25,3 +30,41 @@ def _lacks(pack: Pack, agreement: Agreement, progress: Progress, retry: frozense
         return True
     wanted = agreement.replicates_wanted(pack)
     return any(progress.lacks(pack.id, arm, Kind.EVIDENCE, offset, retry) for arm, offset in wanted)
+
+
+def beside_rounds(folder: SweepFolder, manifest: Manifest, retry: Iterable[str]) -> set[str]:
+    """Name the packs that lack trainings, results to keep, or what the numbers of rounds are held against.
+
+    Raises
+    ------
+    ConfigError
+        A folder where results are to be kept holds something already.
+    """
+    progress, outcomes = read_progress(folder, manifest), frozenset(map(Outcome, retry))
+    packs = unchecked(manifest, progress) | untrained(manifest, progress, outcomes)
+    return packs | _unkept(manifest, progress, outcomes)
+
+
+def unchecked(manifest: Manifest, progress: Progress) -> set[str]:
+    """Name the packs that lack trials which the numbers of their timing trials are held against."""
+    if not manifest.sweep.measure.timed_parity:
+        return set()
+    timed = TimedNumbers(manifest, progress)
+    return {pack.id for pack in manifest.packs if timed.missing(pack)}
+
+
+def untrained(manifest: Manifest, progress: Progress, retry: frozenset[Outcome] = frozenset()) -> set[str]:
+    """Name the packs with arms that are still to be trained to the target."""
+    return {
+        pack.id
+        for pack in manifest.packs
+        for arm, _ in trainings.untrained(manifest, progress, pack, retry)
+        if not progress.retired(pack.id, [arm])
+    }
+
+
+def _unkept(manifest: Manifest, progress: Progress, retry: frozenset[Outcome]) -> set[str]:
+    """Name the packs with arms whose results are still to be kept, and make the folders for these."""
+    awaited = kept.arms_without(manifest, progress, retry)
+    kept.make_folders(manifest, awaited)
+    return kept.packs_with(awaited, manifest)

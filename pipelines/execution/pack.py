@@ -274,8 +274,8 @@ class PackRun:
         if world > 1 and self._nodes is not None:
             own |= {"ranks_per_node": self.manifest.sweep.ranks_per_node(world)}
             own |= {"meet": self._nodes.meeting_point()}
-        spec = TrialSpec.of(
-            self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
+        spec = self.manifest.sweep.trial_spec(
+            arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
         )
         return spec, env
 

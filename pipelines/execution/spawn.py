@@ -26,7 +26,8 @@ from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failur
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial import fork_server
 from perfsweep.pipelines.trial.fork_server import LATER, STATUS
-from perfsweep.pipelines.trial.parent import Reply, forked
+from perfsweep.pipelines.trial.forked_trial import forked
+from perfsweep.pipelines.trial.parent import Reply
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
 

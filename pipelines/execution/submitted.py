@@ -130,3 +130,27 @@ def _text(file: Path) -> str | None:
         return file.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:
+    """Keep a workload from taking over the folder of another one that has the same name.
+
+    The same sources under the same configuration are the same workload, wherever they were moved to.
+
+    Raises
+    ------
+    ConfigError
+        The folder is the other one's.
+    """
+    try:
+        theirs = folder.read_manifest().sweep
+    except RecordError:
+        return  # there is none, or none that can be read: planning anew is what mends that
+    ours = manifest.sweep
+    moved = (theirs.code, theirs.config) == (ours.code, ours.config)
+    if moved or not theirs.origin or theirs.origin == ours.origin:
+        return
+    raise ConfigError(
+        f"{folder.path} holds a sweep of {theirs.origin}, and this one is of {ours.origin}; choose another"
+        " folder with runs=PATH"
+    )

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.parity.bounds import SEED_MARGIN, is_own
-from perfsweep.pipelines.parity.comparison import judge
+from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict, entry_of
 from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
 from perfsweep.pipelines.statistics.estimates import Equivalence, tost
@@ -146,7 +146,7 @@ class Agreement:
         loosest, bounds = self._class(arm, reference)
         checks = self._declared.checks
         excused = any(map(is_own, checks)) and bool(
-            comparison.failed_oracles(self.evidence(reference.id), checks)
+            deviations.failed_oracles(self.evidence(reference.id), checks)
         )
         return self._timed.judge(arm.id, reference.id, Allowed(loosest, bounds, checks), excused)
 
@@ -162,7 +162,7 @@ class Agreement:
     def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
         """A run of an arm against another's, in the loosest class of the levels that set them apart."""
         loosest, bounds = self._class(arm, base)
-        return comparison.judge(theirs, ours, self._declared.checks, loosest, bounds)
+        return deviations.judge(theirs, ours, self._declared.checks, loosest, bounds)
 
     def replicates_wanted(self, pack: Pack) -> list[tuple[str, int]]:
         """List (arm, offset of the seed) of evidence beside the first that a pack should have, or has.
@@ -243,13 +243,13 @@ class Agreement:
             if arm.levels[name] != reference.levels.get(name)
         ]
         rounding = [one for one in self.levels(reference).values() if one.parity is Parity.TOLERANCE]
-        return comparison.loosest([*apart, *rounding] if apart else [], self._checks)
+        return deviations.loosest([*apart, *rounding] if apart else [], self._checks)
 
     def _judged(self, arm: Arm, reference: Arm) -> ParityResult:
         loosest, bounds = self._class(arm, reference)
         units = [self._units(one.id) for one in (reference, arm)]
         theirs, ours = self.evidence(reference.id), self.evidence(arm.id)
-        first = comparison.judge(
+        first = deviations.judge(
             comparable(theirs, ours),
             ours,
             self._checks if replayed(ours) else self._declared.checks,
@@ -351,12 +351,12 @@ def _paired(reference: Sequence[Evidence], arm: Sequence[Evidence], name: str, m
 
 def _over_seeds(tests: Mapping[str, Equivalence]) -> ParityResult:
     """All metrics must be equivalent: requiring every test to reject needs no correction for their number."""
-    deviations = tuple(_seed_deviation(name, test) for name, test in tests.items())
-    worst = max(deviations, key=lambda deviation: deviation.ratio)
+    every = tuple(_seed_deviation(name, test) for name, test in tests.items())
+    worst = max(every, key=lambda deviation: deviation.ratio)
     for equivalent, verdict in _SEED_VERDICTS.items():
         for name, test in tests.items():
             if test.equivalent is equivalent:
-                return ParityResult(verdict, Parity.STOCHASTIC, worst, deviations, _seed_reason(name, test))
+                return ParityResult(verdict, Parity.STOCHASTIC, worst, every, _seed_reason(name, test))
     return ParityResult(ParityVerdict.UNCHECKED, Parity.STOCHASTIC)
 
 

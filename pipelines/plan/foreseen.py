@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfsweep.pipelines import trial
+from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.records import Manifest
@@ -122,3 +123,20 @@ def _of_too_few_steps(manifest: Manifest) -> list[str]:
 
 def _columns(names: list[str]) -> str:
     return f"report.columns=[{','.join(names)}]"
+
+
+def refuse_target(command: SweepCommand, cls: type[Workload]) -> None:
+    """Refuse a target that no training could reach."""
+    measure = command.measure
+    if measure.target is None:
+        return
+    if cls.shape == "job":
+        raise ConfigError(
+            f"measure.target={measure.target:g}: {cls.__name__} is a job, which ends by itself; time to"
+            " quality is of trainings"
+        )
+    if measure.target_steps < measure.target_every * measure.target_looks:
+        raise ConfigError(
+            f"measure.target_steps={measure.target_steps} leaves no room for {measure.target_looks} looks,"
+            f" one every {measure.target_every} iterations; raise it"
+        )

@@ -5,21 +5,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config import validation
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
 from perfsweep.pipelines.plan import designs
+from perfsweep.pipelines.plan.added_arms import ideal_arm, ideal_effect, placebo, placebo_effect
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect
+from perfsweep.pipelines.plan.foreseen import refuse_target
 from perfsweep.pipelines.plan.fractional import fractional
-from perfsweep.pipelines.plan.ideal_loader import ideal_arm, ideal_effect
+from perfsweep.pipelines.plan.packs import packs_of, placement, refuse_placement
 from perfsweep.pipelines.plan.provided import Cast, find_provided
 from perfsweep.pipelines.store.declared import declare
-from perfsweep.pipelines.store.records import PLACEBO, Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
+from perfsweep.pipelines.store.records import Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
 from perfsweep.pipelines.trial.identity import arm_id, code_digest
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device, Workload
@@ -57,8 +58,8 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     unique = {effect.id: effect for effect in (_identified(effect, arms.of) for effect in planned)}
     always = list(dict.fromkeys(named.values()))
     base = arms.by_id[always[0]]
-    placebos = [arms.add(_placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
-    effects = (*unique.values(), *(_placebo_effect(copy, base.id) for copy in placebos))
+    placebos = [arms.add(placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
+    effects = (*unique.values(), *(placebo_effect(copy, base.id) for copy in placebos))
     if command.measure.stall:
         ideal = ideal_arm(cls, base, name, config, code)
         if isinstance(ideal, Arm):
@@ -66,10 +67,10 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         else:
             refused.append(ideal)
     always += [copy.id for copy in placebos]
-    _refuse_target(command, cls)
-    packs = _packs(effects, always, arms.by_id, cls, command, by_exec=cast is not None and cast.by_exec)
+    refuse_target(command, cls)
+    packs = packs_of(effects, always, arms.by_id, cls, command, by_exec=cast is not None and cast.by_exec)
     everywhere = dataclasses.replace(device, count=device.count * command.cluster.nodes)
-    _refuse_placement(command, max(cls.processes(arm.levels, everywhere) for arm in arms.by_id.values()))
+    refuse_placement(command, max(cls.processes(arm.levels, everywhere) for arm in arms.by_id.values()))
     sweep = _sweep(
         cls,
         config,
@@ -84,7 +85,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         price=command.cluster.price,
         keep=_keep(command, cls),
         versions=cast.versions if cast else (),
-        **_placement(command),
+        **placement(command),
     )
     rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
     return Manifest(sweep=sweep, arms=tuple(arms.by_id.values()), effects=effects, packs=packs, refused=rows)
@@ -126,7 +127,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     start = "exec" if cls.needs_exec(levels) else "fork"
     own = {"name": f"run-{folder_name(cls, name)}", "references": {arm.label: arm.id}}
     own["keep"] = _keep(command, cls)
-    own |= _placement(command)
+    own |= placement(command)
     sweep = _sweep(cls, config, [arm], workload=name, measure=_measure(command, space), code=code, **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
@@ -152,47 +153,6 @@ def _measure(command: SweepCommand, space: Space) -> MeasureConfig:
     """How trials measure, less what a toggle of the sweep decides."""
     owned = any(toggle.owns_allocator for toggle in space.toggles.values())
     return dataclasses.replace(command.measure, allocator="system") if owned else command.measure
-
-
-def _placement(command: SweepCommand) -> dict[str, Any]:
-    """How the ranks of the arms lie on the nodes of a pack."""
-    return {"nodes": command.cluster.nodes, "ntasks_per_node": command.cluster.ntasks_per_node}
-
-
-def _refuse_placement(command: SweepCommand, ranks: int) -> None:
-    """Refuse nodes that nothing would run on, ranks that nothing could, and processes that stay."""
-    nodes, each = command.cluster.nodes, command.cluster.ntasks_per_node
-    if nodes > 1 and ranks == 1:
-        raise ConfigError(
-            f"cluster.nodes={nodes}: no arm of this sweep has more than one rank, so the other nodes would"
-            " idle; leave it out"
-        )
-    if each is not None and ranks > nodes * each:
-        raise ConfigError(
-            f"cluster.ntasks_per_node={each}: there is room for {nodes * each} ranks on {nodes} nodes, and an"
-            f" arm has {ranks}"
-        )
-    if nodes > 1 and command.measure.isolation == "resident":
-        raise ConfigError(
-            f"measure.isolation=resident keeps processes on one node; use fresh with cluster.nodes={nodes}"
-        )
-
-
-def _refuse_target(command: SweepCommand, cls: type[Workload]) -> None:
-    """Refuse a target that no training could reach."""
-    measure = command.measure
-    if measure.target is None:
-        return
-    if cls.shape == "job":
-        raise ConfigError(
-            f"measure.target={measure.target:g}: {cls.__name__} is a job, which ends by itself; time to"
-            " quality is of trainings"
-        )
-    if measure.target_steps < measure.target_every * measure.target_looks:
-        raise ConfigError(
-            f"measure.target_steps={measure.target_steps} leaves no room for {measure.target_looks} looks,"
-            f" one every {measure.target_every} iterations; raise it"
-        )
 
 
 def _keep(command: SweepCommand, cls: type[Workload]) -> Keep | None:
@@ -247,26 +207,6 @@ def sweep_name(command: SweepCommand, cls: type[Workload]) -> str:
 def folder_name(cls: type[Workload], workload: str) -> str:
     """A name for folders: the workload's own title, or the class of ``module:Class``, in lower case."""
     return cls.title or workload.replace(":", ".").rsplit(".", 1)[-1].lower()
-
-
-def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[str, ...], ...]:
-    """An order of the arms for each round.
-
-    Rows of Williams squares in random sequence over a random labelling: over a square each arm follows each
-    other arm equally often, so that what one arm leaves behind (heat, caches) does not fall on the same
-    successor (Williams 1949).
-    """
-    rng = random.Random(seed)
-    n = len(arms)
-    zigzag = [(i + 1) // 2 if i % 2 else -(i // 2) % n for i in range(n)]
-    orders: list[tuple[str, ...]] = []
-    while len(orders) < rounds:
-        names = rng.sample(list(arms), n)
-        rows = [[(step + shift) % n for step in zigzag] for shift in range(n)]
-        rows += [row[::-1] for row in rows] if n % 2 else []
-        rng.shuffle(rows)
-        orders += [tuple(names[i] for i in row) for row in rows]
-    return tuple(orders[:rounds])
 
 
 def _references(space: Space, command: SweepCommand) -> dict[str, Assignment]:
@@ -353,46 +293,3 @@ def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
         also=effect.also,
         contrast=contrast,
     )
-
-
-def _placebo(reference: Arm, number: int) -> Arm:
-    """The reference once more, with junk in its memory, as an arm of its own."""
-    identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
-    return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
-
-
-def _placebo_effect(copy: Arm, reference: str) -> Effect:
-    pairs = ((copy.id, reference),)
-    return Effect(
-        id=hashlib.sha256(json.dumps([PLACEBO, pairs]).encode()).hexdigest()[:12],
-        design=PLACEBO,
-        toggle=PLACEBO,
-        level=str(copy.placebo),
-        pairs=pairs,
-    )
-
-
-def _packs(
-    effects: Sequence[Effect],
-    always: Sequence[str],
-    arms: Mapping[str, Arm],
-    cls: type[Workload],
-    command: SweepCommand,
-    *,
-    by_exec: bool = False,
-) -> tuple[Pack, ...]:
-    """Cut effects into packs: an effect's arms, and those that are `always` there, stand together."""
-    groups: list[dict[str, None]] = []
-    for effect in effects:
-        needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])
-        if not groups or len({*groups[-1], *needed}) > command.cluster.arms_per_pack:
-            groups.append(dict.fromkeys(always))
-        groups[-1].update(needed)
-    measured = command.measure
-    packs = []
-    for number, group in enumerate(groups):
-        name = f"p{number:03d}"
-        orders = balanced_orders(list(group), measured.rounds_planned, f"{measured.seed}-{name}")
-        start = "exec" if by_exec or any(cls.needs_exec(arms[arm].levels) for arm in group) else "fork"
-        packs.append(Pack(id=name, orders=orders, start=start))
-    return tuple(packs)

@@ -202,6 +202,4 @@ class Profiling:
     def spec(self) -> TrialSpec:
         """What every profile process of the arm is told about the arm."""
         sweep, cache = self.manifest.sweep, self.folder.cache_dir
-        return TrialSpec.of(
-            sweep, self.arm, Kind.PROFILE, "profile", cache, code=self._code, world=self._world
-        )
+        return sweep.trial_spec(self.arm, Kind.PROFILE, "profile", cache, code=self._code, world=self._world)

@@ -17,10 +17,16 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.report import charts, svg
-from perfsweep.pipelines.report.chart_data import last_traces, round_times, scaled_effects, size_curves
-from perfsweep.pipelines.report.memory_chart import arm_courses
-from perfsweep.pipelines.report.memory_chart import chart as memory_chart
+from perfsweep.pipelines.report.pictures import charts, svg
+from perfsweep.pipelines.report.pictures.chart_data import (
+    last_traces,
+    round_times,
+    scaled_effects,
+    size_curves,
+)
+from perfsweep.pipelines.report.pictures.memory_chart import arm_courses
+from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
+from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import answer, footnotes, opening
 from perfsweep.pipelines.report.tables import (
@@ -32,7 +38,6 @@ from perfsweep.pipelines.report.tables import (
     has_several_designs,
 )
 from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
-from perfsweep.pipelines.report.trade_off_chart import chart as trade_off_chart
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import kept_profiles

@@ -31,6 +31,7 @@ from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.plan.packs import balanced_orders
 from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store import provenance
@@ -244,7 +245,7 @@ def _packs(manifest: Manifest, bases: Sequence[str], rest: Sequence[str], arms_p
     room = max(1, arms_per_pack - len(bases))
     for number, start in enumerate(range(0, max(1, len(rest)), room), start=len(manifest.packs)):
         members, name = [*bases, *rest[start : start + room]], f"p{number:03d}"
-        orders = plan.balanced_orders(members, measure.rounds, f"{measure.seed}-{name}")
+        orders = balanced_orders(members, measure.rounds, f"{measure.seed}-{name}")
         by_exec = any(cls.needs_exec(manifest.arm(arm).levels) for arm in members)
         packs.append(Pack(id=name, orders=orders, start="exec" if by_exec else "fork"))
     return packs

@@ -10,9 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from perfsweep.pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable
+from perfsweep.pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable, pseudo_values
 from perfsweep.pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
-from perfsweep.pipelines.statistics.robust_fit import pseudo_values
 from perfsweep.workloads.errors import RecordError
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from perfsweep.pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
-from perfsweep.pipelines.store.trial_schema import SCHEMA, Arm, Keep, Kind, Outcome
+from perfsweep.pipelines.store.trial_schema import SCHEMA, Arm, Keep, Kind, Outcome, TrialSpec
 from perfsweep.workloads.declarations import Check, Parity
 
 PLACEBO = "placebo"
@@ -252,6 +254,29 @@ class Sweep(StoredValue):
         """Look up the levels of the toggles that the workload, and not the sweep, declares."""
         provided = {toggle for version in self.versions for toggle in version.levels}
         return {name: value for name, value in arm.levels.items() if name not in provided}
+
+    def trial_spec(self, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:
+        """Specify a trial; `own` are fields that the sweep has otherwise or not at all.
+
+        A trial knows nothing of versions: it is given the levels that the workload in its code declares.
+        """
+        version = self.version_of(arm)
+        shared = {
+            "sweep": self.name,
+            "workload": self.workload,
+            "config": version.config if version else self.config,
+            "arm": replace(arm, levels=arm.own) if version else arm,
+            "kind": kind,
+            "pack": pack,
+            "round": None,
+            "attempt": 0,
+            "measure": self.measure,
+            "code": self.code_of(arm),
+            "cache_dir": str(cache_dir.absolute()),
+            "placement": self.placement,
+            "installed": version.installed if version else "",
+        }
+        return TrialSpec(**{**shared, **own})
 
 
 class Manifest(StoredValue):

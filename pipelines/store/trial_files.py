@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntFlag
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -229,3 +230,14 @@ def create(folder: Path) -> Path:
     if full:
         raise ConfigError(f"keep={folder}: holds something already; name another folder, or empty this one")
     return folder
+
+
+class Flag(IntFlag):
+    """What happened in an iteration that makes its time say less about the others."""
+
+    COMPILE = 1
+    RECOMPILE = 2
+    LIMIT = 4
+    GRAPH_SKIP = 8
+    GC = 16
+    FLUSH = 128

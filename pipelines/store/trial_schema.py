@@ -8,16 +8,11 @@ reads them.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from perfsweep.pipelines.store.options import MeasureConfig
-
-if TYPE_CHECKING:
-    from perfsweep.pipelines.store.schema import Sweep
-
 
 SCHEMA = 1
 
@@ -134,30 +129,6 @@ class TrialSpec:
     def beside(self) -> int:
         """Ranks on each node that the trial fills."""
         return self.ranks_per_node or self.world
-
-    @classmethod
-    def of(cls, sweep: Sweep, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:
-        """Specify a trial of a sweep; `own` are fields that the sweep has otherwise or not at all.
-
-        A trial knows nothing of versions: it is given the levels that the workload in its code declares.
-        """
-        version = sweep.version_of(arm)
-        shared = {
-            "sweep": sweep.name,
-            "workload": sweep.workload,
-            "config": version.config if version else sweep.config,
-            "arm": replace(arm, levels=arm.own) if version else arm,
-            "kind": kind,
-            "pack": pack,
-            "round": None,
-            "attempt": 0,
-            "measure": sweep.measure,
-            "code": sweep.code_of(arm),
-            "cache_dir": str(cache_dir.absolute()),
-            "placement": sweep.placement,
-            "installed": version.installed if version else "",
-        }
-        return cls(**{**shared, **own})
 
 
 JOB_OOM = "JobOutOfMemory"

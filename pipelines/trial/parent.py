@@ -52,16 +52,3 @@ def detach(log_file: Path) -> None:
         sys.exit(UNWRITTEN)
     for stream in (1, 2):
         os.dup2(log, stream)
-
-
-def forked(spec_file: str, pipe: int | None = None) -> None:
-    """First function of a forked trial: a process group of its own, streams into its log.
-
-    `pipe` is the descriptor that one which stays takes its turns from.
-    """
-    # This module is imported where no trial runs, and torch would come along.
-    from perfsweep.pipelines.trial import process
-
-    detach(Path(spec_file).with_name("log.txt"))
-    if status := process.main([spec_file, *([] if pipe is None else ["0", str(pipe)])]):
-        sys.exit(status)

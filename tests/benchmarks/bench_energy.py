@@ -22,9 +22,10 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from powercap import FakePowercap
 
 from perfsweep.pipelines.trial.machine import energy_counters
-from perfsweep.pipelines.trial.machine.energy import WORST_SHARE, Meter
+from perfsweep.pipelines.trial.machine.energy import WORST_SHARE
 from perfsweep.pipelines.trial.machine.energy_counters import RAPL_STEP_S, Unreadable, processor_counters
 from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.quantities import Meter
 from perfsweep.pipelines.trial.timing.recorder import Recorder
 
 PAIRS = 40

@@ -23,7 +23,7 @@ from machines import SHARED, TRIALS, Machine, addressed, decided, effects_of, hi
 
 from perfsweep.pipelines.analysis.decisions import decide
 from perfsweep.pipelines.plan.power import LEAST_TO_STOP
-from perfsweep.pipelines.statistics import robust_fit
+from perfsweep.pipelines.statistics import arm_variance
 from perfsweep.pipelines.statistics.arm_variance import Level
 from perfsweep.pipelines.statistics.claim_rules import ANY_GAIN, Ruling, rule_claim
 from perfsweep.pipelines.statistics.estimates import detectable_effect, pair_error, precise_enough
@@ -245,7 +245,7 @@ def silence(_: int) -> Table:
 def left_out(sweeps: int) -> Table:
     """What each part of the method is worth: the same rows without it."""
     yield "6 arms, 5 x 2", "layout 2 %", "noisy arm", "spikes", "+4 % of 12 arms, quiet", "with spikes"
-    least_squares = patch.object(robust_fit, "LEAST_DEGREES", 10**9)
+    least_squares = patch.object(arm_variance, "LEAST_DEGREES", 10**9)
     nobody = patch.object(Level, "noisy", lambda self: np.zeros(len(self.squares), bool))
     parts: dict[str, tuple[contextlib.AbstractContextManager[object], int]] = {
         "as it is": (contextlib.nullcontext(), 5),

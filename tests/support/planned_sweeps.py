@@ -17,7 +17,6 @@ from perfsweep.pipelines.store.records import (
     Sweep,
     SweepFolder,
     TrialRecord,
-    TrialSpec,
     write_record,
     write_spec,
 )
@@ -66,7 +65,7 @@ def begun(folder: SweepFolder, plan: Manifest, arm: str, **own: Any) -> Path:
     """The folder of a trial that has a specification; with an outcome it has a record too."""
     outcome = own.pop("outcome", None)
     given = {"kind": Kind.TIMING, "pack": "p000", "cache_dir": folder.cache_dir, **own}
-    spec = TrialSpec.of(plan.sweep, plan.arm(arm), **given)
+    spec = plan.sweep.trial_spec(plan.arm(arm), **given)
     place = folder.trial_dir(spec)
     write_spec(place, spec)
     if outcome is not None:

@@ -21,7 +21,7 @@ from perfsweep.pipelines.analysis.collect import TRIALS, Trial
 from perfsweep.pipelines.analysis.columns import parquet_table
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.judging import Judge
-from perfsweep.pipelines.plan.plan import balanced_orders
+from perfsweep.pipelines.plan.packs import balanced_orders
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress

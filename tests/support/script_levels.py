@@ -9,7 +9,7 @@ from typing import Any
 
 from scripted import context, run, running
 
-from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting
 from perfsweep.workloads.api import Device, Evidence
 from perfsweep.workloads.script.config import ScriptConfig
@@ -50,11 +50,11 @@ def counters(text: str, folder: Path, steps: int = 2, **chosen: Any) -> dict[str
     return {**counting.result(), **compiling.result(), **own}
 
 
-def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> comparison.ParityResult:
+def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> deviations.ParityResult:
     """How the pipelines judge an arm at `levels`."""
     chosen = [toggle.level(levels[toggle.name]) for toggle in EVERY if toggle.name in levels]
-    loosest, bounds = comparison.loosest(chosen, CHECKS)
-    return comparison.judge(reference, arm, CHECKS, loosest, bounds)
+    loosest, bounds = deviations.loosest(chosen, CHECKS)
+    return deviations.judge(reference, arm, CHECKS, loosest, bounds)
 
 
 def witness(name: str, value: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from perfsweep.pipelines.trial.timing.series import Flag
+from perfsweep.pipelines.store.trial_files import Flag
 
 _COMPILE_ID = re.compile(r"\d+/(\d+)(?:_\d+)?$")  # frame/how often compiled before, and attempts
 _MOST_METRICS = 4096  # torch remembers 64 compiles, fewer than a model of many blocks makes

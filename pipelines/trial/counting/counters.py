@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from perfsweep.pipelines.store.trial_files import Flag
 from perfsweep.pipelines.trial.counting.compiles import CompileCounting
 from perfsweep.pipelines.trial.counting.operators import OperatorCalls
-from perfsweep.pipelines.trial.timing.series import Flag
 
 __all__ = ["CompileCounting", "Counting", "CountingGc", "Flag"]
 

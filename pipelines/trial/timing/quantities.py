@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from perfsweep.pipelines.trial.machine import energy
-from perfsweep.pipelines.trial.machine.energy import Spent
+from perfsweep.pipelines.trial.machine.energy import MOST_W, Spent
+from perfsweep.pipelines.trial.machine.energy_counters import (
+    Counters,
+    Unreadable,
+    gpu_counters,
+    grown_j,
+    processor_counters,
+)
+from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.pipelines.trial.timing.ranks import Region
 from perfsweep.workloads.api import Device, Work, Workload
 from perfsweep.workloads.peaks import peak
@@ -51,3 +61,93 @@ def share_of_peak(work: Work, units: float, region_ns: int, device: Device, rank
     if work.flops is None or rate is None:
         return None
     return work.flops * units / (region_ns / 1e9) / (rate * max(1, min(ranks, device.count)))
+
+
+class Meter:
+    """Reads the counters of the devices that do a trial's work.
+
+    Parameters
+    ----------
+    counts : whether this rank reads: of those that share a machine's counters the first one does
+    step_s : time between two changes of the counters, where somebody has looked; None: what is known of them
+    now : seconds of a clock that never jumps
+    """
+
+    def __init__(
+        self,
+        clock: HostClock,
+        counts: bool = True,
+        step_s: float | None = None,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._open = ExitStack()
+        self._counters: Counters | None = None
+        self._step_s, self._now = step_s, now
+        self._reason = ""
+        if counts:
+            self._find(clock)
+        self.forget()
+
+    def _find(self, clock: HostClock) -> None:
+        used = clock.used_devices()
+        try:
+            self._counters = self._open.enter_context(gpu_counters(used) if used else processor_counters())
+        except Unreadable as error:
+            self._reason = str(error)
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        self._open.close()
+
+    def forget(self) -> None:
+        """Begin anew: the regions so far do not count, and neither does what went wrong in them."""
+        if self._counters is not None:
+            self._reason = ""
+        self._before: tuple[float, ...] = ()
+        self._joules: dict[str, float] = {}
+        self._regions, self._seconds, self._began = 0, 0.0, 0.0
+
+    def begin(self) -> None:
+        """A region begins now; the device has done all that it was given before."""
+        self._read(self._keep_before)
+
+    def end(self) -> None:
+        """The region has ended."""
+        self._read(self._add)
+
+    def _read(self, take: Callable[[Counters, tuple[float, ...]], None]) -> None:
+        if self._counters is None or self._reason:
+            return
+        try:
+            take(self._counters, self._counters.read_j())
+        except Unreadable as error:
+            self._reason = str(error)
+
+    def _keep_before(self, counters: Counters, read: tuple[float, ...]) -> None:
+        self._before, self._began = read, self._now()
+
+    def _add(self, counters: Counters, read: tuple[float, ...]) -> None:
+        seconds = self._now() - self._began
+        for counter, before, after in zip(counters.each, self._before, read, strict=True):
+            if counter.range_j is not None and seconds > counter.range_j / MOST_W:
+                self._reason = (
+                    f"the counter of {counter.name} may have begun anew more than once in {seconds:.0f} s; a"
+                    f" region under {counter.range_j / MOST_W:.0f} s would do"
+                )
+                return
+            joules = grown_j(counter, before, after)
+            self._joules[counter.name] = self._joules.get(counter.name, 0.0) + joules
+        self._regions += 1
+        self._seconds += seconds
+
+    def spent(self) -> Spent:
+        """What the counters say of the regions so far."""
+        if self._counters is None or self._reason:
+            return Spent(reason=self._reason)
+        return Spent(
+            joules=dict(self._joules),
+            regions=self._regions,
+            seconds=self._seconds,
+            step_s=self._step_s or self._counters.step_s,
+            source=self._counters.source,
+        )

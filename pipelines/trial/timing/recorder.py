@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from perfsweep.pipelines.store.trial_files import Flag
 from perfsweep.pipelines.trial.machine.usage import Moment, Usage
 from perfsweep.pipelines.trial.timing.clock import EventClock, HostClock
-from perfsweep.pipelines.trial.timing.series import BOUNDARY, NO_TIME, Flag, Recording, Series
+from perfsweep.pipelines.trial.timing.series import BOUNDARY, NO_TIME, Recording, Series
 
 __all__ = ["CAPACITY", "NO_TIME", "Flag", "Recorder", "Series"]
 

@@ -5,27 +5,26 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import operator
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from perfsweep.pipelines.store.trial_files import write_iterations, write_status
+from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK, RankFigures, TrialSpec
 from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.collector import settle_collector
 from perfsweep.pipelines.trial.counting.counters import CompileCounting
 from perfsweep.pipelines.trial.machine import gpus
-from perfsweep.pipelines.trial.machine.energy import Meter
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
 from perfsweep.pipelines.trial.timing.iterations import Slices, endless_step, iterate, numbers_of
-from perfsweep.pipelines.trial.timing.quantities import share_of_peak
+from perfsweep.pipelines.trial.timing.quantities import Meter, share_of_peak
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
+from perfsweep.pipelines.trial.timing.series import write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
 from perfsweep.workloads.api import Device, NullClock, Workload
 from perfsweep.workloads.errors import RecordError
@@ -150,7 +149,7 @@ class Timing:
         iterations = sum(len(part.wall_ns) for part in series)
         if process_group.leads(spec.world):
             every = ranks.iteration_arrays(together) if spec.world > 1 else {}
-            _write_iterations(folder, series, warm.walls_ns, self._log, every)
+            write_regions(folder, series, warm.walls_ns, self._log.arrays(), every)
         return {
             "units": units,
             "iterations": iterations,
@@ -307,36 +306,3 @@ def _timed_jobs(
         series.append(recorder.series())
         units += workload.progress()
     return series, units, "compiled inside the timed region" if compiling.poll() else None
-
-
-def _write_iterations(
-    folder: Path,
-    series: Sequence[Series],
-    warmup_ns: list[int],
-    log: MetricLog,
-    every: Mapping[str, np.ndarray],
-) -> None:
-    """All series of the region, regions one after the other, and those of `every` rank."""
-    parts = [_arrays(part) for part in series]
-    # A phase that no iteration of a part entered is unknown there.
-    names = dict.fromkeys(name for part in parts for name in part)
-    lacking = [np.zeros(part.iterations, np.int64) for part in series]
-    arrays = {
-        name: np.concatenate([part.get(name, none) for part, none in zip(parts, lacking, strict=True)])
-        for name in names
-    }
-    arrays["warmup_wall_ns"] = np.asarray(warmup_ns, dtype=np.int64)
-    offset = time.time_ns() - time.perf_counter_ns()
-    arrays["epoch_ns"] = np.asarray(
-        [int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64
-    )
-    arrays |= {f"log_{name}": values for name, values in log.arrays().items()} | dict(every)
-    write_iterations(folder, arrays)
-
-
-def _arrays(series: Series) -> dict[str, np.ndarray]:
-    arrays = {"start_ns": series.start_ns, "wall_ns": series.wall_ns, "flags": series.flags}
-    if series.device_ns is not None:
-        arrays["device_ns"] = series.device_ns
-    arrays |= {f"host_{name}": values for name, values in series.host_phases.items()}
-    return arrays | {f"device_{name}": values for name, values in series.device_phases.items()}

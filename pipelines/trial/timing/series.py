@@ -1,13 +1,15 @@
-"""What a recorder found in a region, and how its marks become times of iterations and phases."""
+"""What a recorder found in a region: how its marks become times, and the arrays that are kept of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntFlag
+from pathlib import Path
 
 import numpy as np
 
+from perfsweep.pipelines.store.trial_files import write_iterations
 from perfsweep.pipelines.trial.machine.usage import Usage
 
 NO_TIME = -1
@@ -15,17 +17,6 @@ NO_TIME = -1
 
 BOUNDARY = 0
 """Code of a mark between two iterations; +c opens the phase with code c and -c closes it."""
-
-
-class Flag(IntFlag):
-    """What happened in an iteration that makes its time say less about the others."""
-
-    COMPILE = 1
-    RECOMPILE = 2
-    LIMIT = 4
-    GRAPH_SKIP = 8
-    GC = 16
-    FLUSH = 128
 
 
 @dataclass(frozen=True)
@@ -204,3 +195,36 @@ class _Replay:
             self.totals[path] = [0] * self._iterations
         self.totals[path][self._iteration] += time_ns - self._since[depth]
         self._since[depth] = time_ns
+
+
+def write_regions(
+    folder: Path,
+    series: Sequence[Series],
+    warmup_ns: list[int],
+    logged: Mapping[str, np.ndarray],
+    every: Mapping[str, np.ndarray],
+) -> None:
+    """All series of the region, regions one after the other, and those of `every` rank."""
+    parts = [_arrays(part) for part in series]
+    # A phase that no iteration of a part entered is unknown there.
+    names = dict.fromkeys(name for part in parts for name in part)
+    lacking = [np.zeros(part.iterations, np.int64) for part in series]
+    arrays = {
+        name: np.concatenate([part.get(name, none) for part, none in zip(parts, lacking, strict=True)])
+        for name in names
+    }
+    arrays["warmup_wall_ns"] = np.asarray(warmup_ns, dtype=np.int64)
+    offset = time.time_ns() - time.perf_counter_ns()
+    arrays["epoch_ns"] = np.asarray(
+        [int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64
+    )
+    arrays |= {f"log_{name}": values for name, values in logged.items()} | dict(every)
+    write_iterations(folder, arrays)
+
+
+def _arrays(series: Series) -> dict[str, np.ndarray]:
+    arrays = {"start_ns": series.start_ns, "wall_ns": series.wall_ns, "flags": series.flags}
+    if series.device_ns is not None:
+        arrays["device_ns"] = series.device_ns
+    arrays |= {f"host_{name}": values for name, values in series.host_phases.items()}
+    return arrays | {f"device_{name}": values for name, values in series.device_phases.items()}

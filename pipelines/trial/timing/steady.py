@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from perfsweep.pipelines.store.trial_files import Flag
 from perfsweep.pipelines.store.trial_schema import TrialSpec
 from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.counting.counters import CompileCounting
@@ -19,7 +20,6 @@ from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.pipelines.trial.timing.iterations import endless_step
 from perfsweep.pipelines.trial.timing.recorder import Recorder
-from perfsweep.pipelines.trial.timing.series import Flag
 from perfsweep.workloads.api import NullClock, Workload
 
 BATCH = 5

@@ -13,7 +13,8 @@ from planned_sweeps import arm, effect, manifest
 from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.report import charts, sentences
+from perfsweep.pipelines.report import sentences
+from perfsweep.pipelines.report.pictures import charts
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 

@@ -13,9 +13,9 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from perfsweep.pipelines.check import checking as checking
-from perfsweep.pipelines.check.checking import Doing
 from perfsweep.pipelines.check.rules import Defect, Finding
+from perfsweep.pipelines.commands import check
+from perfsweep.pipelines.commands.check import Doing
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.store.records import Refused
 
@@ -24,7 +24,7 @@ from perfsweep.pipelines.store.records import Refused
 def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock that stands until a test moves it."""
     clock = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(checking, "time", SimpleNamespace(monotonic=lambda: clock.s))
+    monkeypatch.setattr(check, "time", SimpleNamespace(monotonic=lambda: clock.s))
     return clock
 
 
@@ -89,10 +89,10 @@ def checked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         return SimpleNamespace(arms=(1, 2, 3), sweep=SimpleNamespace(measure=measure))
 
     command = RunCommand(workload={"name": "mine:Own"}, measure=MeasureConfig())
-    monkeypatch.setattr(checking.validation, "typed", lambda cfg, of: command)
-    monkeypatch.setattr(checking, "plan_check", plan_check)
-    monkeypatch.setattr(checking, "Checked", lambda command, folder, device, planned: ended)
-    status = checking.check(OmegaConf.create(), {"rounds"}, ["amp"])
+    monkeypatch.setattr(check.validation, "typed", lambda cfg, of: command)
+    monkeypatch.setattr(check, "plan_check", plan_check)
+    monkeypatch.setattr(check, "Checked", lambda command, folder, device, planned: ended)
+    status = check.run_check(OmegaConf.create(), {"rounds"}, ["amp"])
     assert asked == [({"rounds"}, ["amp"])]
     return status, capsys.readouterr().out
 

@@ -25,7 +25,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
     def make(name: str) -> TrialSpec:
         plan = plan_check(RunCommand(workload={"name": f"toys.defective:{name}"}), Device())
-        return TrialSpec.of(plan.sweep, plan.arms[0], Kind.EVIDENCE, "probe", tmp_path / "cache")
+        return plan.sweep.trial_spec(plan.arms[0], Kind.EVIDENCE, "probe", tmp_path / "cache")
 
     yield make
     torch.set_float32_matmul_precision(precision)

@@ -23,7 +23,7 @@ def test_what_was_typed_holds_instead_of_a_checks_own(
 ) -> None:
     asked = list[Any]()
     monkeypatch.setattr(module.composition, "compose", lambda *words: words)
-    monkeypatch.setattr(module.checking, "check", lambda *words: asked.append(words) or 1)
+    monkeypatch.setattr(module, "run_check", lambda *words: asked.append(words) or 1)
     assert module.check("mine:Own", values, toggles) == 1
     assert asked == [(("run", ["workload=mine:Own", *values]), given, only)]
 

@@ -11,7 +11,7 @@ from loopback import Loopback
 from recorded import Built, build
 
 from perfsweep.pipelines.api import prepare_tracking
-from perfsweep.pipelines.commands import publish as module
+from perfsweep.pipelines.commands import sessions as module
 from perfsweep.pipelines.config.types import SweepCommand, TrackingConfig
 from perfsweep.pipelines.publish import dashboard, wandb_report
 from perfsweep.pipelines.publish.published import Published, PublishedRun

@@ -12,7 +12,7 @@ import pytest
 from recorded import Built, build
 
 from perfsweep.pipelines.config.types import ClusterConfig
-from perfsweep.pipelines.execution import launch
+from perfsweep.pipelines.execution import launch, submitted
 from perfsweep.pipelines.store import code_snapshot, locks
 from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, SweepFolder
 from perfsweep.slurm import executors
@@ -242,17 +242,17 @@ def test_a_folder_of_another_workload_is_left_alone(
     other = moved(built.manifest, **ours)
     if refused:
         with pytest.raises(ConfigError, match=r"holds a sweep of a\.py, and this one is of b\.py; choose"):
-            launch.refuse_other_workload(built.folder, other)
+            submitted.refuse_other_workload(built.folder, other)
     else:
-        launch.refuse_other_workload(built.folder, other)
+        submitted.refuse_other_workload(built.folder, other)
 
 
 def test_a_folder_without_a_plan_is_anybodys_until_somebody_has_it(tmp_path: Path, built: Built) -> None:
     new, other = SweepFolder(tmp_path / "new"), moved(built.manifest, origin="b.py", code="new")
-    launch.refuse_other_workload(new, other)
+    submitted.refuse_other_workload(new, other)
     new.write_manifest(moved(built.manifest, origin="a.py"))
     with pytest.raises(ConfigError, match="holds a sweep of"):
-        launch.refuse_other_workload(new, other)
+        submitted.refuse_other_workload(new, other)
 
 
 def test_a_pack_in_this_process_runs_with_what_is_to_be_tried_again(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfsweep.pipelines.parity.bounds import Bounds, bound_of, is_own, number_bound, stated_bound
-from perfsweep.pipelines.parity.comparison import loosest
+from perfsweep.pipelines.parity.deviations import loosest
 from perfsweep.workloads.api import Check, Comparator, Evidence, Level, Parity
 
 EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC

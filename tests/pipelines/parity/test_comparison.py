@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from evidences import tensor_evidence
 
-from perfsweep.pipelines.parity.comparison import digest, judge, loosest
-from perfsweep.pipelines.parity.deviations import Distance, distance
+from perfsweep.pipelines.parity.deviations import Distance, digest, distance, judge, loosest
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import Check, Comparator, Evidence, Level, Parity
 

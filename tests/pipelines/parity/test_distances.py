@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from perfsweep.pipelines.parity.comparison import judge
-from perfsweep.pipelines.parity.deviations import Distance, distance
+from perfsweep.pipelines.parity.deviations import Distance, distance, judge
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 

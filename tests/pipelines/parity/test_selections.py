@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from evidences import tensor_evidence
 
-from perfsweep.pipelines.parity.comparison import judge
+from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import Check, Evidence, Parity
 

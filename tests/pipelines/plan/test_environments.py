@@ -58,9 +58,7 @@ def test_a_mistake_is_one_sentence(asked, environments: tuple[object, ...], sent
 
 
 def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
-    return {
-        arm.label: TrialSpec.of(manifest.sweep, arm, Kind.TIMING, "p000", folder) for arm in manifest.arms
-    }
+    return {arm.label: manifest.sweep.trial_spec(arm, Kind.TIMING, "p000", folder) for arm in manifest.arms}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
-from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan import packs, plan
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.api import Device
@@ -136,14 +136,14 @@ def test_toggles_given_with_a_sweep_apply_to_every_arm(command) -> None:
 def test_over_a_square_each_arm_follows_each_other_equally_often(arms: int) -> None:
     names = [f"a{i}" for i in range(arms)]
     rows = arms if arms % 2 == 0 else 2 * arms
-    orders = plan.balanced_orders(names, rows, "seed")
+    orders = packs.balanced_orders(names, rows, "seed")
     follows = Counter(pair for order in orders for pair in itertools.pairwise(order))
     assert set(follows.values()) == {rows // arms}
     assert len(follows) == arms * (arms - 1)
 
 
 def test_orders_are_permutations_and_come_from_the_seed() -> None:
-    first, again, other = (plan.balanced_orders(["a", "b", "c", "d"], 7, seed) for seed in ("1", "1", "2"))
+    first, again, other = (packs.balanced_orders(["a", "b", "c", "d"], 7, seed) for seed in ("1", "1", "2"))
     assert first == again != other
     assert all(sorted(order) == ["a", "b", "c", "d"] for order in first)
     assert len(first) == 7

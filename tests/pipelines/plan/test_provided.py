@@ -140,9 +140,7 @@ def test_the_versions_of_a_workload_class_are_those_of_its_module(
 
 
 def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
-    return {
-        arm.label: TrialSpec.of(manifest.sweep, arm, Kind.TIMING, "p000", folder) for arm in manifest.arms
-    }
+    return {arm.label: manifest.sweep.trial_spec(arm, Kind.TIMING, "p000", folder) for arm in manifest.arms}
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, SweepC
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling import profiled_process
 from perfsweep.pipelines.profiling.profile_trials import Profiling
-from perfsweep.pipelines.report import memory_chart, svg
-from perfsweep.pipelines.report.memory_chart import MOST_POINTS, thinned
+from perfsweep.pipelines.report.pictures import memory_chart, svg
+from perfsweep.pipelines.report.pictures.memory_chart import MOST_POINTS, thinned
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import (
     COURSE,

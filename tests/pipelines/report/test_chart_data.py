@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.report.chart_data import (
+from perfsweep.pipelines.report.pictures.chart_data import (
     POINTS,
     RoundTimes,
     SizeResult,

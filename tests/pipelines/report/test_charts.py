@@ -13,9 +13,15 @@ from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report import charts, svg
-from perfsweep.pipelines.report.chart_data import RoundTimes, SizeCurve, SizeResult, Trace, scaled_effects
-from perfsweep.pipelines.report.charts import factor_ticks, fold
+from perfsweep.pipelines.report.pictures import charts, svg
+from perfsweep.pipelines.report.pictures.chart_data import (
+    RoundTimes,
+    SizeCurve,
+    SizeResult,
+    Trace,
+    scaled_effects,
+)
+from perfsweep.pipelines.report.pictures.charts import factor_ticks, fold
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 from perfsweep.workloads.api import Parity

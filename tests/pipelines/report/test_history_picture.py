@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.analysis.version_history import ArmHistory, History, Series, Version
-from perfsweep.pipelines.report.history_picture import (
+from perfsweep.pipelines.report.pictures.history_picture import (
     FRAME,
     PANEL,
     history_chart,
     refuse_other_kinds,
     write_picture,
 )
-from perfsweep.pipelines.report.svg import BLUE, RED
+from perfsweep.pipelines.report.pictures.svg import BLUE, RED
 from perfsweep.pipelines.statistics.change_points import ChangePoint, ChangePoints
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.workloads.errors import ConfigError

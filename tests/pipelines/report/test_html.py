@@ -157,7 +157,7 @@ def captions(command: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         html.write_html(folder, planned, compare(folder, planned, trials), trials, provenance)
         return dict(drawn)
 
-    monkeypatch.setattr("perfsweep.pipelines.report.svg.drawn", draw)
+    monkeypatch.setattr("perfsweep.pipelines.report.pictures.svg.drawn", draw)
     return pictures
 
 

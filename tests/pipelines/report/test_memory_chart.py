@@ -11,7 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 from planned_sweeps import arm
 
-from perfsweep.pipelines.report.memory_chart import (
+from perfsweep.pipelines.report.pictures.memory_chart import (
     MOST_POINTS,
     PICTURE,
     arm_courses,
@@ -19,7 +19,7 @@ from perfsweep.pipelines.report.memory_chart import (
     thinned,
     write_picture,
 )
-from perfsweep.pipelines.report.svg import NARROW, WIDE
+from perfsweep.pipelines.report.pictures.svg import NARROW, WIDE
 from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, Profile, write_course
 
 MB = 2**20

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
 
-from perfsweep.pipelines.report.svg import (
+from perfsweep.pipelines.report.pictures.svg import (
     BLUE,
     CELL,
     DAY,

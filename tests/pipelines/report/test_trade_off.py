@@ -18,9 +18,10 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report import html, svg
+from perfsweep.pipelines.report import html
+from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report.pictures.trade_off_chart import chart
 from perfsweep.pipelines.report.trade_off import Choice, TradeOff, judged, trade_off
-from perfsweep.pipelines.report.trade_off_chart import chart
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.options import ReportConfig

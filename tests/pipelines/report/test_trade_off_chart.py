@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.report import svg
+from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report.pictures.trade_off_chart import NAMED, Box, chart
 from perfsweep.pipelines.report.trade_off import Choice, TradeOff
-from perfsweep.pipelines.report.trade_off_chart import NAMED, Box, chart
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.units import MB
 

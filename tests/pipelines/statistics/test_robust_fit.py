@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.statistics import robust_fit
-from perfsweep.pipelines.statistics.robust_fit import pseudo_values
+from perfsweep.pipelines.statistics import arm_variance
+from perfsweep.pipelines.statistics.arm_variance import pseudo_values
 
 
 def noise(sd: float, *shape: int) -> np.ndarray:
@@ -49,7 +49,7 @@ def test_a_spike_moves_an_arm_by_less_than_a_tenth_of_its_noise_and_widens_nothi
 
 
 def test_mutant_least_squares_gives_a_spike_its_full_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(robust_fit, "LEAST_DEGREES", 10**6)
+    monkeypatch.setattr(arm_variance, "LEAST_DEGREES", 10**6)
     spiked = table()
     spiked[3, 4] += 1.0
     assert pseudo_values(spiked)[3].std() > 0.2

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from machines import CALM, SHARED, TRIALS, Machine, addressed, decided, hits, paired
 
-from perfsweep.pipelines.statistics import robust_fit
+from perfsweep.pipelines.statistics import arm_variance
 from perfsweep.pipelines.statistics.arm_variance import Level
 from perfsweep.pipelines.statistics.estimates import precise_enough
 from perfsweep.pipelines.statistics.verdicts import Verdict
@@ -87,7 +87,7 @@ def test_four_per_cent_of_twelve_arms_is_called_with_and_without_spikes() -> Non
 
 
 def test_mutant_least_squares_finds_nothing_among_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(robust_fit, "LEAST_DEGREES", 10**6)
+    monkeypatch.setattr(arm_variance, "LEAST_DEGREES", 10**6)
     assert calls(SPIKY, sweeps=60) < 0.2
 
 

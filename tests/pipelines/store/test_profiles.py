@@ -21,7 +21,7 @@ from perfsweep.pipelines.store.profiles import (
     write_profile,
     write_spec,
 )
-from perfsweep.pipelines.store.records import Kind, SweepFolder, TrialSpec
+from perfsweep.pipelines.store.records import Kind, SweepFolder
 from perfsweep.workloads.errors import RecordError
 
 
@@ -84,7 +84,7 @@ def test_a_profile_reads_back_with_the_files_that_its_tool_wrote(tmp_path: Path)
 
 def test_a_specification_reads_back(tmp_path: Path) -> None:
     plan = manifest()
-    trial = TrialSpec.of(plan.sweep, plan.arm(NAIVE), Kind.PROFILE, "p000", tmp_path)
+    trial = plan.sweep.trial_spec(plan.arm(NAIVE), Kind.PROFILE, "p000", tmp_path)
     spec = ProfileSpec(trial=trial, options=ProfileConfig(tool="memory"))
     assert read_spec(write_spec(tmp_path / "new", spec)) == spec
 

@@ -17,7 +17,7 @@ from perfsweep.workloads.errors import RecordError
 
 def spec(folder: Path) -> TrialSpec:
     plan = manifest()
-    return TrialSpec.of(plan.sweep, plan.arm(FAST), Kind.EVIDENCE, "p000", folder, replicate=2)
+    return plan.sweep.trial_spec(plan.arm(FAST), Kind.EVIDENCE, "p000", folder, replicate=2)
 
 
 def test_a_specification_reads_back(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from perfsweep.pipelines.store.trial_schema import REPEAT
 
 def spec(plan: Any = None, of: str = FAST, **own: Any) -> TrialSpec:
     plan = plan or manifest(sweep={"measure": {"seed": 40, "iterations": 30}, "nodes": 2})
-    return TrialSpec.of(plan.sweep, plan.arm(of), Kind.TIMING, "p000", Path("cache"), **own)
+    return plan.sweep.trial_spec(plan.arm(of), Kind.TIMING, "p000", Path("cache"), **own)
 
 
 def test_a_trial_is_told_what_its_sweep_says_and_where_its_cache_lies() -> None:

@@ -18,7 +18,7 @@ import pytest
 from perfsweep.pipelines.execution.spawn import ForkServer, ServerLost, wait
 from perfsweep.pipelines.store.records import Outcome
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
-from perfsweep.pipelines.trial import parent
+from perfsweep.pipelines.trial import forked_trial
 from perfsweep.pipelines.trial.fork_server import preload
 from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
@@ -231,7 +231,7 @@ def test_a_child_that_cannot_write_its_log_says_so_in_one_line(
 ) -> None:
     """The trial's folder was closed after its specification was written; here it is gone."""
     server = ForkServer([])  # its streams are the captured ones
-    child = server.call(parent.forked, str(tmp_path / "gone" / "spec.json"))
+    child = server.call(forked_trial.forked, str(tmp_path / "gone" / "spec.json"))
     assert wait([child], 120) is not None and child.code() == UNWRITTEN
     assert capfd.readouterr().err == f"{tmp_path}/gone/log.txt: No such file or directory\n"
 

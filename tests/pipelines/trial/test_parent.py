@@ -13,7 +13,7 @@ import pytest
 from toys.spinner import Config, Spinner
 
 from perfsweep.pipelines.store.planned import load_workload, typed_config
-from perfsweep.pipelines.trial import parent
+from perfsweep.pipelines.trial import forked_trial, parent
 from perfsweep.pipelines.trial.collector import prepare_collector, settle_collector
 from perfsweep.workloads.errors import ConfigError
 
@@ -66,9 +66,9 @@ def test_a_forked_trial_logs_beside_its_specification(
     from perfsweep.pipelines.trial import process
 
     seen: list[object] = []
-    monkeypatch.setattr(parent, "detach", seen.append)
+    monkeypatch.setattr(forked_trial, "detach", seen.append)
     monkeypatch.setattr(process, "main", seen.append)
-    parent.forked("/t/spec.json", pipe)
+    forked_trial.forked("/t/spec.json", pipe)
     assert seen == [Path("/t/log.txt"), words]
 
 

@@ -19,7 +19,7 @@ from perfsweep.pipelines.config.types import (
 )
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.parity import comparison, evidence
+from perfsweep.pipelines.parity import deviations, evidence
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
@@ -74,7 +74,7 @@ def judged(reference: Evidence, arm: Evidence) -> ParityResult:
             {name: tensor.numpy() for name, tensor in evidence.tensors.items()}, {}, evidence.parts
         )
 
-    return comparison.judge(arrays(reference), arrays(arm), [REPLAY], Parity.EXACT, {})
+    return deviations.judge(arrays(reference), arrays(arm), [REPLAY], Parity.EXACT, {})
 
 
 def test_the_first_two_iterations_the_middle_one_and_the_last_are_kept() -> None:

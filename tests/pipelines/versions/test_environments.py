@@ -10,7 +10,7 @@ from environments import answering
 
 from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.pipelines.versions.environments import find
-from perfsweep.pipelines.versions.notices import notices
+from perfsweep.pipelines.versions.tree import notices
 from perfsweep.workloads.errors import ConfigError
 
 GOOD = {"version": [3, 12, 4], "prefix": "/opt/env", "abi": "cpython-312", "missing": []}

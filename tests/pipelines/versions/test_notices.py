@@ -9,7 +9,7 @@ from git_repository import begin, commit, git
 
 from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.pipelines.versions.environments import environment_lines
-from perfsweep.pipelines.versions.notices import notices
+from perfsweep.pipelines.versions.tree import notices
 
 
 @pytest.fixture(scope="module")

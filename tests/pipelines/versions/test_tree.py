@@ -12,8 +12,8 @@ from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.plan.plan import make_plan
 from perfsweep.pipelines.store.records import SweepFolder, Version
 from perfsweep.pipelines.versions import tree
-from perfsweep.pipelines.versions.notices import notices
 from perfsweep.pipelines.versions.repository import Repository
+from perfsweep.pipelines.versions.tree import notices
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.snapshot import Snapshot

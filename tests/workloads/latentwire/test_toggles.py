@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.pipelines.parity.comparison import judge
+from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import Evidence, Parity
 from perfsweep.workloads.latentwire.toggles import CHECKS

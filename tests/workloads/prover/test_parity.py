@@ -10,7 +10,7 @@ import torch
 from tables.prover import BEST
 from tiers import longer, tiered
 
-from perfsweep.pipelines.parity.comparison import judge, loosest
+from perfsweep.pipelines.parity.deviations import judge, loosest
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity

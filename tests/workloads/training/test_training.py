@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from perfsweep.pipelines.parity import comparison
+from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting
 from perfsweep.workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
 from perfsweep.workloads.errors import ConfigError, ContractError
@@ -90,10 +90,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         workload.close()
 
 
-def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> comparison.ParityResult:
+def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> deviations.ParityResult:
     chosen = [toggle.level(levels[toggle.name]) for toggle in Small.toggles if toggle.name in levels]
-    loosest, bounds = comparison.loosest(chosen, Small.checks)
-    return comparison.judge(reference, arm, Small.checks, loosest, bounds)
+    loosest, bounds = deviations.loosest(chosen, Small.checks)
+    return deviations.judge(reference, arm, Small.checks, loosest, bounds)
 
 
 ACTING = [
@@ -120,7 +120,7 @@ def counters(workload: Small) -> dict[str, float | None]:
 def test_a_level_moves_its_witness_and_keeps_to_its_class(start: Start, levels: dict[str, Any]) -> None:
     reference, arm = start(steps=12), start(steps=12, **levels)
     found = verdict(reference.evidence(), arm.evidence(), **levels)
-    assert found.verdict in (comparison.ParityVerdict.IDENTICAL, comparison.ParityVerdict.WITHIN_TOLERANCE), (
+    assert found.verdict in (deviations.ParityVerdict.IDENTICAL, deviations.ParityVerdict.WITHIN_TOLERANCE), (
         found.reason
     )
     ((name, value),) = levels.items()
@@ -140,7 +140,7 @@ def test_a_compiled_model_is_compiled_once_and_computes_the_same(
     with CompileCounting() as compiling:
         arm = start(steps=3, compile="default").evidence()
     assert compiling.result()["compiled_graphs"] == 1
-    assert verdict(reference, arm, compile="default").verdict is not comparison.ParityVerdict.DIFFERENT
+    assert verdict(reference, arm, compile="default").verdict is not deviations.ParityVerdict.DIFFERENT
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -32,7 +32,7 @@ from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
 from perfsweep.pipelines.trial.timing.recorder import Recorder
-from perfsweep.pipelines.trial.timing.regions import _arrays
+from perfsweep.pipelines.trial.timing.series import _arrays
 from perfsweep.workloads.api import Context, Device, Workload
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.training.kept_batches import KeptBatches

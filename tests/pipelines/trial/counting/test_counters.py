@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_importing_and_polling_imports_neither_torch_nor_its_compiler() -> None:
     code = """
 import sys
-from perfsweep.pipelines.parity import comparison as parity
+from perfsweep.pipelines.parity import deviations as parity
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.counting.counters import CompileCounting
 assert not {"torch", "scipy", "pynvml"} & set(sys.modules), "at import"

@@ -15,7 +15,7 @@ from fake_nvml import H100, FakeNvml
 from powercap import RANGE_UJ, FakePowercap
 
 from perfsweep.pipelines.trial.machine import energy_counters
-from perfsweep.pipelines.trial.machine.energy import ENERGY_J, Meter, Spent, least_s, record_fields, shared_by
+from perfsweep.pipelines.trial.machine.energy import ENERGY_J, Spent, least_s, record_fields, shared_by
 from perfsweep.pipelines.trial.machine.energy_counters import (
     Counter,
     Counters,
@@ -26,6 +26,7 @@ from perfsweep.pipelines.trial.machine.energy_counters import (
 )
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.timing.quantities import Meter
 
 STEP_S = 0.001
 

@@ -18,7 +18,7 @@ from perfsweep.pipelines.trial.machine import energy, energy_counters, environme
 from perfsweep.pipelines.trial.machine.energy import ENERGY_J
 from perfsweep.pipelines.trial.scene import Scene
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import regions
+from perfsweep.pipelines.trial.timing import quantities, regions
 from perfsweep.workloads.api import Context, Device, NullClock
 
 ITERATIONS = 8
@@ -102,7 +102,7 @@ def test_a_real_gpu_draws_what_zeus_says() -> None:
     index = torch.cuda.current_device()
     work = torch.rand(4096, 4096, device="cuda")
     theirs = monitoring.ZeusMonitor(gpu_indices=[index])
-    ours = energy.Meter(DeviceClock("cuda"))
+    ours = quantities.Meter(DeviceClock("cuda"))
     theirs.begin_window("work")
     ours.begin()
     for _ in range(3000):

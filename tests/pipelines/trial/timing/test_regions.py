@@ -21,6 +21,7 @@ from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing import ranks, regions
+from perfsweep.pipelines.trial.timing.series import write_regions
 from perfsweep.workloads.api import Context, Device, Workload
 from perfsweep.workloads.errors import ContractError, RecordError
 
@@ -315,8 +316,8 @@ def test_a_phase_that_a_part_of_the_region_never_entered_took_no_time_there(tmp_
         )  # fmt: skip
 
     log = BufferedLog()
-    regions._write_iterations(
-        tmp_path, [part(10, load=1), part(90, load=2, save=7)], [4], log, {"r": np.ones(1)}
+    write_regions(
+        tmp_path, [part(10, load=1), part(90, load=2, save=7)], [4], log.arrays(), {"r": np.ones(1)}
     )
     arrays = read_iterations(tmp_path)
     assert {

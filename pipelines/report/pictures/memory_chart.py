@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfsweep.pipelines.report import svg
-from perfsweep.pipelines.report.svg import BLUE, GREY, INK, LINE, NARROW
+from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, LINE, NARROW
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, read_course
 from perfsweep.pipelines.units import MB

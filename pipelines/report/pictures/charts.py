@@ -16,8 +16,8 @@ from matplotlib.ticker import LogLocator
 from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.report.chart_data import RoundTimes, SizeCurve, Trace
-from perfsweep.pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
+from perfsweep.pipelines.report.pictures.chart_data import RoundTimes, SizeCurve, Trace
+from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
 
 FEW_ARMS = 6
 """Traces drawn in one figure: more hide one another."""

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from perfsweep.pipelines.analysis.quantities.cost import cost_text
-from perfsweep.pipelines.report.charts import fold
-from perfsweep.pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
+from perfsweep.pipelines.report.pictures.charts import fold
+from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
 from perfsweep.pipelines.report.trade_off import Choice, TradeOff
 from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.units import MB

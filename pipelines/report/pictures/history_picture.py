@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.version_history import ArmHistory, History
-from perfsweep.pipelines.report import svg
-from perfsweep.pipelines.report.charts import fold
-from perfsweep.pipelines.report.svg import BLUE, GREY, INK, RED
+from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report.pictures.charts import fold
+from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, RED
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.errors import ConfigError
 

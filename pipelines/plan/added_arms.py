@@ -1,13 +1,14 @@
-"""The arm that `measure.stall` adds: the first reference, on batches that wait in memory."""
+"""Arms that a plan adds to those of its designs: placebos, and batches that wait in memory."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from typing import Any
 
 from perfsweep.pipelines.plan.designs import Refusal
-from perfsweep.pipelines.store.records import IDEAL_LOADER, Arm, Effect
+from perfsweep.pipelines.store.records import IDEAL_LOADER, PLACEBO, Arm, Effect
 from perfsweep.pipelines.trial.identity import arm_id
 from perfsweep.workloads.api import Toggle, Workload
 
@@ -47,3 +48,20 @@ def _toggle(cls: type[Workload]) -> Toggle | None:
     own = {toggle.name for toggle in cls.toggles}
     every = (*cls.toggles, *(toggle for toggle in cls.on_request if toggle.name not in own))
     return next((toggle for toggle in every if toggle.ideal_loader), None)
+
+
+def placebo(reference: Arm, number: int) -> Arm:
+    """The reference once more, with junk in its memory, as an arm of its own."""
+    identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
+    return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
+
+
+def placebo_effect(copy: Arm, reference: str) -> Effect:
+    pairs = ((copy.id, reference),)
+    return Effect(
+        id=hashlib.sha256(json.dumps([PLACEBO, pairs]).encode()).hexdigest()[:12],
+        design=PLACEBO,
+        toggle=PLACEBO,
+        level=str(copy.placebo),
+        pairs=pairs,
+    )

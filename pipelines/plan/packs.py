@@ -1,0 +1,82 @@
+"""Arms to packs: which stand together, in which order they run, and on which nodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.store.records import Arm, Effect, Pack
+from perfsweep.workloads.api import Workload
+from perfsweep.workloads.errors import ConfigError
+
+
+def placement(command: SweepCommand) -> dict[str, Any]:
+    """How the ranks of the arms lie on the nodes of a pack."""
+    return {"nodes": command.cluster.nodes, "ntasks_per_node": command.cluster.ntasks_per_node}
+
+
+def refuse_placement(command: SweepCommand, ranks: int) -> None:
+    """Refuse nodes that nothing would run on, ranks that nothing could, and processes that stay."""
+    nodes, each = command.cluster.nodes, command.cluster.ntasks_per_node
+    if nodes > 1 and ranks == 1:
+        raise ConfigError(
+            f"cluster.nodes={nodes}: no arm of this sweep has more than one rank, so the other nodes would"
+            " idle; leave it out"
+        )
+    if each is not None and ranks > nodes * each:
+        raise ConfigError(
+            f"cluster.ntasks_per_node={each}: there is room for {nodes * each} ranks on {nodes} nodes, and an"
+            f" arm has {ranks}"
+        )
+    if nodes > 1 and command.measure.isolation == "resident":
+        raise ConfigError(
+            f"measure.isolation=resident keeps processes on one node; use fresh with cluster.nodes={nodes}"
+        )
+
+
+def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[str, ...], ...]:
+    """An order of the arms for each round.
+
+    Rows of Williams squares in random sequence over a random labelling: over a square each arm follows each
+    other arm equally often, so that what one arm leaves behind (heat, caches) does not fall on the same
+    successor (Williams 1949).
+    """
+    rng = random.Random(seed)
+    n = len(arms)
+    zigzag = [(i + 1) // 2 if i % 2 else -(i // 2) % n for i in range(n)]
+    orders: list[tuple[str, ...]] = []
+    while len(orders) < rounds:
+        names = rng.sample(list(arms), n)
+        rows = [[(step + shift) % n for step in zigzag] for shift in range(n)]
+        rows += [row[::-1] for row in rows] if n % 2 else []
+        rng.shuffle(rows)
+        orders += [tuple(names[i] for i in row) for row in rows]
+    return tuple(orders[:rounds])
+
+
+def packs_of(
+    effects: Sequence[Effect],
+    always: Sequence[str],
+    arms: Mapping[str, Arm],
+    cls: type[Workload],
+    command: SweepCommand,
+    *,
+    by_exec: bool = False,
+) -> tuple[Pack, ...]:
+    """Cut effects into packs: an effect's arms, and those that are `always` there, stand together."""
+    groups: list[dict[str, None]] = []
+    for effect in effects:
+        needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])
+        if not groups or len({*groups[-1], *needed}) > command.cluster.arms_per_pack:
+            groups.append(dict.fromkeys(always))
+        groups[-1].update(needed)
+    measured = command.measure
+    packs = []
+    for number, group in enumerate(groups):
+        name = f"p{number:03d}"
+        orders = balanced_orders(list(group), measured.rounds_planned, f"{measured.seed}-{name}")
+        start = "exec" if by_exec or any(cls.needs_exec(arms[arm].levels) for arm in group) else "fork"
+        packs.append(Pack(id=name, orders=orders, start=start))
+    return tuple(packs)

@@ -1,0 +1,1 @@
+"""The figures of reports, as SVG."""
