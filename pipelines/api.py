@@ -35,7 +35,7 @@ from perfsweep.pipelines.execution import (
 from perfsweep.pipelines.execution.missing_trials import beside_rounds
 from perfsweep.pipelines.plan import foreseen, power
 from perfsweep.pipelines.plan import plan as planning
-from perfsweep.pipelines.publish import publishing as publishing
+from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.report import html, markdown, notebook
 from perfsweep.pipelines.report.notebook import Comparison, Display, Report
 from perfsweep.pipelines.store import locks

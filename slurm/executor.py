@@ -15,15 +15,22 @@ from pathlib import Path
 from perfsweep.slurm import diagnosis
 from perfsweep.slurm.client import Sighting, SlurmClient, Unreachable, expected_start
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.inquiry import Answer, Inquiry, Key
 from perfsweep.slurm.job_outcome import ElementRecords, Missing, Patience, Standing
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from perfsweep.slurm.journal import Journal, Submission, Verdict
-from perfsweep.slurm.observation import FailedNodes, Observer, RecordFiles, output_file
+from perfsweep.slurm.observation import (
+    Answer,
+    FailedNodes,
+    Inquiry,
+    Key,
+    Observer,
+    RecordFiles,
+    SteadyClock,
+    output_file,
+)
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from perfsweep.slurm.site import SiteProfile
 from perfsweep.slurm.states import End, end_of
-from perfsweep.slurm.steady_clock import SteadyClock
 from perfsweep.slurm.submitter import Submitter
 
 JOURNAL, SUBMISSIONS = "submissions.jsonl", "submissions"

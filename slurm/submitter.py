@@ -15,9 +15,9 @@ from typing import Any
 from perfsweep.slurm import batch, element
 from perfsweep.slurm.client import SlurmClient, out_of_reach
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.inquiry import MARK
 from perfsweep.slurm.jobs import PYTHON, Job
 from perfsweep.slurm.journal import Journal, Submission
+from perfsweep.slurm.observation import MARK
 from perfsweep.slurm.site import REDACTED, Shape, SiteProfile
 from perfsweep.slurm.states import End
 

@@ -19,7 +19,7 @@ from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, progress_display, shared_job, submitted
 from perfsweep.pipelines.execution.events import POLL_S, Held, Tail, until_over
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from perfsweep.pipelines.publish import publishing as publishing
+from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line, table_of_runs
 from perfsweep.pipelines.report import sweep_status
 from perfsweep.pipelines.report.objects import print_json

@@ -17,7 +17,7 @@ from perfsweep.pipelines.execution import launch, pack_jobs, progress_display, s
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.demand import estimate_cost
-from perfsweep.pipelines.publish import publishing as publishing
+from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
 from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.store import provenance

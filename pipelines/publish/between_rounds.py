@@ -17,7 +17,7 @@ from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
 def publish(*arguments: Any) -> Published:
     """Publish finished rounds; what that needs is imported when it is needed, after the first trials."""
-    from perfsweep.pipelines.publish import publishing as publishing
+    from perfsweep.pipelines.publish import publishing
 
     return publishing.publish(*arguments)
 

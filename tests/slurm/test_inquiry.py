@@ -9,9 +9,9 @@ import pytest
 
 from perfsweep.slurm.client import NoAccounting, Refused, Sighting, SlurmClient, Unreachable
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.inquiry import ARRAYS_A_TIME, MARK, SETTLE_S, Inquiry
 from perfsweep.slurm.job_outcome import Missing
 from perfsweep.slurm.journal import Journal, Submission, Verdict
+from perfsweep.slurm.observation import ARRAYS_A_TIME, MARK, SETTLE_S, Inquiry
 from perfsweep.slurm.retry import Action
 from perfsweep.slurm.states import End
 

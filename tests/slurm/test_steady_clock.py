@@ -9,8 +9,8 @@ import pytest
 from stand_ins import calls, executor_on, job, program
 from waiting import until
 
+from perfsweep.slurm.observation import SteadyClock
 from perfsweep.slurm.site import SiteProfile
-from perfsweep.slurm.steady_clock import SteadyClock
 
 DAY_S = 86400.0
 

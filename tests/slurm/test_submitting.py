@@ -10,8 +10,8 @@ from stand_ins import calls, job, on_stand_ins, program
 
 from perfsweep.slurm.client import SlurmClient
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.inquiry import ARRAYS_A_TIME
 from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.observation import ARRAYS_A_TIME
 
 
 def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repeated(

@@ -39,6 +39,7 @@ def sdist() -> Path:
     shutil.copytree(
         ROOT,
         source,
+        symlinks=True,  # src leads to the folders, as it does in a checkout
         ignore=lambda folder, names: [n for n in names if n in LEFT_OUT or n.endswith(".egg-info")],
     )
     return _built("sdist", source)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recorded import FAST, NAIVE, Built, build
 
-from perfsweep.pipelines.publish import publishing as publishing
+from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.pool import Delivered
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.publishing import Publication, target
