@@ -97,7 +97,7 @@ def test_the_command_ignores_what_the_shell_says_about_wandb_and_says_so(
     ]
 
 
-@pytest.mark.parametrize("module", ["publish.publish", "execution.pack", "trial.process"])
+@pytest.mark.parametrize("module", ["publish.publishing", "execution.pack", "trial.process"])
 def test_what_starts_and_measures_trials_does_not_import_wandb(module: str) -> None:
     code = f"import sys, perfsweep.pipelines.{module}; sys.exit('wandb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
