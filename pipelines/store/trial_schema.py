@@ -203,6 +203,9 @@ class TrialRecord:
     `files` are the bytes of the arrays that the trial wrote beside its record: where one of them has another
     length now, the record counts for nothing.
 
+    `lost_ns` is how long others had the core of the thread that did all the work of the region: verdicts are
+    on the rest, `time_ns`. It is 0 where threads, processes or a device work beside that thread.
+
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
     but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
@@ -234,6 +237,7 @@ class TrialRecord:
     iterations: int = 0
     region_ns: int = 0
     region_cpu_ns: int = 0
+    lost_ns: int = 0
     run_delay_ns: int | None = None
     displaced: bool = False
     alone: bool = False
@@ -296,8 +300,18 @@ class TrialRecord:
         return self.server if self.generation is None else self.generation
 
     @property
+    def time_ns(self) -> int:
+        """Time of the timed region without what others took of it: what verdicts are on."""
+        return self.region_ns - self.lost_ns
+
+    @property
     def ns_per_unit(self) -> float:
         """The primary figure: time of the timed region divided by units done in it."""
+        return self.time_ns / self.units
+
+    @property
+    def wall_ns_per_unit(self) -> float:
+        """The same in wall time."""
         return self.region_ns / self.units
 
     @property

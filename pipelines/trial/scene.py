@@ -90,6 +90,7 @@ class Scene:
             "displaced": single and usage.displaced(wall_ns),
             "alone": not elsewhere and threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
             "calibration_ns": self.calibration_ns,
+            "lost_ns": (usage.own_delay_ns or 0) if threads == 1 and single else 0,
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
             "major_faults": usage.major_faults,

@@ -44,11 +44,13 @@ class Usage:
     ----------
     run_delay_ns : time that threads were runnable and others had their cores, summed over threads that were
         there at the end; None where the kernel does not tell
+    own_delay_ns : the same of the thread that asked alone
     others_ns : CPU time of threads other than the one that asked
     waits, displacements : how often a thread gave its core up by itself, and how often it was taken away
     """
 
     run_delay_ns: int | None = None
+    own_delay_ns: int | None = None
     others_ns: int = 0
     system_ns: int = 0
     minor_faults: int = 0
@@ -67,6 +69,7 @@ class Usage:
         own, then, now = threading.get_native_id(), before.counts, after.counts
         return cls(
             run_delay_ns=sum(waited for _, waited in grown.values()) if grown else None,
+            own_delay_ns=grown[own][1] if own in grown else None,
             others_ns=sum(on_core for thread, (on_core, _) in grown.items() if thread != own),
             system_ns=round((now.ru_stime - then.ru_stime) * 1e9),
             minor_faults=now.ru_minflt - then.ru_minflt,
