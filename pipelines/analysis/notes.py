@@ -27,7 +27,6 @@ def comparison_notes(
         *_bounds(judge),
         *_power(judge),
         *_scatter(judge),
-        *_isolation(manifest, used),
         *_missing_references(manifest, used),
         *sound.notes,
         *notes_on_other_machines(progress, manifest),
@@ -72,17 +71,6 @@ def _scatter(judge: Judge) -> list[str]:
             f" {PLANNING_PAIR_SD:.1%}: intervals are wider than it promised, something here is not at rest"
         )
     return lines
-
-
-def _isolation(manifest: Manifest, used: pl.DataFrame) -> list[str]:
-    """One line where arms that were to stay in their processes could not."""
-    fresh = used.filter(pl.col("generation").is_null()).height
-    if manifest.sweep.measure.isolation != "resident" or not fresh:
-        return []
-    return [
-        f"{fresh} of {used.height} timing trials ran in fresh processes, because the arms did not fit into"
-        " memory together"
-    ]
 
 
 def _missing_references(manifest: Manifest, used: pl.DataFrame) -> list[str]:

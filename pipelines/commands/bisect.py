@@ -32,7 +32,7 @@ margin off, however often one looks."""
 
 RESULTS_ONLY = (
     *("measure.look=true", "measure.rounds=1", "measure.servers=1"),
-    *("measure.precision=null", "measure.budget_s=null", "measure.region_s=null"),
+    *("measure.precision=null", "measure.budget_s=null"),
 )
 """What shows results needs no rounds to compare times."""
 

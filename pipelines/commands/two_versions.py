@@ -30,15 +30,13 @@ DEFAULTS = (
     "measure.servers=6",
     "measure.rounds_max=200",
     "measure.repeats=0",
-    "measure.slices=100",
     "measure.margin=0.025",
     "measure.budget_s=300",
 )
 """What is asked of a sweep of two versions; whatever is typed comes after it, and wins.
 
 A round costs a server to import for, two processes to set up and their regions: regions as long as that leave
-half of the time to what is measured. A server for each round counts most replications, and slices of some 20
-ms let both versions meet the same neighbours, so that no round need be repeated because of them.
+half of the time to what is measured. A server for each round counts most replications.
 """
 
 REGION_S = 2.0

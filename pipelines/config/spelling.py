@@ -18,6 +18,14 @@ from perfsweep.workloads.errors import ConfigError, did_you_mean
 FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--resolve": 0}
 """Options of Hydra's that a command takes, each with the words that belong to it."""
 
+_TURNS = "arms always take turns of measure.turn_s seconds in processes of their own; leave it out"
+GONE = {
+    "measure.slices": _TURNS,
+    "measure.isolation": _TURNS,
+    "measure.turns": "each round has processes of its own; more of them are measure.rounds=N",
+}
+"""Options that there were, each with what to do instead."""
+
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 _KEY = re.compile(r"(\+{0,2})([\w.]+)")
 
@@ -117,6 +125,8 @@ def refuse_unknown(command: str, name: str) -> None:
     top, parts, known = name.partition(".")[0], types.parts(command), options(command)
     if top == "hydra" or name in known:
         return
+    if gone := GONE.get(name):
+        raise ConfigError(f"{name} is gone: {gone}")
     if top not in parts:
         if other := next((one for one in types.COMMANDS if top in types.parts(one)), None):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""One allocation: counting and evidence for each arm, then rounds of timing trials in fresh processes.
+"""One allocation: counting and evidence for each arm, then generations of timing trials that take turns.
 
 Run as ``python -m perfsweep.pipelines.execution.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end
 it after the running trial has been ended; finished rounds stay, and starting the pack again continues with
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import sys
 import time
 from dataclasses import replace
@@ -18,11 +19,11 @@ from typing import Any
 
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.disk import refuse_disk
+from perfsweep.pipelines.execution.generation import Generation, Trial
 from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from perfsweep.pipelines.execution.missing_trials import ONCE
 from perfsweep.pipelines.execution.nodes import OtherNodes
-from perfsweep.pipelines.execution.resident import CannotStay, Generation, Turn
 from perfsweep.pipelines.execution.servers import Servers
 from perfsweep.pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
 from perfsweep.pipelines.parity.evidence import Agreement
@@ -52,7 +53,7 @@ from perfsweep.pipelines.store.records import (
     write_spec,
 )
 from perfsweep.pipelines.store.trainings import untrained
-from perfsweep.pipelines.trial import scratch
+from perfsweep.pipelines.trial import layout, scratch
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.versions import activation
 from perfsweep.slurm.allocation import Allocation
@@ -66,8 +67,8 @@ cannot be written (see sysexits), of one whose place a later attempt has taken, 
 allocation, and of one whose plan cannot be read."""
 
 
-LEAST_ITERATIONS, MOST_ITERATIONS = 5, 20_000
-"""Of a region whose length is asked for in seconds: fewer are chance, and more are hardly kept one by one."""
+MOST_ITERATIONS = 20_000
+"""Of a region whose length is asked for in seconds: more are hardly kept one by one."""
 
 RESULT_S = 7 * 86400.0
 """What is run to its end may take long: the limit of timed trials is none of it, and Slurm has its own."""
@@ -100,9 +101,6 @@ class PackRun:
         self.progress = self._read_progress()
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
         self._reference = next(iter(manifest.sweep.references.values()))
-        self._stays = manifest.sweep.measure.isolation == "resident"
-        self._sliced = manifest.sweep.measure.slices > 1 and self._device.type == "cpu"
-        self._in_turns = self._stays or self._sliced
         self._idle: IdlePower | None = None
 
     def _read_progress(self) -> Progress:
@@ -120,11 +118,8 @@ class PackRun:
         tried: set[int] = set()
         while (number := self._next(tried)) is not None:
             self._rest()
-            tried.update(self.progress.together(number))
-            if self._in_turns:
-                self._generation(number)
-            else:
-                self._rounds(number)
+            tried.add(number)
+            self._generation(number)
             self._forget(number)
             self._feeder.between_rounds()
         self._trainings()
@@ -198,60 +193,39 @@ class PackRun:
                 self._trial(self.manifest.arm(arm), Kind.QUALITY, None, seed)
                 self.advanced = True
 
-    def _rounds(self, number: int) -> None:
-        """A round, or all those that were to share their processes, in fresh ones."""
-        self._renew_attempt(number)
-        for n in self._together(number):
-            self._servers.begin_round()
-            for arm_id in self.pack.orders[n]:
-                if arm_id not in self.progress.retired(self.pack.id, [arm_id]) or self.retry:
-                    self._trial(self.manifest.arm(arm_id), Kind.TIMING, n)
-        self.advanced = True
-
     def _renew_attempt(self, number: int) -> None:
         """A round that this attempt has measured already needs a number that no attempt has had."""
-        members = self.progress.together(number)
-        if any(self.attempt in self.progress.timing.get((self.pack.id, member), {}) for member in members):
+        if self.attempt in self.progress.timing.get((self.pack.id, number), {}):
             stop_if_superseded(self.folder, self.pack.id, self.attempt)
             self.attempt = claim(self.folder, self.pack)
 
-    def _together(self, number: int) -> list[int]:
-        return [n for n in self.progress.together(number) if n < len(self.pack.orders)]
-
     def _generation(self, number: int) -> None:
-        """Rounds whose processes stay, or one: start every arm, then let them take turns."""
+        """A round: start every arm, let them take turns, then measure those that cannot by themselves."""
         measure = self.manifest.sweep.measure
         self._renew_attempt(number)
         retired = self.progress.retired(self.pack.id, self.pack.arms)
-        for _ in self._together(number):
-            self._servers.begin_round()
-        try:
-            with Generation(
-                self._servers.starter, self._device.memory_bytes, measure.timeout_s, self._sliced
-            ) as generation:
-                for arm_id in self.pack.orders[number]:
-                    if arm_id not in retired or self.retry:
-                        generation.start(self._turn_of(arm_id, number))
-                for n in self._together(number):
-                    self._stop_if_asked()
-                    arms = [arm for arm in self.pack.orders[n] if arm not in retired or self.retry]
-                    turns = {arm: self._turn_of(arm, n) for arm in arms}
-                    for record in generation.run(list(turns.values())):
-                        folder = turns[record.arm].folder
-                        refuse_disk(folder, record)
-                        self._note(StoredTrial(folder, record))
-                        self._stop_if_asked()
-            self.advanced = True
-        except CannotStay as reason:
-            print(f"{reason}: every arm runs in a fresh process instead, one after the other", flush=True)
-            self._in_turns = False
-            self._rounds(number)
+        arms = [arm for arm in self.pack.orders[number] if arm not in retired or self.retry]
+        self._servers.begin_round()
+        rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
+        with Generation(
+            self._servers.starter, self._device.memory_bytes, measure.timeout_s, measure.turn_s
+        ) as generation:
+            for arm in arms:
+                self._stop_if_asked()
+                generation.start(self._timing(arm, number))
+            for trial, record in generation.run(rng):
+                refuse_disk(trial.folder, record)
+                self._note(StoredTrial(trial.folder, record))
+                self._stop_if_asked()
+            alone = generation.alone
+        for trial, why in alone:
+            print(f"{trial.spec.arm.label}: {why}; it is measured by itself", flush=True)
+            self._trial(self.manifest.arm(trial.spec.arm.id), Kind.TIMING, number)
+        self.advanced = True
 
-    def _turn_of(self, arm_id: str, number: int) -> Turn:
+    def _timing(self, arm_id: str, number: int) -> Trial:
         spec, env = self._spec(self.manifest.arm(arm_id), Kind.TIMING, number)
-        if self._stays:
-            spec = replace(spec, generation=number // self.progress.stride)
-        return Turn(spec, self.folder.trial_dir(spec), env)
+        return Trial(spec, self.folder.trial_dir(spec), env)
 
     @cached_property
     def _cls(self) -> type[Workload]:
@@ -281,13 +255,12 @@ class PackRun:
 
     @property
     def _iterations(self) -> int | None:
-        """Iterations that last `measure.region_s` by the reference's evidence; None where it is not asked."""
-        region_s = self.manifest.sweep.measure.region_s
+        """Iterations that last `measure.region_s` by the reference's evidence; None where it has none."""
+        measure = self.manifest.sweep.measure
         evidence = self.progress.other.get((self._reference, Kind.EVIDENCE))
-        if region_s is None or evidence is None or not evidence.record.iteration_ns:
+        if measure.iterations is not None or evidence is None or not evidence.record.iteration_ns:
             return None
-        wanted = math.ceil(region_s * 1e9 / evidence.record.iteration_ns)
-        return min(max(wanted, LEAST_ITERATIONS), MOST_ITERATIONS)
+        return min(math.ceil(measure.region_s * 1e9 / evidence.record.iteration_ns), MOST_ITERATIONS)
 
     def _process_of(self, arm: Arm) -> tuple[int, dict[str, str]]:
         """Number of an arm's processes, and the variables they start with."""

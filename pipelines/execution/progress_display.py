@@ -54,7 +54,7 @@ def show_plan(console: Console, manifest: Manifest, finished: int, folder: str) 
     packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
     of = "" if measure.budget_s or measure.precision else f" of {rounds}"  # as many as a rule wants
     already = f"; {finished}{of} rounds are there already" if finished else ""
-    console.print(f"{packs} of {measure.rounds} rounds, every arm once a round {_where(measure)}{already}")
+    console.print(f"{packs} of {measure.rounds} rounds, in each of them all arms take turns{already}")
     console.print(f"{power(manifest)}{_until(measure)}", highlight=False)
     for effect in manifest.effects:
         if " = " in effect.toggle and effect.contrast:
@@ -75,14 +75,6 @@ def how_to_come_back(folder: str) -> str:
             f"  {shell_line('logs', folder)} --follow",
             f"  {shell_line('cancel', folder)}",
         ]
-    )
-
-
-def _where(measure: MeasureConfig) -> str:
-    return (
-        f"in processes that stay for {measure.turns} rounds"
-        if measure.isolation == "resident"
-        else "in a fresh process"
     )
 
 

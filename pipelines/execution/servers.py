@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from perfsweep.pipelines.execution.resident import Starter
+from perfsweep.pipelines.execution.generation import Starter
 from perfsweep.pipelines.execution.spawn import START_S, Child, Elsewhere, Exec, Forks, ForkServer, wait
 from perfsweep.pipelines.store.records import Pack, Sweep
 from perfsweep.pipelines.trial import layout
@@ -43,8 +43,7 @@ class Servers:
         self._env, self._nodes = env, nodes
         self._different = {_key(variables): variables for variables in different} or {_key({}): {}}
         self._sweep, self._pack, self._attempt = sweep, pack, attempt
-        fresh = sweep.measure.isolation == "fresh"
-        self._lasts = 1 if pack.start == "exec" and fresh else sweep.measure.rounds_per_server
+        self._lasts = 1 if pack.start == "exec" else sweep.measure.rounds_per_server
         self._draws = self._served = 0
         self._renew()
 

@@ -54,8 +54,8 @@ def compute(answer: str, device: str) -> None:
 
 
 def resident_line(here: Here, overrides: Sequence[str]) -> Line:
-    """Two arms stay in processes of their own and take turns."""
-    quick = ("measure=resident", f"measure.rounds={ROUNDS}", "measure.turns=2", "measure.iterations=4")
+    """Two arms have processes of their own and take turns."""
+    quick = (f"measure.rounds={ROUNDS}", "measure.iterations=4")
     sweep = measured(here, "resident", [*overrides, *quick, "measure.look=true"])
     ended = [
         trial.record.outcome.value

@@ -111,13 +111,12 @@ def _of_too_few_steps(manifest: Manifest) -> list[str]:
     """
     asked = [name for name in dict.fromkeys(manifest.sweep.columns) if name in PERCENTILES]
     planned = manifest.sweep.measure.iterations
-    if not asked or planned >= LEAST_STEPS or declared_by(manifest).shape == "job":
+    if not asked or (planned or 0) >= LEAST_STEPS or declared_by(manifest).shape == "job":
         return []
     # The cadence, to which iterations are rounded up, is known once the workload is set up.
     return [
-        f"{_columns(asked)}: percentiles need {LEAST_STEPS} steps in each round, and"
-        f" measure.iterations={planned} asks for fewer, so that they will be withheld unless the workload's"
-        f" cadence is as long; measure.iterations={LEAST_STEPS} would do"
+        f"{_columns(asked)}: percentiles need {LEAST_STEPS} steps in each round and are withheld where there are"
+        f" fewer; measure.iterations={LEAST_STEPS} would do"
     ]
 
 

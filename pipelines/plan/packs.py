@@ -18,7 +18,7 @@ def placement(command: SweepCommand) -> dict[str, Any]:
 
 
 def refuse_placement(command: SweepCommand, ranks: int) -> None:
-    """Refuse nodes that nothing would run on, ranks that nothing could, and processes that stay."""
+    """Refuse nodes that nothing would run on, and ranks that nothing could."""
     nodes, each = command.cluster.nodes, command.cluster.ntasks_per_node
     if nodes > 1 and ranks == 1:
         raise ConfigError(
@@ -29,10 +29,6 @@ def refuse_placement(command: SweepCommand, ranks: int) -> None:
         raise ConfigError(
             f"cluster.ntasks_per_node={each}: there is room for {nodes * each} ranks on {nodes} nodes, and an"
             f" arm has {ranks}"
-        )
-    if nodes > 1 and command.measure.isolation == "resident":
-        raise ConfigError(
-            f"measure.isolation=resident keeps processes on one node; use fresh with cluster.nodes={nodes}"
         )
 
 

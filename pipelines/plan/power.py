@@ -91,10 +91,8 @@ def power(
 
 
 def _replications(manifest: Manifest, rounds: int) -> int:
-    """Servers or generations of so many rounds; of a single server its rounds, for want of better."""
+    """Servers of so many rounds; of a single server its rounds, for want of better."""
     measure = replace(manifest.sweep.measure, rounds=rounds)
-    if measure.isolation == "resident":
-        return rounds // measure.turns
     servers = math.ceil(rounds / measure.rounds_per_server)
     return servers if servers > 1 else rounds
 
@@ -110,14 +108,9 @@ def refuse_undecidable(manifest: Manifest) -> None:
     Raises
     ------
     ConfigError
-        It has too few rounds, servers or generations, and is not meant as a mere look (`measure.look`).
+        It has too few rounds or servers, and is not meant as a mere look (`measure.look`).
     """
     measure = manifest.sweep.measure
-    if measure.rounds % measure.stride:
-        raise ConfigError(
-            f"measure.rounds={measure.rounds} is no multiple of measure.turns={measure.turns}: a generation"
-            " of processes lasts that many rounds"
-        )
     if measure.precision is not None and measure.rounds < LEAST_TO_STOP:
         raise ConfigError(
             f"measure.precision={measure.precision:g} cannot end a sweep of measure.rounds={measure.rounds}:"
@@ -139,7 +132,6 @@ def _decides(manifest: Manifest, planned: Power) -> bool:
 
 def _remedy(manifest: Manifest) -> str:
     """Name the rounds that would do."""
-    stride = manifest.sweep.measure.stride
-    plans = (power(manifest, rounds=rounds) for rounds in range(stride, 100 * stride, stride))
+    plans = (power(manifest, rounds=rounds) for rounds in range(1, 100))
     enough = next((plan.rounds for plan in plans if _decides(manifest, plan)), None)
     return f"measure.rounds={enough} would do" if enough else "plan fewer effects in one sweep"

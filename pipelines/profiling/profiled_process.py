@@ -90,7 +90,7 @@ def slice_of(spec: ProfileSpec, cls: type[Workload], tool: Tool, cadence: int) -
     """The slice that the options mean for this workload."""
     options = spec.options
     here = Situation(
-        cls.shape, cadence, options.wait + options.warmup, options.active, spec.trial.measure.iterations
+        cls.shape, cadence, options.wait + options.warmup, options.active, spec.trial.timed_iterations
     )
     return resolve(options.slice, tool.samples, here)
 
@@ -160,7 +160,7 @@ class Repeated:
 
     def _block(self, tool: Tool) -> Block:
         """One repetition under `tool`."""
-        self._scene.log.clear()
+        self._scene.log.shorten(0)
         lead = self._walk.seek(self._options.wait + self._options.warmup if tool.watches_before else 0)
         hook = self._options.hook == "on" or self._tool.needs_phases
         marks = Marks(self._clock, Recorder(self._clock) if hook else None, tool)

@@ -50,20 +50,23 @@ class MeasureConfig:
         least=1,
         method=False,
     )
-    iterations: int = option(
-        60, "Timed iterations of a step-shaped workload, rounded up to its cadence.", least=1
-    )
-    region_s: float | None = option(
+    iterations: int | None = option(
         None,
-        "Seconds that a step-shaped workload's timed region lasts where nothing is in its way, whatever"
-        " `iterations` says: as many as the reference's evidence does in them, the same for all arms.",
+        "Timed iterations of a step-shaped workload in each round, rounded up to its cadence; null: as many as"
+        " `region_s` says.",
+        least=1,
+    )
+    region_s: float = option(
+        0.08,
+        "Seconds of timed iterations in each round, at least one cadence of them: as many as the reference's"
+        " evidence does in that time, the same for all arms. More rounds buy more than longer ones.",
         above=0,
     )
-    slices: int = option(
-        1,
-        "Parts of a timed region between which the arms of a round take turns, on CPU, where each computes in"
-        " one thread and in steps; elsewhere one region follows the other.",
-        least=1,
+    turn_s: float = option(
+        0.009,
+        "Seconds that an arm works while the others of its round wait, at least one iteration: what slows the"
+        " machine for longer slows all of them alike.",
+        above=0,
     )
     jobs: int = option(1, "Timed jobs of a job-shaped workload, after one discarded job.", least=1)
     discard_s: float | None = option(
@@ -90,17 +93,6 @@ class MeasureConfig:
         0.01, "Relative difference of time below which two arms count as equal.", above=0, method=False
     )
     seed: int = option(0, "Seed of every trial; the order of the arms within a round is drawn from it too.")
-    isolation: str = option(
-        "fresh",
-        "fresh: a process for each arm and round; resident: processes stay for some rounds and take turns.",
-        choices=("fresh", "resident"),
-    )
-    turns: int = option(
-        5,
-        "Rounds that one generation of resident processes lasts.",
-        least=1,
-        only_with={"isolation": "resident"},
-    )
     servers: int = option(
         5,
         "Fork servers that the rounds of a pack are spread over, each with its own addresses and hash seed;"
@@ -206,7 +198,8 @@ class MeasureConfig:
         Options at their default are left out, so that a new option does not void what was measured without
         it.
         """
-        values = {
+        values: dict[str, Any] = {"timing": "turns"}
+        values |= {
             one.name: value
             for one in fields(self)
             if self._of_method(one) and (value := getattr(self, one.name)) != default_of(one)
@@ -229,15 +222,12 @@ class MeasureConfig:
         """How many rounds there are at most."""
         return max(self.rounds, self.rounds_max) if self.adaptive else self.rounds
 
+    stride = 1
+
     @property
     def rounds_per_server(self) -> int:
         """Rounds after which a pack's fork server is renewed; at least two servers take part where it can."""
-        return self.turns if self.isolation == "resident" else max(1, self.rounds // self.servers)
-
-    @property
-    def stride(self) -> int:
-        """Rounds that share their processes: one where processes are fresh."""
-        return self.turns if self.isolation == "resident" else 1
+        return max(1, self.rounds // self.servers)
 
 
 @dataclass(frozen=True)

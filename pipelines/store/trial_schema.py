@@ -16,6 +16,9 @@ from perfsweep.pipelines.store.options import MeasureConfig
 
 SCHEMA = 1
 
+DEFAULT_ITERATIONS = 20
+"""Of a region whose length is asked for in seconds, where no evidence tells how long an iteration takes."""
+
 STRICT = {"extra": "forbid"}
 """Of pydantic: refuse unknown fields."""
 
@@ -118,7 +121,7 @@ class TrialSpec:
     @property
     def timed_iterations(self) -> int:
         """Iterations of the timed region of a step-shaped workload, before they are rounded to cadences."""
-        return self.iterations or self.measure.iterations
+        return self.iterations or self.measure.iterations or DEFAULT_ITERATIONS
 
     @property
     def seed(self) -> int:

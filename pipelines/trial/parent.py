@@ -14,14 +14,44 @@ from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Outcome
 
 
 @dataclass(frozen=True)
+class Ready:
+    """What a process says once it is warm.
+
+    Attributes
+    ----------
+    taken_bytes : memory that it keeps from other arms
+    rests : whether nothing of it works while it waits
+    step_ns : typical time of an iteration, or of a step of a job
+    steps : iterations of its region
+    spares : whether iterations may be done without being timed: those of a job are all part of it
+    """
+
+    taken_bytes: int
+    rests: bool
+    step_ns: int
+    steps: int
+    spares: bool
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Leave to work: iterations that are to be timed, after some that are not."""
+
+    steps: int
+    untimed: int = 0
+
+
+@dataclass(frozen=True)
 class Reply:
-    """What a process that stays says when it has warmed up, and after each turn, or slice of one."""
+    """What a process that takes turns says: at the end of a turn nothing is set.
+
+    `own_s`: its region is whole, with so much CPU time since it was ready.
+    """
 
     outcome: Outcome = Outcome.OK
     failure: Failure | None = None
-    taken_bytes: int = 0
-    rests: bool = True  # between its turns nothing of it works
-    waits: bool = False  # in the middle of a turn, to be told to go on
+    ready: Ready | None = None
+    own_s: float | None = None
 
 
 def node_name() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -46,46 +47,33 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
 
 
 def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
-    """Warm up once, then take a turn for each path of a spec.json from `pipe`, until it is closed.
+    """Set up and warm up, then time the region in the turns that come through `pipe`; publish the record.
 
-    Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own
-    and answered by a `Reply`, and so is each slice of one but the last; after a turn that is not ok the
-    process ends: its state is unknown.
+    Waiting for a turn is a blocking read: it costs the other arms nothing. What goes wrong is a `Reply`.
     """
     turns = Turns(pipe, time.time())
-    try:
+    os.register_at_fork(after_in_child=_end_with_parent)
+
+    def measured() -> dict[str, Any]:
         with (
             set_up(spec, folder, rank) as scene,
             Timing(scene.workload, spec, scene.device, scene.log) as timing,
         ):
             timing.warm_up(folder)
-            turns.reply(Reply(taken_bytes=timing.taken_bytes, rests=timing.rests))
-            while (file := turns.next()) is not None:
-                record = _turn(scene, timing, read_spec(file), file.parent, rank, turns)
-                turns.reply(Reply(record.outcome, record.failure))
-                if record.outcome is not Outcome.OK:
-                    return
-    except Exception as error:  # noqa: BLE001 - see `_record`
-        turns.reply(Reply(*_outcome_of(error, folder, rank)))
-    finally:
-        if rank == 0:
-            scratch.remove(folder)
+            turns.ready(timing.ready())
+            return scene.measure(spec, lambda: timing.region(folder, turns), turns.over)
+
+    record = _record(spec, folder, rank, measured, turns.worked_s)
+    if rank == 0:
+        scratch.remove(folder)
+    turns.reply(Reply(record.outcome, record.failure))
 
 
-def _turn(
-    scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int, turns: Turns
-) -> TrialRecord:
-    # The first iteration meets caches full of other arms' data; a turn of one iteration has none to spare.
-    discarded = int(spec.timed_iterations > 1)
-    if spec.measure.slices == 1 or not timing.rests:
-        return _record(
-            spec, folder, rank, lambda: scene.measure(spec, lambda: timing.turn(folder, discarded))
-        )
-
-    def measured() -> dict[str, Any]:
-        return scene.measure(spec, lambda: timing.turn(folder, discarded, turns.others), turns.waits)
-
-    return _record(spec, folder, rank, measured, turns.worked_s)
+def _end_with_parent() -> None:
+    """Have a worker end with its arm: one that is stopped cannot see that the arm has gone."""
+    # The kernel ends it with the thread that forked it, and only the main one stays.
+    if threading.current_thread() is threading.main_thread():
+        die_with_parent()
 
 
 def _record(

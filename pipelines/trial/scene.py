@@ -7,7 +7,7 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,14 @@ class Scene:
         self,
         spec: TrialSpec,
         measure: Callable[[], dict[str, Any]],
-        waits: Sequence[tuple[HostUsage, HostUsage]] = (),
+        over: Callable[[], tuple[HostUsage, HostUsage]] | None = None,
     ) -> dict[str, Any]:
-        """What `measure` found, with the facts around it; what others do in its `waits` disturbs nothing."""
+        """What `measure` found, with the facts around it; `over` tells of the host where arms took turns."""
         before = environment.host_usage(self.workload.child_usage())
         found = measure()
         after = environment.host_usage(self.workload.child_usage())
-        before = environment.without_waits(before, waits)
+        if over is not None:
+            before, after = over()
         if spec.kind is Kind.TIMING:
             found |= self._usage_fields(spec, found, before, after)
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)

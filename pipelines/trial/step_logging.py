@@ -36,9 +36,12 @@ class BufferedLog:
         keys = dict.fromkeys(key for row in self._rows for key in row)
         return {key: np.array([float(row.get(key, np.nan)) for row in self._rows]) for key in keys}
 
-    def clear(self) -> None:
-        """Forget all rows."""
-        self._rows.clear()
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def shorten(self, rows: int) -> None:
+        """Keep so many rows and forget those that came later."""
+        del self._rows[rows:]
 
     def close(self) -> None:
         """Nothing to close."""
@@ -78,7 +81,10 @@ class LiveLog:
         """Nothing: rows went to W&B."""
         return {}
 
-    def clear(self) -> None:
+    def __len__(self) -> int:
+        return 0
+
+    def shorten(self, rows: int) -> None:
         """Nothing: rows went to W&B."""
 
     def close(self) -> None:

@@ -1,18 +1,46 @@
-"""The waits of a process that stays: between its turns, and between the slices of one."""
+"""Turns: how the timed region of an arm is cut, so that arms share what troubles their machine.
+
+All arms of a generation are set up and warm, and exactly one of them works at a time, for some ten
+milliseconds. What slows a core for longer than that slows all of them alike. Shorter turns gain nothing and
+time cold caches.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import HostUsage
-from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
+
+
+class Host(NamedTuple):
+    """The machine before and after the turns of all arms, of which this process used only its own share."""
+
+    before: HostUsage
+    after: HostUsage
+
+
+class Cut(Protocol):
+    """Says how a region is cut."""
+
+    def next(self) -> Turn:
+        """End the turn under way, if there is one, and wait for the next."""
+        ...
+
+
+class Uncut:
+    """A region that no other arm shares: one turn."""
+
+    def next(self) -> Turn:
+        """All iterations that are left."""
+        return Turn(steps=2**62)
 
 
 class Turns:
-    """The waits of a process between its turns, and between the slices of one.
+    """Turns that the pack gives through a pipe.
 
     Parameters
     ----------
@@ -22,55 +50,101 @@ class Turns:
     def __init__(self, pipe: Connection, began: float) -> None:
         self._pipe = pipe
         self._working_since, self._worked_s = began, 0.0
-        self.waits: list[tuple[HostUsage, HostUsage]] = []
+        self._in_turn = False
+        self._own_s = 0.0
 
-    def next(self) -> Path | None:
-        """Wait for the next turn; None where there is none."""
-        self.waits.clear()
-        try:
-            file = Path(self._pipe.recv())
-        except EOFError:
-            return None
-        self._working_since = time.time()
-        return file
+    def ready(self, ready: Ready) -> None:
+        """Say that the arm is warm."""
+        self._own_s = _own_s()
+        self.reply(Reply(ready=ready))
 
-    def reply(self, reply: Reply) -> None:
-        """Say how a turn ended.
-
-        Raises
-        ------
-        SystemExit
-            The pack is gone: nobody is told anything any more, and there is nothing to be told.
-        """
-        self._rest()
-        try:
-            self._pipe.send(reply)
-        except BrokenPipeError as error:
-            raise SystemExit(1) from error
-
-    def others(self) -> None:
-        """Let others work in the middle of a turn, until they have.
+    def next(self) -> Turn:
+        """End the turn under way, if there is one, and wait for the next.
 
         Raises
         ------
         SystemExit
             The pack is gone, or needs this process no more.
         """
-        before = environment.host_usage()
-        self.reply(Reply(waits=True))
+        if self._in_turn:
+            self.reply(Reply())
+        self._in_turn = True
+        return self._receive()
+
+    def over(self) -> Host:
+        """Say that the region is whole, and wait until those of the other arms are."""
+        self.reply(Reply(own_s=_own_s() - self._own_s))
+        return self._receive()
+
+    def reply(self, reply: Reply) -> None:
+        """Tell the pack something.
+
+        Raises
+        ------
+        SystemExit
+            The pack is gone: there is no one left to tell.
+        """
+        self._worked_s += time.time() - self._working_since
         try:
-            self._pipe.recv()
+            self._pipe.send(reply)
+        except BrokenPipeError as error:
+            raise SystemExit(1) from error
+        self._working_since = time.time()
+
+    def worked_s(self) -> float:
+        """Seconds since the process began, without those that it waited for other arms."""
+        return self._worked_s + time.time() - self._working_since
+
+    def _receive(self) -> Any:
+        try:
+            found = self._pipe.recv()
         except EOFError as error:
             raise SystemExit(1) from error
         self._working_since = time.time()
-        self.waits.append((before, environment.host_usage()))
+        return found
 
-    def worked_s(self) -> float:
-        """Seconds since this was asked last, or since the process began, without the waits."""
-        now = time.time()
-        worked_s, self._worked_s = self._worked_s + now - self._working_since, 0.0
-        self._working_since = now
-        return worked_s
 
-    def _rest(self) -> None:
-        self._worked_s += time.time() - self._working_since
+def _own_s() -> float:
+    return sum(os.times()[:4])
+
+
+class Wanted:
+    """Iterations of a region that are not timed yet: every place of the cadence equally often.
+
+    The first iterations of a turn are not timed, whichever places they have. Work that comes once in a
+    cadence, such as an evaluation, would be missed or counted twice where places did not count.
+
+    Parameters
+    ----------
+    iterations : whole cadences
+    done : iterations since set-up, from which the place of the next one follows
+    """
+
+    def __init__(self, cadence: int, iterations: int, done: int) -> None:
+        self._each = [iterations // cadence] * cadence
+        self._at = done % cadence
+        self.left = iterations
+        self.places: list[int] = []
+
+    def pass_over(self, steps: int) -> None:
+        """Iterations that are done and not timed."""
+        self._at = (self._at + steps) % len(self._each)
+
+    def skip(self) -> int:
+        """Pass over those that have been timed often enough; how many they are."""
+        skipped = 0
+        while self.left and not self._each[self._at]:
+            self.pass_over(1)
+            skipped += 1
+        return skipped
+
+    def take(self, most: int) -> int:
+        """Count the next ones, up to `most`, as timed; how many they are."""
+        taken = 0
+        while taken < most and self._each[self._at]:
+            self._each[self._at] -= 1
+            self.places.append(self._at)
+            self.pass_over(1)
+            taken += 1
+        self.left -= taken
+        return taken

@@ -119,8 +119,9 @@ def evidence_trial(
     if leads(spec.world):
         write_evidence(folder, evidence)
     reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
-    if (most_s := spec.measure.region_s) and spec.world == 1 and workload.cadence > reached > 0:
-        iteration_ns = over_a_cadence(workload, clock_of(workload, device), most_s) or iteration_ns
+    if spec.world == 1 and workload.cadence > reached > 0:
+        clock = clock_of(workload, device)
+        iteration_ns = over_a_cadence(workload, clock, spec.measure.region_s) or iteration_ns
     return {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
 
 
@@ -183,7 +184,7 @@ def result_trial(
     write_status(folder, "running to the end")
     if leads(spec.world):
         trial_files.create(target)
-    whole = spec.measure.iterations if workload.length is None else workload.length
+    whole = spec.timed_iterations if workload.length is None else workload.length
     iterations = spec.keep.iterations or whole
     iterate(workload, NullClock(), iterations)
     partial = target.with_name(target.name + trial_files.PARTIAL)

@@ -33,11 +33,11 @@ class Spent:
     reason: str = ""
 
 
-def record_fields(ranks: Sequence[Spent], iterations: int, job: bool) -> dict[str, Any]:
+def record_fields(ranks: Sequence[Spent], job: bool) -> dict[str, Any]:
     """Fields of the record from what all ranks spent: joules, or why there are none."""
     reasons = [one.reason for one in ranks if one.reason] or list(filter(None, map(too_short, ranks)))
     if reasons:
-        return without(_with_remedy(reasons[0], ranks, iterations, job))
+        return without(_with_remedy(reasons[0], ranks, job))
     parts: dict[str, float] = {}
     for name, joules in ((name, joules) for one in ranks for name, joules in one.joules.items()):
         parts[name] = parts.get(name, 0.0) + joules
@@ -69,7 +69,7 @@ def too_short(one: Spent) -> str:
     if not one.regions or one.regions * one.step_s <= WORST_SHARE * one.seconds:
         return ""
     return (
-        f"{one.source}'s counters change every {duration(one.step_s * 1e9)}, and a region took"
+        f"{one.source}'s counters change every {duration(one.step_s * 1e9)}, and a turn took"
         f" {duration(one.seconds / one.regions * 1e9)}; one of {duration(least_s(one) * 1e9)} would do"
     )
 
@@ -79,18 +79,12 @@ def least_s(one: Spent) -> float:
     return one.step_s / WORST_SHARE
 
 
-def _with_remedy(reason: str, ranks: Sequence[Spent], iterations: int, job: bool) -> str:
+def _with_remedy(reason: str, ranks: Sequence[Spent], job: bool) -> str:
     short = next((one for one in ranks if too_short(one)), None)
     if job or short is None or any(one.reason for one in ranks):
         return reason
-    wanted = iterations * least_s(short) / (short.seconds / short.regions)
-    return f"{reason}: measure.iterations={_two_digits(wanted)}"
-
-
-def _two_digits(value: float) -> int:
-    """Round up to two digits."""
-    size = 10 ** max(0, len(str(int(value))) - 2)
-    return (int(value) // size + 1) * size
+    wanted = f"{least_s(short):.2g}"
+    return f"{reason}: measure.turn_s={wanted} measure.region_s={wanted}"
 
 
 def shared_by(

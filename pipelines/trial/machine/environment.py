@@ -169,22 +169,6 @@ def host_usage(children: resource.struct_rusage | None = None) -> HostUsage:
     )
 
 
-def without_waits(before: HostUsage, waits: Iterable[tuple[HostUsage, HostUsage]]) -> HostUsage:
-    """The moment before a trial, as if the trial's waits, from one moment to another, had come before it."""
-    for begun, ended in waits:
-        busy_s = None
-        if None not in (before.busy_s, begun.busy_s, ended.busy_s):
-            busy_s = (before.busy_s or 0.0) + (ended.busy_s or 0.0) - (begun.busy_s or 0.0)
-        before = replace(
-            before,
-            cpu_s=before.cpu_s + ended.cpu_s - begun.cpu_s,
-            steal_s=before.steal_s + ended.steal_s - begun.steal_s,
-            busy_s=busy_s,
-            at_s=before.at_s + ended.at_s - begun.at_s,
-        )
-    return before
-
-
 def disturbance(
     before: HostUsage,
     after: HostUsage,

@@ -27,6 +27,7 @@ CONTEXT_BYTES = 600 * 2**20
 """What a process with torch's kernels takes of a GPU beside its tensors, by experience 300 to 700 MB."""
 
 _STATUS = Path("/proc/self/status")
+_ROLLUP = Path("/proc/self/smaps_rollup")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
@@ -73,8 +74,12 @@ class HostClock:
         return self.memory_stats()["resident_bytes.peak"]
 
     def taken_bytes(self) -> int:
-        """Memory that the process keeps from others, in bytes."""
-        return self.peak_bytes()
+        """Memory that the process keeps from others now, in bytes: of what several share only its part."""
+        try:
+            lines = _ROLLUP.read_text().splitlines()
+        except OSError:
+            return self.peak_bytes()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
     def held(self) -> dict[str, float]:
         """Further figures of memory, as counters by name: none here."""

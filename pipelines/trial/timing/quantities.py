@@ -31,7 +31,7 @@ def record_fields(
     jobs: int,
 ) -> dict[str, Any]:
     """Fields of the record: energy, or why there is none, devices in use, and the units of a whole job."""
-    found = energy.record_fields(spent, iterations, workload.shape == "job")
+    found = energy.record_fields(spent, workload.shape == "job")
     more = {"devices": float(sum(rank.devices for rank in ranks))}
     if (whole := job_units(workload, units, iterations, jobs)) is not None:
         more["job_units"] = whole

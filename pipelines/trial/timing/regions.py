@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,13 +19,15 @@ from perfsweep.pipelines.trial.counting.counters import CompileCounting
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.parent import Ready
 from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
-from perfsweep.pipelines.trial.timing.iterations import Slices, endless_step, iterate, numbers_of
+from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
 from perfsweep.pipelines.trial.timing.quantities import Meter, share_of_peak
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
 from perfsweep.pipelines.trial.timing.series import write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
+from perfsweep.pipelines.trial.turns import Cut, Uncut, Wanted
 from perfsweep.workloads.api import Device, NullClock, Workload
 from perfsweep.workloads.errors import RecordError
 
@@ -35,23 +37,26 @@ class MetricLog(Protocol):
 
     calls: int
 
+    def __len__(self) -> int:
+        """Rows kept so far."""
+        ...
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Rows kept so far, one array for each key."""
         ...
 
-    def clear(self) -> None:
-        """Forget rows kept so far."""
+    def shorten(self, rows: int) -> None:
+        """Keep so many rows and forget those that came later."""
         ...
 
 
 def timing_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
-    """Warm up, then time whole cadences of iterations, or whole jobs; see `Timing.turn`."""
+    """Warm up, then time whole cadences of iterations, or whole jobs, uncut; see `Timing.region`."""
     with Timing(workload, spec, device, log) as timing:
         timing.warm_up(folder)
-        found = timing.turn(folder)
-        return found | timing.look_at_collectives(found["ranks"])
+        return timing.region(folder, Uncut())
 
 
 def clock_of(workload: Workload, device: Device) -> HostClock:
@@ -63,7 +68,7 @@ def clock_of(workload: Workload, device: Device) -> HostClock:
 
 
 class Timing:
-    """A workload that is warmed up once and timed once, or in turns with the processes of other arms."""
+    """A workload that is warmed up once and timed once."""
 
     def __init__(self, workload: Workload, spec: TrialSpec, device: Device, log: MetricLog) -> None:
         self._workload, self._spec, self._device, self._log = workload, spec, device, log
@@ -71,7 +76,6 @@ class Timing:
         self._compiling = CompileCounting()
         self._warm = Warm([], True)
         self._steps = 0
-        self._job_waits = True
         self._loaded: tuple[Gpu, ...] = ()
         self._meter: Meter | None = None
         self._others_rest = True
@@ -96,49 +100,45 @@ class Timing:
         usage = Usage.between(before, self._clock.usage())
         self._others_rest = usage.others_rest(self._clock.cpu_ns() - cpu_ns)
         settle_collector(type(self._workload), self._spec.arm.levels)
+        # Of ranks on one host the first one reads.
+        first = process_group.local_rank(self._spec) == 0
+        self._meter = Meter(self._clock, first or self._clock.times_device, self._spec.counter_s)
+        self._look_under_load()
+        self._clock.forget_warm_up()
 
-    @property
-    def taken_bytes(self) -> int:
-        """Memory that the process keeps from those of other arms."""
-        return self._clock.taken_bytes()
-
-    @property
-    def rests(self) -> bool:
-        """Whether nothing of this arm works on while it waits in the middle of a region."""
-        return (
-            self._workload.shape == "steps"
-            and self._device.type == "cpu"
-            and self._spec.world == 1
-            and self._others_rest
-            and self._workload.child_usage() is None
-            and not multiprocessing.active_children()
+    def ready(self) -> Ready:
+        """What the pack has to know before it gives turns."""
+        workload, spec = self._workload, self._spec
+        spares = workload.shape == "steps"
+        job_steps = self._warm.job_steps * spec.measure.jobs
+        return Ready(
+            taken_bytes=self._clock.taken_bytes(),
+            rests=self._others_rest
+            and workload.child_usage() is None
+            and not multiprocessing.active_children(),
+            step_ns=self._warm.step_ns,
+            steps=whole_cadences(workload, spec.timed_iterations) if spares else max(1, job_steps),
+            spares=spares,
         )
 
-    def turn(
-        self, folder: Path, discarded: int = 0, others: Callable[[], None] | None = None
-    ) -> dict[str, Any]:
-        """One timed region, after iterations that are not; returns fields of the record, and its `usage`.
+    def region(self, folder: Path, turns: Cut) -> dict[str, Any]:
+        """The timed region, in turns; returns fields of the record, and its `usage`.
 
-        Warm-up and compilations in it are those of the process, the same in all of its turns. With `others`
-        the region is cut into `measure.slices`, and between two of them `others` lets other arms work.
+        Of steps-shaped work every place of the cadence is timed equally often, and of job-shaped work whole
+        jobs are.
         """
         workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
         write_status(folder, "timing")
-        timed = (workload, clock, self._compiling, spec, meter := self._meter_at_rest())
+        meter = self._meter
+        assert meter is not None, "a region comes after its warm-up"
+        self._log.shorten(0)
+        stretches = _Stretches(workload, clock, meter, self._compiling, spec.world)
         if workload.shape == "job":
-            if not self._job_waits:
-                workload.reset()
-            clock.forget_warm_up()
-            self._log.clear()
-            series, units, alarm = _timed_jobs(*timed)
+            alarm = _timed_jobs(stretches, spec.measure.jobs, turns)
             self._steps = 0
-            self._job_waits = False
         else:
-            self._steps += self._look_under_load()
-            clock.forget_warm_up()
-            slices = Slices(workload, spec, others, discarded)
-            series, units, alarm, steps = _timed_steps(*timed, self._log, slices)
-            self._steps += steps
+            alarm = self._timed_steps(stretches, turns)
+        series, units = stretches.series, stretches.units
         peak = clock.peak_bytes()
         together = self._together(series)
         region_ns = ranks.slowest_ns(together)
@@ -173,30 +173,57 @@ class Timing:
             "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
             "numbers": numbers_of(workload),
             "reached": self._steps,
-            "ranks": ranks.figures(together) if spec.world > 1 else None,
             **quantities.record_fields(workload, together, spent, units, iterations, spec.measure.jobs),
+            **self._look_at_collectives(together),
         }
 
-    def _meter_at_rest(self) -> Meter:
-        """The meter of the devices that are in use once all is warm; of ranks on one host the first reads."""
-        if self._meter is None:
-            first = process_group.local_rank(self._spec) == 0
-            self._meter = Meter(self._clock, first or self._clock.times_device, self._spec.counter_s)
-        self._meter.forget()
-        return self._meter
+    def _timed_steps(self, stretches: _Stretches, turns: Cut) -> str | None:
+        """One region of whole cadences, a second time where it does not look steady; why it still does not.
 
-    def _look_under_load(self) -> int:
-        """Ask for clocks, power and throttle reasons while the device works; the iterations that it took.
+        In turns what only the times say is no reason to measure it again: all arms share what troubled it.
+        """
+        workload, world = self._workload, self._spec.world
+        shared = not isinstance(turns, Uncut)
+        alarm = None
+        for _ in (1, 2):
+            self._log.shorten(0)
+            stretches.forget()
+            cadence, iterations = workload.cadence, whole_cadences(workload, self._spec.timed_iterations)
+            wanted = Wanted(cadence, iterations, self._steps)
+            while wanted.left:
+                turn = turns.next()
+                self._untimed(turn.untimed)
+                wanted.pass_over(turn.untimed)
+                left = turn.steps
+                while left and wanted.left:
+                    self._untimed(wanted.skip())
+                    left -= (steps := wanted.take(left))
+                    stretches.steps(steps)
+                    self._steps += steps
+            again = stretches.compiled or not shared
+            alarm = stretches.alarm or _unsteady(stretches.series, cadence, wanted.places)
+            if not process_group.agree(again and alarm is not None, world):
+                return alarm
+        return alarm or "another rank was not steady"
+
+    def _untimed(self, steps: int) -> None:
+        """Iterations that only bring the caches back, or that have been timed often enough."""
+        rows = len(self._log)
+        iterate(self._workload, NullClock(), steps)
+        self._log.shorten(rows)
+        self._steps += steps
+
+    def _look_under_load(self) -> None:
+        """Ask for clocks, power and throttle reasons while the device works.
 
         A device that rests tells of neither. The questions take milliseconds, which must not fall into the
         region, so that the device is given a cadence of iterations for them, and is then waited for.
         """
-        if not self._clock.times_device:
-            return 0
-        iterate(self._workload, NullClock(), self._workload.cadence)
+        if not self._clock.times_device or self._workload.shape == "job":
+            return
+        self._untimed(self._workload.cadence)
         self._loaded = gpus.visible()
         self._clock.synchronize()
-        return self._workload.cadence
 
     def _together(self, series: Sequence[Series]) -> list[ranks.Region]:
         """What every rank timed; all come here when they have done their part of the region."""
@@ -207,10 +234,13 @@ class Timing:
         )
         return ranks.gathered(own, self._spec.world)
 
-    def look_at_collectives(self, found: RankFigures | None) -> dict[str, Any]:
-        """Complete the ranks' figures by what only more iterations tell, once all else is measured."""
-        if found is None or self._workload.shape == "job":
-            return {}
+    def _look_at_collectives(self, together: list[ranks.Region]) -> dict[str, Any]:
+        """The ranks' figures, with what only more iterations tell, once all else is measured."""
+        if self._spec.world == 1:
+            return {"ranks": None}
+        found = ranks.figures(together)
+        if self._workload.shape == "job":
+            return {"ranks": found}
         own = ranks.profiled(lambda: endless_step(self._workload, NullClock()), self._clock.synchronize)
         return {"ranks": ranks.with_shares(found, ranks.gathered(own, self._spec.world))}
 
@@ -236,73 +266,83 @@ def _refuse_nothing(series: Sequence[Series], units: float) -> None:
             )
 
 
-def _timed_steps(
-    workload: Workload,
-    clock: HostClock,
-    compiling: CompileCounting,
-    spec: TrialSpec,
-    meter: Meter,
-    log: MetricLog,
-    slices: Slices,
-) -> tuple[list[Series], float, str | None, int]:
-    """One region of whole cadences, again where it does not look steady; last, the iterations it took.
+class _Stretches:
+    """The timed parts of a region: nothing but steps between two readings of all clocks."""
 
-    Where other arms take turns with it, what only the times say is no reason to measure it again: they share
-    what troubled it.
-    """
-    steps = 0
-    for _ in (1, 2):
-        log.clear()
-        meter.forget()
-        series, units, alarm = [], 0.0, None
-        recorder = Recorder(clock)
-        for part, iterations in enumerate(slices.sizes):
-            steps += slices.begin(part) + iterations
-            compiling.poll()
-            units_before = workload.progress()
-            clock.synchronize()
-            meter.begin()
-            ranks.barrier(spec.world)
-            recorder.start()
-            for _ in range(iterations):
-                endless_step(workload, recorder)
-                recorder.lap()
-            recorder.stop()
-            meter.end()
-            series.append(recorder.series())
-            units += workload.progress() - units_before
-            alarm = alarm or ("compiled inside the timed region" if compiling.poll() else None)
-        again = alarm is not None or not slices.shared
-        alarm = alarm or _unsteady(series, workload.cadence)
-        if not process_group.agree(again and alarm is not None, spec.world):
-            return series, units, alarm, steps
-    return series, units, alarm or "another rank was not steady", steps
+    def __init__(
+        self, workload: Workload, clock: HostClock, meter: Meter, compiling: CompileCounting, world: int
+    ) -> None:
+        self.workload, self._clock, self._meter = workload, clock, meter
+        self._compiling, self._world = compiling, world
+        self._recorder = Recorder(clock)
+        self.forget()
 
+    def forget(self) -> None:
+        """Begin the region again."""
+        self._meter.forget()
+        self.series: list[Series] = []
+        self.units = 0.0
+        self.compiled = False
 
-def _unsteady(series: Sequence[Series], cadence: int) -> str | None:
-    times_ns = np.concatenate([part.judged_ns(cadence) for part in series])
-    return region_alarm(times_ns, np.concatenate([part.flags for part in series]), cadence)
+    @property
+    def alarm(self) -> str | None:
+        """Why the times mean little, whatever they are."""
+        return "compiled inside the timed region" if self.compiled else None
 
+    def steps(self, steps: int) -> None:
+        """Time a number of iterations of endless work."""
+        before = self.workload.progress()
+        self._begin()
+        step, lap, workload, recorder = endless_step, self._recorder.lap, self.workload, self._recorder
+        for _ in range(steps):
+            step(workload, recorder)
+            lap()
+        self._end()
+        self.units += self.workload.progress() - before
 
-def _timed_jobs(
-    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, meter: Meter
-) -> tuple[list[Series], float, str | None]:
-    """Whole jobs, each a region of its own; starting the next one is not part of any."""
-    series, units = [], 0.0
-    compiling.poll()
-    for job in range(spec.measure.jobs):
-        if job:
-            workload.reset()
-        recorder = Recorder(clock)
-        clock.synchronize()
-        meter.begin()
-        ranks.barrier(spec.world)
-        recorder.start()
-        while not workload.done():
+    def job_steps(self, most: int) -> None:
+        """Time steps of a job, up to `most` or to its end."""
+        workload, recorder = self.workload, self._recorder
+        self._begin()
+        while most > 0 and not workload.done():
             workload.step(recorder)
             recorder.lap()
-        recorder.stop()
-        meter.end()
-        series.append(recorder.series())
-        units += workload.progress()
-    return series, units, "compiled inside the timed region" if compiling.poll() else None
+            most -= 1
+        self._end()
+
+    def _begin(self) -> None:
+        self._compiling.poll()
+        self._clock.synchronize()
+        self._meter.begin()
+        ranks.barrier(self._world)
+        self._recorder.start()
+
+    def _end(self) -> None:
+        self._recorder.stop()
+        self._meter.end()
+        self.series.append(self._recorder.series())
+        self.compiled = bool(self._compiling.poll()) or self.compiled
+
+
+def _unsteady(series: Sequence[Series], cadence: int, places: Sequence[int]) -> str | None:
+    """Why times are not steady, in the order of the cadence, in which they may not have been measured."""
+    times_ns = np.concatenate([part.judged_ns(cadence) for part in series])
+    flags = np.concatenate([part.flags for part in series])
+    if cadence > 1 and len(times_ns) == len(places):
+        order = np.argsort(places, kind="stable").reshape(cadence, -1).T.ravel()
+        times_ns, flags = times_ns[order], flags[order]
+    return region_alarm(times_ns, flags, cadence)
+
+
+def _timed_jobs(stretches: _Stretches, jobs: int, turns: Cut) -> str | None:
+    """Whole jobs; starting the next one is no part of any. Why their times mean little."""
+    workload = stretches.workload
+    for job in range(jobs):
+        if job:
+            workload.reset()
+        while True:
+            stretches.job_steps(turns.next().steps)
+            if workload.done():
+                break
+        stretches.units += workload.progress()
+    return stretches.alarm

@@ -6,6 +6,7 @@ Works on log times, so that one compilation 200 times as long as an iteration do
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -187,14 +188,18 @@ def _halves(log_times: np.ndarray) -> tuple[float, float]:
 DEVICE_WARM_NS = 1_000_000_000
 """A device's clocks rise under load: a warm-up on one lasts a second, however many iterations that takes."""
 
+CADENCE_NS = 100_000_000
+"""A cadence that takes longer is run whole in the first generation's warm-up alone: what comes once in it may
+compile, and what is compiled lies on disk from then on."""
+
 
 def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> Warm:
     """Iterate until times rest; a job-shaped workload runs one job, which is discarded."""
     marks, walls, warm_ns = Recorder(clock), [], 0
     if workload.shape == "job":
-        wall_ns, loaded = discard_job(workload, clock, spec.measure.discard_s)
-        return Warm([wall_ns], True, loaded)
+        return discard_job(workload, clock, spec.measure.discard_s)
     rule = WarmUp(warmup_max=spec.measure.warmup_max)
+    whole_ns = math.inf if spec.round == 0 else CADENCE_NS
     while True:
         start = clock.now_ns()
         endless_step(workload, marks)
@@ -202,31 +207,43 @@ def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, sp
         walls.append(clock.now_ns() - start)
         rule.observe(walls[-1], compiling.poll())
         warm_ns += walls[-1]
-        over = rule.settled and (warm_ns >= DEVICE_WARM_NS or not clock.times_device)
-        if len(walls) % workload.cadence == 0 and process_group.agree(over, spec.world):
+        seen = len(walls) >= workload.cadence or warm_ns >= whole_ns
+        over = seen and rule.settled and (warm_ns >= DEVICE_WARM_NS or not clock.times_device)
+        if process_group.agree(over, spec.world):
             return Warm(walls, not rule.exhausted)
 
 
-def discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> tuple[int, tuple[Gpu, ...]]:
+def discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> Warm:
     """Run a job for nothing, whole or until `limit_s` is over, and begin the next.
 
-    Returns its time in ns, and what GPUs told at its end, before they had done all of it. A job of minutes is
-    warm long before it ends. What it would have compiled later raises the region's alarm.
+    A job of minutes is warm long before it ends. What it would have compiled later raises the region's alarm.
+    GPUs are asked before they have done all of it.
     """
-    start = clock.now_ns()
+    start, steps = clock.now_ns(), 0
     while not workload.done() and (limit_s is None or clock.now_ns() - start < limit_s * 1e9):
         workload.step(NullClock())
+        steps += 1
     loaded = gpus.visible() if clock.times_device else ()
     clock.synchronize()
     spent_ns = clock.now_ns() - start
     workload.reset()
-    return spent_ns, loaded
+    return Warm([spent_ns], True, loaded, steps)
 
 
 class Warm:
-    """How warm-up went."""
+    """How warm-up went: its iterations, or one job of so many steps."""
 
-    def __init__(self, walls_ns: list[int], settled: bool, loaded: tuple[Gpu, ...] = ()) -> None:
+    def __init__(
+        self, walls_ns: list[int], settled: bool, loaded: tuple[Gpu, ...] = (), job_steps: int = 0
+    ) -> None:
         self.walls_ns = walls_ns
         self.settled = settled
         self.loaded = loaded
+        self.job_steps = job_steps
+
+    @property
+    def step_ns(self) -> int:
+        """Typical time of an iteration once they rest, or of a step of the job; at least 1."""
+        if self.job_steps:
+            return max(1, self.walls_ns[0] // self.job_steps)
+        return max(1, round(statistics.median(self.walls_ns[-max(5, len(self.walls_ns) // 2) :] or [1])))

@@ -1,0 +1,278 @@
+"""A generation: one process for each arm, set up and warm, of which exactly one works at a time.
+
+What slows a core for longer than a turn slows all arms alike, and so leaves their ratios as they are. An arm
+whose workers, threads or ranks would work on while it waits is stopped meanwhile. Only an arm that cannot be
+stopped, or does not fit into memory with the others, is measured by itself after them, and changes nothing
+for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from perfsweep.pipelines.execution.spawn import Child, Termination, end, receive
+from perfsweep.pipelines.store.records import (
+    Failure,
+    Outcome,
+    TrialRecord,
+    TrialSpec,
+    read_record,
+    write_record,
+    write_spec,
+)
+from perfsweep.pipelines.trial import scratch
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine.environment import HostUsage
+from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
+from perfsweep.workloads.errors import RecordError
+
+MEMORY_SHARE = 0.9
+"""Share of memory that the arms of a generation may take together."""
+
+COLD_NS = 2_000_000
+"""Untimed work at the start of a turn, until caches hold the arm's data again."""
+
+LONG_NS = 5_000_000
+"""Iterations from which none is left untimed: meeting cold caches is a small part of them."""
+
+
+class Starter(Protocol):
+    """Starts the processes of a trial; see `perfsweep.pipelines.execution.spawn`."""
+
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
+        """Start all ranks."""
+        ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A timing trial of one arm: its spec, the folder it writes to, and the variables its levels need."""
+
+    spec: TrialSpec
+    folder: Path
+    env: Mapping[str, str]
+
+
+class _Arm:
+    """An arm that takes turns: its processes, and what they said when they were warm."""
+
+    def __init__(self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float) -> None:
+        self.trial, self.children = trial, children
+        self.rests = all(one.rests for one in ready)
+        step_ns = max(one.step_ns for one in ready)
+        self._steps = max(1, round(turn_s * 1e9 / step_ns))
+        # Of an arm whose helpers work ahead no step may be left out: the one after a long wait is short.
+        spares = self.rests and ready[0].spares and step_ns < LONG_NS
+        self._untimed = max(1, math.ceil(COLD_NS / step_ns)) if spares else 0
+        self.turns = math.ceil(ready[0].steps / self._steps)
+        self.own_s = 0.0
+        self.over = False
+
+    def due(self, cycle: int, cycles: int) -> bool:
+        """Whether a cycle has a turn of this arm: those of a fast arm are spread over all cycles."""
+        at, then = (min(done, cycles) * self.turns // cycles for done in (cycle, cycle + 1))
+        return cycle >= cycles or then > at
+
+    def work(self) -> None:
+        """Begin a turn."""
+        self.tell(Turn(self._steps, self._untimed))
+
+    def tell(self, word: object) -> None:
+        """Say something to all ranks."""
+        self.go_on()
+        for child in self.children:
+            with suppress(OSError):  # it has died; `receive` says how
+                if child.pipe:
+                    child.pipe.send(word)
+
+    def wait(self) -> None:
+        """Keep it from working, where it would work on.
+
+        Raises
+        ------
+        PermissionError
+            A process of it is another user's.
+        """
+        if not self.rests:
+            _signal(self.children, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it work again."""
+        if not self.rests:
+            _signal(self.children, signal.SIGCONT)
+
+
+def _signal(children: Sequence[Child], number: int) -> None:
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        for pid in _descendants(child.pid):  # which may have groups of their own
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Processes that descend from one; none where the kernel does not list children."""
+    found = [pid]
+    for parent in found:
+        with suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found[1:]
+
+
+class Generation:
+    """The processes of one generation. Leaving the `with` block ends them all.
+
+    Parameters
+    ----------
+    starter : how processes start
+    memory_bytes : memory of the device, 0 where it is unknown
+    timeout_s : of set-up and warm-up together, and of each turn
+    turn_s : timed seconds of a turn, whole iterations
+
+    Attributes
+    ----------
+    alone : trials that are to be measured by themselves, each with the reason
+    """
+
+    def __init__(self, starter: Starter, memory_bytes: int, timeout_s: float, turn_s: float) -> None:
+        self._starter = starter
+        self._memory_bytes = memory_bytes
+        self._timeout_s = timeout_s
+        self._turn_s = turn_s
+        self._arms: list[_Arm] = []
+        self._ended: list[tuple[Trial, float, Termination]] = []
+        self._folders: list[Path] = []
+        self._taken_bytes = 0
+        self.alone: list[tuple[Trial, str]] = []
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for arm in self._arms:
+            end(arm.children)
+        self._arms.clear()
+        for folder in self._folders:  # those that were killed could not
+            scratch.remove(folder)
+
+    def start(self, trial: Trial) -> None:
+        """Start an arm and wait until it is warm."""
+        started = time.time()
+        spec_file = write_spec(trial.folder, trial.spec)
+        self._folders.append(trial.folder)
+        children = self._starter.start(spec_file, trial.spec.world, trial.env, stay=True)
+        if any(child.pipe is None for child in children):
+            end(children)
+            self.alone.append((trial, "it has ranks on other nodes"))
+            return
+        replies = self._replies(trial, children, started)
+        ready = [reply.ready for reply in replies if reply.ready]
+        if not ready:
+            return
+        arm = _Arm(trial, children, ready, self._turn_s)
+        self._arms.append(arm)
+        taken_bytes = sum(one.taken_bytes for one in ready)
+        room = MEMORY_SHARE * self._memory_bytes - self._taken_bytes
+        if self._memory_bytes and taken_bytes > room and len(self._arms) > 1:
+            self._leave(arm, f"it takes {taken_bytes / 2**30:.1f} GiB, and the others leave {room / 2**30:.1f}")
+            return
+        self._taken_bytes += taken_bytes
+        self._stop(arm)
+
+    def run(self, rng: random.Random) -> Iterator[tuple[Trial, TrialRecord]]:
+        """Let one arm work while all others wait, cycle by cycle in random order; records as they end.
+
+        A record that its process could not write is written here.
+        """
+        before = environment.host_usage()
+        cycles = max((arm.turns for arm in self._arms), default=0)
+        cycle = 0
+        while left := [arm for arm in self._arms if not arm.over]:
+            due = [arm for arm in left if arm.due(cycle, cycles)]
+            for arm in rng.sample(due, len(due)):
+                self._turn(arm)
+            cycle += 1
+        # What the arms did themselves is no disturbance.
+        after = environment.host_usage()
+        after = replace(after, own_s=after.own_s + sum(arm.own_s for arm in self._arms))
+        for arm in tuple(self._arms):
+            yield arm.trial, self._finish(arm, (before, after))
+        for trial, started, termination in self._ended:
+            yield trial, self._record(trial, started, termination)
+
+    def _turn(self, arm: _Arm) -> None:
+        started = time.time()
+        arm.work()
+        replies = self._replies(arm.trial, arm.children, started)
+        if not replies:
+            self._arms.remove(arm)
+            return
+        own_s = [reply.own_s for reply in replies if reply.own_s is not None]
+        arm.over = bool(own_s)
+        arm.own_s = sum(own_s)
+        self._stop(arm)
+
+    def _finish(self, arm: _Arm, host: tuple[HostUsage, HostUsage]) -> TrialRecord:
+        started = time.time()
+        arm.tell(host)
+        replies = self._replies(arm.trial, arm.children, started)
+        self._arms.remove(arm)
+        if replies:
+            end(arm.children)
+            return self._record(arm.trial, started, None)
+        trial, started, termination = self._ended.pop()
+        return self._record(trial, started, termination)
+
+    def _stop(self, arm: _Arm) -> None:
+        try:
+            arm.wait()
+        except PermissionError:
+            self._leave(arm, "it has processes that cannot be stopped while others work")
+
+    def _leave(self, arm: _Arm, why: str) -> None:
+        end(arm.children)
+        self._arms.remove(arm)
+        self.alone.append((arm.trial, why))
+
+    def _replies(self, trial: Trial, children: Sequence[Child], started: float) -> list[Reply]:
+        """What the ranks of an arm reply; none where one has failed, and then all are ended."""
+        replies = receive(children, self._timeout_s)
+        if isinstance(replies, Termination):
+            self._ended.append((trial, started, replies))
+            return []
+        for reply in replies:
+            if reply.outcome is not Outcome.OK:
+                end(children)
+                failure = reply.failure or Failure(type="NoReason", message="the process gave no reason")
+                self._ended.append((trial, started, Termination(reply.outcome, failure)))
+                return []
+        return replies
+
+    @staticmethod
+    def _record(trial: Trial, started: float, termination: Termination | None) -> TrialRecord:
+        record = _read(trial.folder)
+        if record is None:
+            why = Failure(type="NoRecord", message="the process ended without a record")
+            ended = termination or Termination(Outcome.FAILED, why)
+            record = TrialRecord.of(trial.spec, started, outcome=ended.outcome, failure=ended.failure)
+            trial.folder.mkdir(parents=True, exist_ok=True)
+            write_record(trial.folder, record)
+        return record
+
+
+def _read(folder: Path) -> TrialRecord | None:
+    try:
+        return read_record(folder)
+    except RecordError:
+        return None  # a damaged record is no record: the termination of the process says what happened
