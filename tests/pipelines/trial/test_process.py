@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +30,9 @@ from perfsweep.pipelines.store.records import (
 )
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial import failures, process, scene
-from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
 from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.pipelines.trial.turns import Turns
 from perfsweep.workloads.api import Device, Level
 from perfsweep.workloads.errors import UnsupportedHere
 
@@ -193,95 +194,86 @@ def test_rows_leave_the_process_only_where_that_is_what_an_arm_measures(
     assert isinstance(found, BufferedLog) if every is None else found == (every, "scratch")
 
 
-class Staying:
-    """A timing whose turns are noted."""
+class Timed:
+    """A timing that takes two turns, and notes them."""
 
-    def __init__(self, rests: bool = True, fails: Exception | None = None) -> None:
-        self.rests, self.taken_bytes, self.fails = rests, 7, fails
-        self.turns: list[tuple] = []
+    def __init__(self, warm: Exception | None = None, region: Exception | None = None) -> None:
+        self.raised, self.region_raises, self.turns = warm, region, list[Turn]()
 
-    def __enter__(self) -> Staying:
+    def __enter__(self) -> Timed:
         return self
 
     def __exit__(self, *exception: object) -> None: ...
 
     def warm_up(self, folder: Path) -> None:
-        self.turns.append(("warm", folder))
-        if self.fails:
-            raise self.fails
+        if self.raised:
+            raise self.raised
 
-    def turn(self, folder: Path, *rest: Any) -> dict[str, Any]:
-        self.turns.append((folder, *rest))
-        return {"outcome": Outcome.OOM if folder.name == "fails" else Outcome.OK}
+    def ready(self) -> Ready:
+        return READY
+
+    def region(self, folder: Path, turns: Turns) -> dict[str, Any]:
+        self.turns += [turns.next(), turns.next()]
+        if self.region_raises:
+            raise self.region_raises
+        return {"outcome": Outcome.OK}
+
+
+READY = Ready(taken_bytes=7, rests=True, step_ns=5, steps=9, spares=True)
 
 
 class Stage:
-    """A scene that measures nothing beside, and notes whose waits count."""
+    """A scene that measures nothing more, and notes what the host did."""
 
     workload, device, log = None, None, None
+    host: Any = None
 
-    def __init__(self) -> None:
-        self.waits: list[Any] = []
-
-    def measure(self, spec: TrialSpec, measure: Any, waits: Any = ()) -> dict[str, Any]:
-        self.waits.append(waits)
-        return measure()
-
-
-@pytest.mark.parametrize(
-    ("slices", "rests", "iterations", "discarded", "sliced"),
-    [
-        (1, True, 4, 1, False),
-        (1, False, 4, 1, False),
-        (4, False, 4, 1, False),
-        (4, True, 4, 1, True),
-        (4, True, 1, 0, True),
-    ],
-)
-def test_others_work_between_the_slices_of_a_turn_where_an_arm_rests_meanwhile(
-    slices: int, rests: bool, iterations: int, discarded: int, sliced: bool, tmp_path: Path
-) -> None:
-    timing, stage = Staying(rests), Stage()
-    turns: Any = SimpleNamespace(others="others", waits="waits", worked_s=lambda: 100.0)
-    spec = spec_of(tmp_path, kind=Kind.TIMING, measure=MeasureConfig(slices=slices, iterations=iterations))
-    record = process._turn(stage, timing, spec, tmp_path, 0, turns)  # type: ignore[arg-type]
-    assert timing.turns == [(tmp_path, discarded, *(["others"] if sliced else []))]
-    assert stage.waits == ["waits" if sliced else ()]
-    assert (record.ended - record.started >= 100) is sliced, "without the time of others"
-    assert read_record(tmp_path) == record
+    def measure(self, spec: TrialSpec, measure: Any, over: Any) -> dict[str, Any]:
+        found = measure()
+        type(self).host = over()
+        return found
 
 
 @pytest.fixture
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """Serves turns until the pack closes the pipe: the replies, and the turns that were taken."""
+    """Serves what a pack says, until it hangs up: the replies."""
 
-    def served(timing: Staying, *turns: str, rank: int = 0) -> list[Any]:
+    def served(timing: Timed, *words: Any, rank: int = 0) -> list[Any]:
         ours, theirs = Pipe()
-        for name in turns:
-            (tmp_path / name).mkdir()
-            ours.send(str(write_spec(tmp_path / name, spec_of(tmp_path, kind=Kind.TIMING))))
+        for word in words:
+            ours.send(word)
         (tmp_path / "scratch").mkdir()
         monkeypatch.setattr(process, "set_up", lambda *words: nullcontext(Stage()))
         monkeypatch.setattr(process, "Timing", lambda *words: timing)
-        ended = threading.Thread(target=process.serve, args=(spec_of(tmp_path), tmp_path, rank, theirs))
+        monkeypatch.setattr(process.os, "register_at_fork", lambda **words: None)
+        spec = spec_of(tmp_path, kind=Kind.TIMING)
+
+        def run() -> None:
+            with suppress(SystemExit):
+                process.serve(spec, tmp_path, rank, theirs)
+            theirs.close()
+
+        ended = threading.Thread(target=run)
         ended.start()
-        replies = [ours.recv() for _ in range(1 + len(turns) - ("after" in turns))]
-        ours.close()
+        replies = []
+        with suppress(EOFError):
+            while True:
+                replies.append(ours.recv())
         ended.join()
         return replies
 
     return served
 
 
-def test_a_process_that_stays_replies_once_it_is_warm_and_after_each_turn_until_one_fails(
+def test_a_process_says_when_it_is_warm_and_ends_each_turn_and_at_last_its_record_is_there(
     serve: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
-    timing = Staying()
-    replies = serve(timing, "one", "two", "fails", "after")
-    assert replies == [Reply(taken_bytes=7, rests=True), Reply(), Reply(), Reply(outcome=Outcome.OOM)]
-    taken = [turn[0] for turn in timing.turns[1:]]
-    assert taken == [tmp_path / name for name in ("one", "two", "fails")]
-    assert timing.turns[0] == ("warm", tmp_path)
+    timing, turns = Timed(), [Turn(3, 1), Turn(2)]
+    ready, first, over, last = serve(timing, *turns, "the host")
+    assert (ready, first, last) == (Reply(ready=READY), Reply(), Reply())
+    assert over.own_s is not None and over.own_s >= 0
+    assert (timing.turns, Stage.host) == (turns, "the host")
+    assert (record := read_record(tmp_path)) and record.outcome is Outcome.OK
     assert not (tmp_path / "scratch").exists()
 
 
@@ -289,9 +281,17 @@ def test_a_process_that_stays_replies_once_it_is_warm_and_after_each_turn_until_
 def test_one_that_breaks_while_it_warms_up_replies_why(
     rank: int, serve: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
-    (reply,) = serve(Staying(fails=UnsupportedHere("needs a GPU")), rank=rank)
+    (reply,) = serve(Timed(warm=UnsupportedHere("needs a GPU")), rank=rank)
     assert (reply.outcome, reply.failure.message) == (Outcome.UNSUPPORTED, "needs a GPU")
     assert (tmp_path / "scratch").exists() is (rank > 0), "the first rank tidies up"
+
+
+def test_one_that_breaks_in_its_turn_replies_why_and_has_a_record(
+    serve: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    *_, last = serve(Timed(region=ValueError("mine")), Turn(3), Turn(3))
+    assert (last.outcome, last.failure.message) == (Outcome.FAILED, "mine")
+    assert (record := read_record(tmp_path)) and record.failure == last.failure
 
 
 @pytest.mark.parametrize(

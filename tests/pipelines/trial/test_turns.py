@@ -1,103 +1,162 @@
-"""A process that waits while other arms work: what its waits do not count towards."""
+"""What is timed of an arm that takes turns: the step that a training has, and every place of its cadence."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from multiprocessing import Pipe
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from clocks import FakeClock
 
-from perfsweep.pipelines.trial import turns
-from perfsweep.pipelines.trial.machine.environment import HostUsage, foreign_cores, without_waits
-from perfsweep.pipelines.trial.parent import Reply
-from perfsweep.pipelines.trial.turns import Turns
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
+from perfsweep.pipelines.trial.parent import Turn
+from perfsweep.pipelines.trial.step_logging import BufferedLog
+from perfsweep.pipelines.trial.timing import regions
+from perfsweep.pipelines.trial.turns import Uncut, Wanted
+from perfsweep.workloads.api import Device
 
-AT_FIRST = HostUsage(
-    cpu_s=100.0, steal_s=1.0, load=1.0, node_cores=2, gpus=(), busy_s=50.0, own_s=1.0, at_s=10.0
-)
-
-
-def later(usage: HostUsage, seconds: float, busy_s: float, own_s: float = 0.0) -> HostUsage:
-    """The same node some seconds later, after so much work of all processes and of this one."""
-    return replace(
-        usage,
-        cpu_s=usage.cpu_s + 2 * seconds,
-        busy_s=(usage.busy_s or 0.0) + busy_s,
-        own_s=usage.own_s + own_s,
-        at_s=usage.at_s + seconds,
-    )
+US = 1000
 
 
-def test_what_other_arms_do_in_the_waits_of_one_is_no_work_of_strangers() -> None:
-    paused = later(AT_FIRST, 1.0, busy_s=1.0, own_s=1.0)
-    resumed = later(paused, 5.0, busy_s=5.0)
-    at_last = later(resumed, 1.0, busy_s=1.25, own_s=1.0)
-    assert foreign_cores(AT_FIRST, at_last) == pytest.approx(5.25 / 7)
-    without = without_waits(AT_FIRST, [(paused, resumed)])
-    assert foreign_cores(without, at_last) == pytest.approx(0.25 / 2)
-    assert at_last.cpu_s - without.cpu_s == pytest.approx(4.0)
+class Train:
+    """Steps of 800 us, the first ones after a wait slower; each `cadence`-th evaluates for 5 ms more."""
+
+    shape, units = "steps", 0
+    cold_us = (138, 70, 10)
+
+    def __init__(self, clock: FakeClock, log: BufferedLog, cadence: int = 1, last: int = 10**9) -> None:
+        self.clock, self.log, self.cadence, self.last = clock, log, cadence, last
+        self.steps = self.since_wait = 0
+
+    def step(self, marks: Any) -> None:
+        cold = self.cold_us[self.since_wait] if self.since_wait < len(self.cold_us) else 0
+        evaluates = 5000 if self.cadence > 1 and self.steps % self.cadence == self.cadence - 1 else 0
+        self.clock.time_ns += (800 + cold + evaluates) * US
+        self.steps += 1
+        self.since_wait += 1
+        self.log({"step": self.steps})
+
+    def done(self) -> bool:
+        return self.steps >= self.last
+
+    def reset(self) -> None:
+        self.steps = 0
+
+    def progress(self) -> int:
+        return self.steps
+
+    def child_usage(self) -> None: ...
+
+    def work(self) -> Any:
+        return type("Work", (), {"flops": None, "products": ""})()
+
+    def counters(self) -> dict[str, float]:
+        return {}
+
+    def numbers(self) -> dict[str, float]:
+        return {}
+
+    @property
+    def length(self) -> None: ...
 
 
-def test_a_node_that_does_not_tell_how_busy_it_was_tells_nothing_without_the_waits_either() -> None:
-    silent = replace(AT_FIRST, busy_s=None)
-    assert without_waits(silent, [(silent, silent)]).busy_s is None
+class Given:
+    """Turns as a test gives them; caches are cold after each wait."""
+
+    def __init__(self, work: Train, turns: Iterable[Turn]) -> None:
+        self.work, self.turns, self.taken = work, iter(turns), 0
+
+    def next(self) -> Turn:
+        self.work.since_wait = 0
+        self.taken += 1
+        return next(self.turns)
 
 
-class Elsewhere:
-    """The other end of a pipe, where each answer takes seconds on a clock of the test's."""
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Times some iterations of a training in turns: what was found, the series, and the work."""
 
-    def __init__(self, waits_s: float) -> None:
-        self.now_s, self._waits_s, self.said = 1000.0, waits_s, list[Any]()
+    def run(turns: Iterable[Turn] | None, iterations: int = 60, shape: str = "steps", **own: Any) -> Any:
+        clock, log = FakeClock(time_ns=10**12), BufferedLog()
+        monkeypatch.setattr(regions, "clock_for", lambda device: clock)
+        work = Train(clock, log, **own)
+        work.shape = shape
+        spec = TrialSpec(
+            sweep="s",
+            workload="w",
+            config={},
+            arm=Arm(id="a" * 16, label="arm", levels={}),
+            kind=Kind.TIMING,
+            pack="p000",
+            round=1,
+            attempt=0,
+            measure=MeasureConfig(iterations=iterations),
+            code="",
+            cache_dir=str(tmp_path),
+        )
+        monkeypatch.setattr(regions, "settle_collector", lambda *words: None)
+        with regions.Timing(work, spec, Device(), log) as timing:  # type: ignore[arg-type]
+            timing.warm_up(tmp_path)
+            found = timing.region(tmp_path, Given(work, turns) if turns else Uncut())
+        return found, read_iterations(tmp_path), work
 
-    def send(self, reply: Any) -> None:
-        self.said.append(reply)
-
-    def recv(self) -> str:
-        self.now_s += self._waits_s
-        return "spec.json"
-
-    def time(self) -> float:
-        return self.now_s
-
-
-def test_a_turn_lasts_as_long_as_its_process_works_from_its_set_up_on(monkeypatch) -> None:
-    elsewhere = Elsewhere(waits_s=100.0)
-    monkeypatch.setattr(turns, "time", elsewhere)
-    process = Turns(elsewhere, began=elsewhere.now_s)  # type: ignore[arg-type]
-    elsewhere.now_s += 3  # set-up
-    process.reply(Reply())
-    process.next()
-    for _ in range(4):  # slices
-        elsewhere.now_s += 1
-        process.others()
-    elsewhere.now_s += 1
-    assert process.worked_s() == pytest.approx(8.0)
-    assert [reply.waits for reply in elsewhere.said] == [False, True, True, True, True]
-    assert len(process.waits) == 4
-    process.reply(Reply())
-    process.next()
-    elsewhere.now_s += 2
-    assert process.worked_s() == pytest.approx(2.0) and not process.waits
+    return run
 
 
-def test_a_process_whose_pack_is_gone_ends_without_a_word() -> None:
-    pack, own = Pipe()
-    pack.close()
-    process = Turns(own, began=0.0)
-    for speak in (lambda: process.reply(Reply()), process.others):
-        with pytest.raises(SystemExit):
-            speak()
+def test_steps_after_a_wait_are_not_timed_where_a_turn_spares_them(timed: Any) -> None:
+    found, arrays, _ = timed(itertools.repeat(Turn(11, 3)))
+    assert found["iterations"] == 60
+    assert set(arrays["wall_ns"].tolist()) == {800 * US}
+    uncut, _, _ = timed(None)
+    assert found["region_ns"] / found["units"] == pytest.approx(uncut["region_ns"] / uncut["units"], rel=0.01)
 
 
-def test_one_that_lets_others_work_goes_on_when_it_is_told_and_no_sooner() -> None:
-    pack, own = Pipe()
-    process = Turns(own, began=0.0)
-    pack.send("")
-    pack.send("turn/spec.json")
-    process.others()
-    assert process.next() == Path("turn/spec.json")
-    assert pack.recv() == Reply(waits=True)
-    pack.close()
-    assert process.next() is None
+def test_without_spared_steps_cold_caches_would_be_part_of_every_turn(timed: Any) -> None:
+    found, _, _ = timed(itertools.repeat(Turn(11)))
+    assert found["region_ns"] / found["units"] > 1.02 * 800 * US
+
+
+@pytest.mark.parametrize("turn", [Turn(3, 1), Turn(8, 3), Turn(10, 10), Turn(1, 9), Turn(55, 1)])
+def test_what_comes_once_in_a_cadence_has_its_share_however_turns_fall(timed: Any, turn: Turn) -> None:
+    found, arrays, _ = timed(itertools.repeat(turn), iterations=20, cadence=10)
+    slow = np.count_nonzero(arrays["wall_ns"] > 2000 * US)
+    assert (found["iterations"], slow) == (20, 2)
+    assert found["alarm"] is None
+
+
+def test_rows_and_units_are_those_of_timed_iterations(timed: Any) -> None:
+    found, arrays, work = timed(itertools.repeat(Turn(7, 2)), iterations=30, cadence=10)
+    assert len(arrays["log_step"]) == found["iterations"] == found["units"] == 30
+    assert found["reached"] == work.steps > 30 + found["warmup_iterations"]
+
+
+def test_a_job_is_timed_from_its_first_step_to_its_last_and_ends_its_region(timed: Any) -> None:
+    found, arrays, work = timed(itertools.repeat(Turn(4, 0)), shape="job", last=10)
+    assert (found["iterations"], found["units"], work.done()) == (10, 10.0, True)
+    assert len(arrays["wall_ns"]) == 10
+
+
+def test_warm_up_ends_when_steps_rest_and_not_at_the_end_of_a_long_cadence(timed: Any) -> None:
+    # 400 steps of 0.8 ms are more than the 0.1 s after which a cadence is not waited for.
+    found, _, _ = timed(itertools.repeat(Turn(400)), iterations=400, cadence=400)
+    assert 100 < found["warmup_iterations"] < 150
+    short, _, _ = timed(itertools.repeat(Turn(10)), iterations=10, cadence=10)
+    assert short["warmup_iterations"] == 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_place_is_timed_equally_often_and_no_turn_is_given_for_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    cadence, each = rng.choice([1, 2, 5, 13, 55]), rng.randrange(1, 5)
+    wanted = Wanted(cadence, cadence * each, rng.randrange(100))
+    while wanted.left:
+        wanted.pass_over(rng.randrange(8))
+        wanted.skip()
+        assert wanted.take(rng.randrange(1, 9)) > 0
+    assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)

@@ -1,4 +1,4 @@
-"""How a timed region is cut, how many iterations it has, and what a warm-up or a job takes before it."""
+"""How many iterations a region has, and what is known of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from perfsweep.pipelines.trial.machine.energy import Spent
 from perfsweep.pipelines.trial.timing.iterations import (
-    Slices,
     endless_step,
     iterate,
     numbers_of,
@@ -42,44 +41,6 @@ class Work:
 
     def progress(self) -> int:
         return 2 * self.steps
-
-
-@pytest.mark.parametrize(
-    ("iterations", "parts", "sizes"),
-    [(10, 1, [10]), (10, 3, [3, 3, 4]), (9, 3, [3, 3, 3]), (2, 5, [1, 1]), (7, 4, [1, 2, 2, 2])],
-)
-def test_slices_are_as_equal_as_they_can_be(iterations: int, parts: int, sizes: list[int]) -> None:
-    assert Slices.cut(iterations, parts) == sizes
-
-
-def slices(work: Work, others: Any, iterations: int, discarded: int, parts: int = 3) -> Slices:
-    spec = SimpleNamespace(timed_iterations=iterations, measure=SimpleNamespace(slices=parts))
-    return Slices(work, spec, others, discarded)  # type: ignore[arg-type]
-
-
-def test_a_region_that_nobody_shares_is_one_slice_of_whole_cadences() -> None:
-    alone = slices(Work(cadence=4), None, 10, 2)
-    assert (alone.sizes, alone.shared) == ([12], False)
-    assert slices(Work(cadence=4), lambda: None, 10, 2).sizes == [4, 4, 4]
-
-
-def test_before_a_slice_others_work_and_what_they_left_in_the_caches_is_met_untimed() -> None:
-    work, turns = Work(), []
-    shared = slices(work, lambda: turns.append(work.steps), 33, 2)
-    assert shared.shared
-    assert [shared.begin(part) for part in range(3)] == [2, 2, 2]
-    assert turns == [2, 4], "nobody works before the first"
-    assert work.steps == 6
-
-
-@pytest.mark.parametrize(
-    ("iterations", "others", "spent"),
-    [(30, lambda: None, 0), (33, lambda: None, 2), (30, None, 2), (3, None, 2)],
-)
-def test_a_short_slice_between_others_spares_none(iterations: int, others: Any, spent: int) -> None:
-    work = Work()
-    assert slices(work, others, iterations, 2).begin(0) == spent
-    assert work.steps == spent
 
 
 def test_steps_are_iterated_by_number_and_a_job_to_its_end() -> None:
