@@ -190,7 +190,7 @@ def test_what_has_no_finished_round_or_a_time_that_cannot_be_is_refused(swept) -
     folder, manifest = swept
     first = timings(folder, manifest.sweep.references["naive"])[0]
     change(first, region_ns=0)
-    with pytest.raises(RecordError, match=r"wall time of baseline in round 0 of pack p000 is 0\.0; delete"):
+    with pytest.raises(RecordError, match=r"the time of baseline in round 0 of pack p000 is 0\.0; delete"):
         kept(folder, manifest)
     for record in timings(folder):
         change(record, outcome="oom", failure={"type": "X", "message": ""})

@@ -61,7 +61,6 @@ def test_a_person_reads_of_an_effect() -> None:
         "interval": "+5.0 .. +15.0",
         "verdict": "slower (40)",
         "parity": "different: loss 0.02 > 0.01",
-        "cpu_beside": "-10.0 %, faster\n-20.0\u00a0..\u00a0-5.0",
         "efficiency": "62% (4 ranks, weak)",
         "memory_bytes": "-3.0 MB",
         "compile_s": "12.3 s",
@@ -74,14 +73,14 @@ def test_a_person_reads_of_an_effect() -> None:
 
 def test_quantities_stand_on_the_right_and_words_on_the_left() -> None:
     numbers = {one.key for one in visible_columns(EFFECTS, [FULL], Where.HTML) if one.number}
-    assert set(cells(FULL)) - numbers == {"name", "verdict", "parity", "cpu_beside", "base", "trials"}
+    assert set(cells(FULL)) - numbers == {"name", "verdict", "parity", "base", "trials"}
 
 
 def test_a_terminal_that_grows_narrower_gives_up_what_matters_least() -> None:
     shown = visible_columns(EFFECTS, [FULL], Where.TERMINAL)
     kept = [{one.key for one in fitting_columns(shown, [FULL], width)} for width in range(200, 0, -1)]
     given_up = ["".join(more - less) for more, less in pairwise(kept) if more != less]
-    first_out = ["warm_compile_s", "compile_s", "trials", "memory_bytes", "cpu_beside", "efficiency"]
+    first_out = ["warm_compile_s", "compile_s", "trials", "memory_bytes", "efficiency"]
     assert given_up == first_out
     assert kept[0] == set(cells(FULL, Where.TERMINAL))
     assert kept[-1] == {"name", "ratio", "interval", "verdict", "parity"}

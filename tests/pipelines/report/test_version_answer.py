@@ -60,7 +60,7 @@ def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
     answer = Answer(BASE, HEAD, margin=0.025, seconds=143.2, **judged(RESULT))
     assert answer.line == (
         "slower: worktree against main (0123456789), time +10.0 % [+8.0 .. +12.0]"
-        " (wall time, 12 rounds, 143 s); results identical"
+        " (12 rounds, 143 s); results identical"
     )
 
 
