@@ -81,16 +81,17 @@ class Scene:
         single = resting and not elsewhere and not multiprocessing.active_children()
         region = usage if single else None
         threads = spec.measure.threads if single and self.device.type == "cpu" else None
-        lost_ns = usage.own_delay_ns if threads == 1 and spec.world == 1 else None
+        own_delay_ns = usage.own_delay_ns if threads == 1 and spec.world == 1 else None
         if elsewhere:
             threads = max(1, round(cpu_ns / wall_ns))
-        loaded, subtracted = found.get("loaded", ()), lost_ns is not None
+        loaded, subtracted = found.get("loaded", ()), own_delay_ns is not None
         return {
             "disturbed": environment.disturbance(
                 before, after, wall_ns, region, threads, loaded, subtracted=subtracted
             ),
             "calibration_ns": self.calibration_ns,
-            "lost_ns": lost_ns or 0,
+            # The kernel was asked just before and after the region: a delay there is none of its own.
+            "lost_ns": min(own_delay_ns or 0, max(0, wall_ns - cpu_ns)),
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
             "major_faults": usage.major_faults,

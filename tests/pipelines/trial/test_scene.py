@@ -82,6 +82,12 @@ def test_what_others_had_of_the_core_of_one_thread_is_lost_and_disturbs_nothing(
     assert "usage" not in found
 
 
+def test_no_more_is_lost_than_the_time_without_a_core(recorded: Recorded) -> None:
+    found = recorded(Usage(WALL_NS, own_delay_ns=WALL_NS), region_cpu_ns=WALL_NS * 3 // 4)
+    assert found["lost_ns"] == WALL_NS // 4
+    assert recorded(CROWDED, region_cpu_ns=WALL_NS + 1)["lost_ns"] == 0
+
+
 def test_a_thread_that_rests_changes_nothing(recorded: Recorded, resting_thread: None) -> None:
     assert recorded(CROWDED)["lost_ns"] == WALL_NS // 2
 
