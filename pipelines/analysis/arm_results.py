@@ -36,9 +36,9 @@ class ArmResult:
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
     several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
     those beside time that were chosen, by key, `bounds` the 95 % intervals of those that have one of an arm
-    alone, and `comments` words on some of them. `paired_ns` is the time per unit by the clock that judges,
-    from the rounds that the arm shares with the first reference: medians of rounds that drift may order arms
-    otherwise than effects do.
+    alone, and `comments` words on some of them. `paired_ns` is the time per unit from the rounds that the
+    arm shares with the first reference: medians of rounds that drift may order arms otherwise than effects
+    do.
     """
 
     label: str
@@ -103,11 +103,10 @@ def arm_results(
 
 def _paired_times(judge: Judge, used: pl.DataFrame) -> Callable[[str], float | None]:
     """Estimate times of arms (ids): the first reference's median, times what shared rounds say of the arm."""
-    figure = judge.clock.clock.figure
     first = next(iter(judge.manifest.sweep.references.values()))
 
     def median_of(arm: str) -> float | None:
-        return _median(used.filter(pl.col("arm") == arm)[figure])
+        return _median(used.filter(pl.col("arm") == arm)["ns_per_unit"])
 
     base_ns = median_of(first)
 

@@ -21,8 +21,6 @@ from scipy import stats
 
 from perfsweep.checksums import unsealed
 from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
-from perfsweep.pipelines.analysis.decisions import clock_of
-from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
 from perfsweep.pipelines.store.files import json_object, write_atomically
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Manifest
@@ -40,8 +38,7 @@ class Baseline(BaseModel):
     """What of a sweep others can be compared with: times per unit in ns by arm label and round, and the keys.
 
     `device` and `torch` may differ between baselines and are named where they do; `reference` is the first
-    reference's label. `cpu_rounds` are the same in CPU time where that could stand in for wall time; `clock`
-    is the one that the sweep believes.
+    reference's label.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,12 +54,6 @@ class Baseline(BaseModel):
     commit: str
     reference: str
     rounds: dict[str, dict[str, Time]]
-    cpu_rounds: dict[str, dict[str, Time]] = {}
-    clock: Clock = Clock.WALL
-
-    def by(self, clock: Clock) -> Baseline:
-        """Take one clock's times as the times."""
-        return self if clock is Clock.WALL else self.model_copy(update={"rounds": self.cpu_rounds})
 
 
 @dataclass(frozen=True)
@@ -90,7 +81,6 @@ class Changes:
     changes: tuple[Change, ...]
     moved: tuple[str, ...]
     missing: tuple[str, ...]
-    clock: Clock = Clock.WALL
 
     @property
     def other_machine(self) -> bool:
@@ -110,26 +100,24 @@ def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance:
     RecordError
         No round is finished.
     """
-    used, choice = usable_trials(manifest, trials)
+    used = usable_trials(manifest, trials)
     if used.height == 0:
         raise RecordError(
             f"{manifest.sweep.name} has no finished round of its reference, so nothing can be compared"
             " with it"
         )
-    return baseline_from(manifest, unit, used, choice, manifest.sweep.name, provenance.commit)
+    return baseline_from(manifest, unit, used, manifest.sweep.name, provenance.commit)
 
 
-def usable_trials(manifest: Manifest, trials: pl.DataFrame) -> tuple[pl.DataFrame, ClockChoice]:
-    """Pick the timing trials that count, of arms with the first reference's data; and the sweep's clock."""
+def usable_trials(manifest: Manifest, trials: pl.DataFrame) -> pl.DataFrame:
+    """Pick the timing trials that count, of arms with the first reference's data."""
     sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
     first = next(iter(manifest.sweep.references.values()))
     alike = [arm for arm in sound.data if sound.data[arm] == sound.data.get(first)]
-    return sound.trials.filter(pl.col("arm").is_in(alike)), clock_of(sound.trials)
+    return sound.trials.filter(pl.col("arm").is_in(alike))
 
 
-def baseline_from(
-    manifest: Manifest, unit: str, used: pl.DataFrame, choice: ClockChoice, sweep: str, commit: str
-) -> Baseline:
+def baseline_from(manifest: Manifest, unit: str, used: pl.DataFrame, sweep: str, commit: str) -> Baseline:
     """Make a baseline of timing trials, under the name that the versions of a history have."""
     keys = keys_of(str(used["keys"][0]))
     first = next(iter(manifest.sweep.references.values()))
@@ -144,17 +132,11 @@ def baseline_from(
         torch=keys.get("torch", ""),
         commit=commit,
         reference=manifest.arm(first).label,
-        rounds=_times(used, Clock.WALL),
-        cpu_rounds=_times(used, Clock.CPU) if choice.alone and _is_timed(used, Clock.CPU) else {},
-        clock=choice.clock,
+        rounds=_times(used),
     )
 
 
-def _is_timed(used: pl.DataFrame, clock: Clock) -> bool:
-    return bool((used[clock.figure].fill_null(0) > 0).all())
-
-
-def _times(used: pl.DataFrame, clock: Clock) -> dict[str, dict[str, float]]:
+def _times(used: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Times per unit by arm label and round.
 
     Raises
@@ -163,10 +145,10 @@ def _times(used: pl.DataFrame, clock: Clock) -> dict[str, dict[str, float]]:
         A time is none: zero, negative, or not a number.
     """
     times: dict[str, dict[str, float]] = {}
-    for label, pack, number, time in used.select("label", "pack", "round", clock.figure).iter_rows():
+    for label, pack, number, time in used.select("label", "pack", "round", "ns_per_unit").iter_rows():
         if time is None or not 0 < time < math.inf:
             where = f"{label} in round {number} of pack {pack}"
-            raise RecordError(f"{clock.value} of {where} is {time}; delete that trial's folder")
+            raise RecordError(f"the time of {where} is {time}; delete that trial's folder")
         times.setdefault(label, {})[f"{pack}-{number}"] = time
     return times
 
@@ -214,20 +196,12 @@ def compare_baselines(then: Baseline, now: Baseline) -> Changes:
                 f" ({_difference(name, before, after)}); measure both with the same work and the same"
                 " measuring options"
             )
-    clock = common_clock((then, now))
-    then, now = then.by(clock), now.by(clock)
     both = [label for label in now.rounds if label in then.rounds]
     missing = [label for label in {**then.rounds, **now.rounds} if label not in both]
     pairs = [(name, getattr(then, name), getattr(now, name)) for name in ("commit", "device", "torch")]
     moved = [f"{name}: {before} -> {after}" for name, before, after in pairs if before != after]
     changes = tuple(_change(then, now, label) for label in both)
-    return Changes(then, now, changes, tuple(moved), tuple(missing), clock)
-
-
-def common_clock(baselines: Sequence[Baseline]) -> Clock:
-    """CPU time where any was judged by it and all have it: never one clock against the other."""
-    displaced = any(one.clock is Clock.CPU for one in baselines)
-    return Clock.CPU if displaced and all(one.cpu_rounds for one in baselines) else Clock.WALL
+    return Changes(then, now, changes, tuple(moved), tuple(missing))
 
 
 def _difference(name: str, before: str, after: str) -> str:

@@ -28,7 +28,6 @@ from perfsweep.pipelines.analysis.phases import read_series
 from perfsweep.pipelines.analysis.quantities.completed import QuantityResults, arm_table, chosen, effect_table
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
 from perfsweep.pipelines.analysis.rulings import all_rulings, ruling_table
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -67,7 +66,6 @@ class Comparison:
     rulings : claims with what this sweep says of them
     corners : times of the four combinations of two toggles, of interactions that a design tells apart
     alone_and_beside : levels that were measured alone and by leaving them out
-    clock, clock_reason : the clock that judges the sweep, and why
     failures : trials that ended badly and that no later attempt mended
     missing : which rounds are planned and not there, and why, in sentences
     quantities : what the tables show beside time, as far as it can be had
@@ -84,8 +82,6 @@ class Comparison:
     rulings: tuple[RuledClaim, ...] = ()
     corners: tuple[Corners, ...] = ()
     alone_and_beside: tuple[AloneAndBeside, ...] = ()
-    clock: Clock = Clock.WALL
-    clock_reason: str = ""
     failures: tuple[FailedTrials, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
     missing: tuple[str, ...] = ()
@@ -134,7 +130,6 @@ def compare(
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
     rulings = all_rulings(effects, judge.ruler)
-    by_clock = sound.trials.with_columns(ns_per_unit=pl.col(judge.clock.clock.figure))
     for name, table in (
         ("effects", parquet_table(effect_table(quantities), effects)),
         ("arms", parquet_table(arm_table(quantities), arms)),
@@ -156,10 +151,8 @@ def compare(
         ),
         rulings=rulings,
         quality=judge_quality(manifest.arm_names, judge.declared.checks, judge.evidence_of),
-        corners=tuple(interaction_corners(manifest, by_clock)),
+        corners=tuple(interaction_corners(manifest, sound.trials)),
         alone_and_beside=tuple(alone_and_beside(effects)),
-        clock=judge.clock.clock,
-        clock_reason=judge.clock.reason,
         failures=failed_trials(progress, manifest),
         elsewhere=tuple(_elsewhere(folder, manifest, progress, trials, series.contradictions)),
         missing=missing_rounds(progress, manifest),
@@ -172,7 +165,7 @@ def _beside(
 ) -> QuantityResults:
     """Read the chosen quantities from the trials that a judge rests on."""
     trials = judge.records.every_timed()
-    measured = Measured(judge.manifest, progress, trials, judge.times, folder, judge.clock.clock)
+    measured = Measured(judge.manifest, progress, trials, judge.times, folder)
     return QuantityResults(quantities, measured)
 
 

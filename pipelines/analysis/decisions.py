@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from perfsweep.pipelines.plan.power import USELESS, Power, power, scaled
-from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice, Conditions, choose_clock
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Pair, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict, decide_verdicts
@@ -87,27 +86,13 @@ def _floor(control: Mapping[str, Estimate], but: str = "") -> float:
     return max((max(abs(one.low), abs(one.high)) for one in intervals if one), default=0.0)
 
 
-def clock_of(used: pl.DataFrame) -> ClockChoice:
-    """Choose the clock of all effects from the timing trials that count."""
-    rows = used.select("label", "crowded", "alone").iter_rows()
-    return choose_clock([Conditions(*row) for row in rows])
-
-
 class HoldingBack:
-    """Holds verdicts of one sweep back.
+    """Holds verdicts of one sweep back, by the timing trials that count (`used`)."""
 
-    Parameters
-    ----------
-    used : the timing trials that count
-    clock : the one that is asked; of arms that compute alone, crowded trials say something in CPU time
-    """
-
-    def __init__(self, manifest: Manifest, used: pl.DataFrame, clock: Clock) -> None:
+    def __init__(self, manifest: Manifest, used: pl.DataFrame) -> None:
         self._manifest = manifest
-        excused = pl.col("crowded") & pl.col("alone") if clock is Clock.CPU else pl.lit(False)
-        sound = used.filter((pl.col("disturbed") == "") | excused)
-        self._sound = set(sound["arm"].to_list())
-        self._disturbed = set(used["arm"].to_list()) - self._sound
+        sound = used.filter(pl.col("disturbed") == "")
+        self._disturbed = set(used["arm"].to_list()) - set(sound["arm"].to_list())
 
     def of(self, effect: Effect, rounds: int) -> Judgement | None:
         """Judge an effect whose times say nothing, of so many rounds or generations; None of any other."""

@@ -7,13 +7,9 @@ and W&B's table has the columns of `effects.parquet`. A new statistic is one `Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
-from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
-from perfsweep.pipelines.statistics.clocks import Clock
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, megabytes_more, percent
 
@@ -65,28 +61,6 @@ def _warm_compile_text(result: EffectResult) -> str:
     if not _compile_text(result) or result.warm_compile_s is None:
         return ""
     return f"{result.warm_compile_s:.1f} s"
-
-
-def _clock_columns(clock: Clock, key: str, doc: str) -> Iterator[Column[EffectResult]]:
-    """What one clock says: in the file always, for people where the sweep is judged by the other one."""
-
-    def field(name: str) -> Callable[[EffectResult], Any]:
-        return lambda r: getattr(getattr(r, key), name, None)
-
-    def text(result: EffectResult) -> str:
-        one: ClockResult | None = getattr(result, key)
-        if one is None or one.low is None or result.clock is clock:
-            return ""
-        verdict = f", {one.verdict.value}" if one.verdict else ""
-        bounds = bounds_text(one.ratio, one.low, one.high).replace(" ", "\u00a0")
-        return f"{percent(one.ratio)}{verdict}\n{bounds}"
-
-    yield Column(
-        f"{key}_beside", clock.value, text=text, where=Where.PEOPLE, doc=doc, optional=True, width=15, drop=5
-    )
-    for name, end in (("ratio", "`ratio`"), ("low", "lower end"), ("high", "upper end")):
-        yield file_column(f"{key}_{name}", field(name), float, f"{end} by {clock.value}")
-    yield file_column(f"{key}_verdict", field("verdict"), doc=f"verdict by {clock.value}")
 
 
 EFFECTS: tuple[Column[EffectResult], ...] = (
@@ -152,11 +126,6 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         lambda r: f"{r.parity.worst.check} {r.parity.worst.where}" if r.parity and r.parity.worst else None,
         doc="the check that it was found by, and the tensor or number",
     ),
-    file_column("clock", lambda r: r.clock.value, doc="what `ratio` is read from: `wall time` or `CPU time`"),
-    *_clock_columns(
-        Clock.CPU, "cpu", "the same in processor time of the process, all of its threads together"
-    ),
-    *_clock_columns(Clock.WALL, "wall", "the same in wall time, where the sweep is judged by processor time"),
     Column(
         "efficiency",
         "efficiency",

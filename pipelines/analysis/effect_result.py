@@ -9,7 +9,6 @@ from perfsweep.pipelines.analysis.arm_records import Counts, Scaling
 from perfsweep.pipelines.analysis.decisions import Derivation
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
 from perfsweep.workloads.api import Claim
@@ -90,22 +89,8 @@ SHOWN_ROUNDS = 100
 
 
 @dataclass(frozen=True)
-class ClockResult:
-    """What one clock says of an effect: ratio with its interval, and the verdict that it would be given."""
-
-    ratio: float
-    low: float | None
-    high: float | None
-    verdict: Verdict | None
-
-
-@dataclass(frozen=True)
 class EffectResult:
-    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time.
-
-    Ratio, interval and verdict are those of the clock that the sweep believes; `wall` and `cpu` are those of
-    either.
-    """
+    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time."""
 
     effect: Effect
     arm_label: str
@@ -118,10 +103,6 @@ class EffectResult:
     rounds: int = 0
     method: str = ""
     code: ReasonCode = ReasonCode.NO_RECORDS
-    clock: Clock = Clock.WALL  # the believed one
-    alone: bool = False  # whether its arms computed in one thread, so that CPU time speaks for them
-    wall: ClockResult | None = None
-    cpu: ClockResult | None = None
     parity: ParityResult | None = None
     memory_bytes: float | None = None
     compile_s: float | None = None  # with nothing compiled yet

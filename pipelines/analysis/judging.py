@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
@@ -11,13 +11,12 @@ import polars as pl
 
 from perfsweep.pipelines.analysis.arm_records import ArmRecords, bound_by
 from perfsweep.pipelines.analysis.comparable import differing_data
-from perfsweep.pipelines.analysis.decisions import Decisions, HoldingBack, clock_of, decide
-from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.decisions import Decisions, HoldingBack, decide
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
 from perfsweep.pipelines.analysis.rulings import Ruler, claims_of, decide_memory
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
 from perfsweep.pipelines.statistics.estimates import Estimate, break_even
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
@@ -35,12 +34,11 @@ def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
 
 
 class Judge:
-    """Judges the effects of one sweep against one another, by a column of the table of trials.
+    """Judges the effects of one sweep against one another.
 
     Parameters
     ----------
     used : the timing trials that count
-    clock : the one that effects are judged by; None: chosen from what disturbed the trials
     data : digest of the data that each arm (id) worked on
     left_out : folders of timing trials that do not count
     """
@@ -50,7 +48,6 @@ class Judge:
         manifest: Manifest,
         progress: Progress,
         used: pl.DataFrame,
-        clock: Clock | None = None,
         data: Mapping[str, str] | None = None,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
@@ -59,14 +56,8 @@ class Judge:
         self.records = ArmRecords(progress, manifest.packs, left_out)
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
-        self.clock = ClockChoice(clock) if clock else clock_of(used)
-        self.clocks = {
-            Clock.WALL: rounds_of(used, Clock.WALL.figure),
-            Clock.CPU: rounds_of(used.filter(pl.col(Clock.CPU.figure) > 0), Clock.CPU.figure),
-        }
-        self.times = self.clocks[self.clock.clock]
-        self.holding_back = {clock: HoldingBack(manifest, used, clock) for clock in Clock}
-        self.not_alone = set(used.filter(~pl.col("alone"))["arm"].to_list())
+        self.times = rounds_of(used, "ns_per_unit")
+        self.holding_back = HoldingBack(manifest, used)
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.peak_bytes = used["peak_bytes"].to_list()
         claims = claims_of(manifest, self.declared)
@@ -80,48 +71,35 @@ class Judge:
         parities = {effect.id: self.agreement.of(effect) for effect in effects}
         compared = [effect for effect in effects if excluded[effect.id] is None]
         margin = math.log1p(self.manifest.sweep.measure.margin)
-        withheld = {clock: self._all_withheld(clock, compared, parities) for clock in self.clocks}
-        both = {
-            clock: decide(times, compared, withheld[clock], margin) for clock, times in self.clocks.items()
-        }
-        decisions = both[self.clock.clock]
-        self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld[self.clock.clock])
+        judged = {effect.id: self._withheld(effect, parities[effect.id]) for effect in compared}
+        withheld = {name: judgement for name, judgement in judged.items() if judgement}
+        decisions = decide(self.times, compared, withheld, margin)
+        self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld)
         if decisions.floor:
             apart = math.expm1(decisions.floor)
             self.notes.append(
                 f"placebos, which equal the reference, show up to {apart:.2%}: no smaller effect is called"
             )
         return tuple(
-            self._result(effect, excluded[effect.id], parities[effect.id], both) for effect in effects
+            self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects
         )
 
-    def _all_withheld(
-        self, clock: Clock, compared: Sequence[Effect], parities: Mapping[str, ParityResult]
-    ) -> dict[str, Judgement]:
-        judged = {effect.id: self._withheld(clock, effect, parities[effect.id]) for effect in compared}
-        return {name: judgement for name, judgement in judged.items() if judgement}
-
-    def _withheld(self, clock: Clock, effect: Effect, parity: ParityResult) -> Judgement | None:
-        """The verdict of an effect whose times by a clock are not looked at."""
+    def _withheld(self, effect: Effect, parity: ParityResult) -> Judgement | None:
+        """The verdict of an effect whose times are not looked at."""
         if parity.verdict is ParityVerdict.DIFFERENT:
             return Judgement(Verdict.DIFFERENT, None, code=ReasonCode.RESULTS_DIFFER)
         if self._did_less(effect):
             return Judgement(Verdict.FEWER_UNITS, None, code=ReasonCode.FEWER_UNITS)
-        return self.holding_back[clock].of(effect, self.clocks[clock].estimate(effect).n)
+        return self.holding_back.of(effect, self.times.estimate(effect).n)
 
     def _base_name(self, base: Arm) -> str:
         """What a base is called: the sweep's name of it, which is shorter than its levels."""
         return self.manifest.arm_names[base.id] if "=" in base.label else base.label
 
     def _result(
-        self,
-        effect: Effect,
-        excluded: Exclusion | None,
-        parity: ParityResult,
-        both: Mapping[Clock, Decisions],
+        self, effect: Effect, excluded: Exclusion | None, parity: ParityResult, decisions: Decisions
     ) -> EffectResult:
         arm, base = (self.manifest.arm(name) for name in effect.pairs[0])
-        decisions = both[self.clock.clock]
         estimate, judgement = decisions.estimates.get(effect.id), decisions.verdicts.get(effect.id)
         result = EffectResult(
             effect=effect,
@@ -129,10 +107,6 @@ class Judge:
             base_label=self._base_name(base),
             verdict=judgement.verdict if judgement else None,
             code=_code(excluded, judgement),
-            clock=self.clock.clock,
-            alone=not self.not_alone.intersection(effect.weights),
-            wall=_clock_result(both[Clock.WALL], effect.id),
-            cpu=_clock_result(both[Clock.CPU], effect.id),
             parity=parity,
             memory_bytes=self._memory(effect),
             rounds_needed=judgement.rounds if judgement else None,
@@ -199,7 +173,7 @@ class Judge:
         """Iterations that repay the arm's set-up and its compilation with nothing compiled yet."""
         once_s = [self.records.one_off_s(name) or 0.0 for name in (arm, base)]
         each_s = [
-            median([r.region_ns / 1e9 / max(r.iterations, 1) for r in self.records.timed(name)])
+            median([r.time_ns / 1e9 / max(r.iterations, 1) for r in self.records.timed(name)])
             for name in (arm, base)
         ]
         return break_even(*once_s, *each_s)
@@ -239,12 +213,3 @@ def _code(excluded: Exclusion | None, judgement: Judgement | None) -> ReasonCode
     if excluded is not None:
         return ReasonCode.NO_TIME
     return judgement.code if judgement else ReasonCode.NO_RECORDS
-
-
-def _clock_result(decisions: Decisions, effect: str) -> ClockResult | None:
-    """What a clock says of an effect; None where it has no figure."""
-    estimate, judgement = decisions.estimates.get(effect), decisions.verdicts.get(effect)
-    if estimate is None:
-        return None
-    low, high = estimate.interval.ratios if estimate.interval else (None, None)
-    return ClockResult(math.exp(estimate.log_ratio), low, high, judgement.verdict if judgement else None)

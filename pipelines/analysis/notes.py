@@ -11,7 +11,6 @@ from perfsweep.pipelines.analysis.comparable import ComparableTrials
 from perfsweep.pipelines.analysis.failed_trials import notes_on_other_machines
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.pipelines.versions.environments import environment_lines
@@ -31,7 +30,6 @@ def comparison_notes(
         *sound.notes,
         *notes_on_other_machines(progress, manifest),
         *_left_out(manifest, progress),
-        *_clock(judge),
         *_disturbance(used),
         *machine_notes(used),
         *kernel_notes(used, manifest.arm_names, next(iter(manifest.sweep.references.values()))),
@@ -101,14 +99,6 @@ def _disturbance(used: pl.DataFrame) -> list[str]:
         f"{len(reasons)} of {used.height} timing trials were disturbed, the last by: {reasons[-1]}; "
         "pairing within rounds removes drift, not all of this: measure on a quiet machine before you publish"
     ]
-
-
-def _clock(judge: Judge) -> list[str]:
-    """Which clock effects are judged by, where others displaced the trials."""
-    clock, reason = judge.clock.clock, judge.clock.reason
-    if not reason:
-        return []
-    return [f"judged by {clock.value}{'' if clock is Clock.CPU else ' although'}: {reason}"]
 
 
 def _references_as_timed(judge: Judge) -> list[str]:

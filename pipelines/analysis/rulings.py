@@ -313,7 +313,7 @@ def figure_value(name: str, lookup: Lookup, timings: Timings) -> float | None:
 
 def _seconds_per_iteration(lookup: Lookup, timings: Timings) -> float | None:
     """Time of the timed region by its iterations, median over the trials."""
-    seconds = [record.region_ns / 1e9 / record.iterations for record in timings if record.iterations]
+    seconds = [record.time_ns / 1e9 / record.iterations for record in timings if record.iterations]
     return median(seconds) if seconds else None
 
 

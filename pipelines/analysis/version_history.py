@@ -20,13 +20,11 @@ from perfsweep.pipelines.analysis.baselines import (
     Baseline,
     Change,
     baseline_from,
-    common_clock,
     compare_baselines,
     usable_trials,
 )
 from perfsweep.pipelines.analysis.judging import rounds_of
 from perfsweep.pipelines.statistics.change_points import LEAST_VERSIONS, ChangePoints, find_change_points
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.log_ratios import Rounds
 from perfsweep.pipelines.store.records import Arm, Manifest
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
@@ -67,7 +65,6 @@ class Series:
     `low` and `high` are the quartiles of its rounds.
     """
 
-    clock: Clock
     beside_reference: bool
     values: tuple[float, ...]
     low: tuple[float, ...]
@@ -130,13 +127,11 @@ def arm_history(
     if not having:
         known = sorted({name for one in baselines for name in one.rounds})
         raise ConfigError(f"--arm {label} is in none of these sweeps; choose from: {', '.join(known)}")
-    clock = common_clock(having)
-    having = [one.by(clock) for one in having]
     versions = [
-        _version(before, now, label, margin, paired, clock)
+        _version(before, now, label, margin, paired)
         for before, now in zip([None, *having], having, strict=False)
     ]
-    series = _series(having, label, clock, interleaved=paired is not None)
+    series = _series(having, label, interleaved=paired is not None)
     reason = _why_no_points(having, label)
     points = None if reason else find_change_points(series.values)
     levels = {point.index: math.exp(point.shift) for point in points.points} if points else {}
@@ -145,17 +140,12 @@ def arm_history(
 
 
 def _version(
-    before: Baseline | None,
-    now: Baseline,
-    label: str,
-    margin: float,
-    paired: CommitVersions | None,
-    clock: Clock,
+    before: Baseline | None, now: Baseline, label: str, margin: float, paired: CommitVersions | None
 ) -> Version:
     changes = compare_baselines(before, now) if before else None
     change = next((one for one in changes.changes if one.label == label), None) if changes else None
     if before and changes and paired:
-        change = paired.change(before, now, label, clock) or change
+        change = paired.change(before, now, label) or change
     elsewhere = changes.other_machine if changes else False
     return Version(
         arm=label,
@@ -200,7 +190,7 @@ def _on_several_devices(having: Sequence[Baseline]) -> bool:
     return len({one.device for one in having}) > 1
 
 
-def _series(having: Sequence[Baseline], label: str, clock: Clock, *, interleaved: bool) -> Series:
+def _series(having: Sequence[Baseline], label: str, *, interleaved: bool) -> Series:
     """Read what is compared: times, or ratios to the reference where the devices differ."""
     beside = _on_several_devices(having) and not _why_no_points(having, label)
     rounds = [_log_times(one, label, beside) for one in having]
@@ -208,7 +198,7 @@ def _series(having: Sequence[Baseline], label: str, clock: Clock, *, interleaved
         rounds = _without_drift(rounds)
     quartiles = [np.quantile(list(one.values()), (0.25, 0.5, 0.75)).tolist() for one in rounds]
     low, middle, high = zip(*quartiles, strict=True)
-    return Series(clock, beside, middle, low, high)
+    return Series(beside, middle, low, high)
 
 
 def _log_times(one: Baseline, label: str, beside: bool) -> dict[str, float]:
@@ -244,18 +234,18 @@ class CommitVersions:
     """The versions of one sweep, in the order in which its axis names them."""
 
     baselines: tuple[Baseline, ...]
-    times: Mapping[Clock, Rounds]
+    times: Rounds
     arms: ArmOf
 
-    def change(self, then: Baseline, now: Baseline, label: str, clock: Clock) -> Change | None:
+    def change(self, then: Baseline, now: Baseline, label: str) -> Change | None:
         """Estimate the change of an arm from the rounds that measured both versions; None without any."""
         arm, base = self.arms[now.sweep, label], self.arms[then.sweep, label]
-        ratio, low, high = self._ratio({arm: 1.0, base: -1.0}, clock)
-        beside = self._beside(then, now, label, clock)
+        ratio, low, high = self._ratio({arm: 1.0, base: -1.0})
+        beside = self._beside(then, now, label)
         return None if ratio is None else Change(label, ratio, low, high, beside)
 
     def _beside(
-        self, then: Baseline, now: Baseline, label: str, clock: Clock
+        self, then: Baseline, now: Baseline, label: str
     ) -> tuple[float, float | None, float | None] | None:
         """Estimate the same of the ratio to the reference; None of the reference itself."""
         sides = [
@@ -264,13 +254,11 @@ class CommitVersions:
         (arm, reference), (base, base_reference) = sides
         if label == now.reference or reference is None or base_reference is None:
             return None
-        ratio, *bounds = self._ratio({arm: 1.0, base: -1.0, reference: -1.0, base_reference: 1.0}, clock)
+        ratio, *bounds = self._ratio({arm: 1.0, base: -1.0, reference: -1.0, base_reference: 1.0})
         return None if ratio is None else (ratio, bounds[0], bounds[1])
 
-    def _ratio(
-        self, weights: Mapping[str, float], clock: Clock
-    ) -> tuple[float | None, float | None, float | None]:
-        estimate = self.times[clock].estimate(_Weighted(weights))
+    def _ratio(self, weights: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
+        estimate = self.times.estimate(_Weighted(weights))
         if not math.isfinite(estimate.log_ratio):
             return None, None, None
         low, high = estimate.interval.ratios if estimate.interval else (None, None)
@@ -287,7 +275,7 @@ def commit_versions(manifest: Manifest, unit: str, trials: pl.DataFrame) -> Comm
     """
     if not (toggle := _toggle(manifest)):
         return None
-    used, choice = usable_trials(manifest, trials)
+    used = usable_trials(manifest, trials)
     versions = _in_order(manifest, toggle)
     own = {level: _own_arms(manifest, toggle, level) for level, _ in versions}
     baselines = []
@@ -296,15 +284,12 @@ def commit_versions(manifest: Manifest, unit: str, trials: pl.DataFrame) -> Comm
             pl.col("arm").replace_strict(own[level], return_dtype=pl.String).alias("label")
         )
         if renamed.height:
-            one = baseline_from(manifest, unit, renamed, choice, level, commit)
+            one = baseline_from(manifest, unit, renamed, level, commit)
             baselines.append(one.model_copy(update={"reference": _reference(manifest, toggle)}))
     if not baselines:
         raise RecordError(f"{manifest.sweep.name} has no finished round of any version yet")
-    times = {Clock.WALL: rounds_of(used, Clock.WALL.figure)}
-    if all(one.cpu_rounds for one in baselines):
-        times[Clock.CPU] = rounds_of(used, Clock.CPU.figure)
     arms = {(level, label): arm for level, by_arm in own.items() for arm, label in by_arm.items()}
-    return CommitVersions(tuple(baselines), times, arms)
+    return CommitVersions(tuple(baselines), rounds_of(used, "ns_per_unit"), arms)
 
 
 def _in_order(manifest: Manifest, toggle: str) -> list[tuple[str, str]]:

@@ -240,8 +240,8 @@ def _bench(measured: Sequence[Timing]) -> dict[str, float]:
         found |= {"median_ms": float(median), "p10_ms": float(p10), "p90_ms": float(p90)}
     if measured:
         found["warmup_s"] = float(np.median([timing.record.warmup_s for timing in measured]))
-    if region_ns := sum(timing.record.region_ns for timing in measured):
-        found["items_per_s"] = sum(timing.record.units for timing in measured) / region_ns * 1e9
+    if time_ns := sum(timing.record.time_ns for timing in measured):
+        found["items_per_s"] = sum(timing.record.units for timing in measured) / time_ns * 1e9
     # Zero means that nothing measured it, as without an accelerator: a missing number is no small number.
     if peak_bytes := max((timing.record.peak_bytes for timing in measured), default=0):
         found["peak_mem_mb"] = peak_bytes / _BYTES_PER_MB

@@ -12,11 +12,10 @@ from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.tables import Table
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.change_points import ALPHA
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.estimates import LEVEL
 from perfsweep.pipelines.units import bounds_text, duration, percent
 
-SCHEMA = "perfsweep.history/1"
+SCHEMA = "perfsweep.history/2"
 CSV_SCHEMA = "perfsweep.history.csv/1"
 """Name and version of the rows that `history --csv` prints: those of `arms[].versions`, with their arm."""
 
@@ -131,7 +130,6 @@ class ArmHistoryObject:
     """One arm over the versions."""
 
     arm: str = member("label of the arm")
-    clock: str = member("what its times are read from: `wall time` or `CPU time`")
     beside_reference: bool = member("whether change points are those of its ratio to the reference")
     slower: bool = member("whether it became slower from any version to the next")
     versions: Rows[Version] = member("those that have it", columns=version_columns("reference"))
@@ -179,7 +177,6 @@ def _arm_object(one: ArmHistory, reference: str) -> ArmHistoryObject:
     marked = [(place, version) for place, version in enumerate(one.versions) if version.level is not None]
     return ArmHistoryObject(
         arm=one.arm,
-        clock=one.series.clock.value,
         beside_reference=one.series.beside_reference,
         slower=one.slower,
         versions=Rows(version_columns(reference), one.versions),
@@ -203,8 +200,7 @@ def show(console: Console, found: History) -> None:
     """Print one table for each arm, and how to read them."""
     columns = version_columns(found.reference)
     for one in found.arms:
-        by = ", by CPU time" * (one.series.clock is Clock.CPU)
-        table = Table(f"{one.arm}: time per {found.unit}{by}", columns, one.versions)
+        table = Table(f"{one.arm}: time per {found.unit}", columns, one.versions)
         print_table(console, table.at(Where.TERMINAL))
     print_lines(console, [*_how_judged(found), *_about_points(found)])
 

@@ -19,8 +19,8 @@ from perfsweep.pipelines.report.regressions import Against
 from perfsweep.pipelines.report.sentences import footnotes
 from perfsweep.pipelines.statistics.estimates import LEVEL
 
-SCHEMA = "perfsweep.compare/1"
-CSV_SCHEMA = "perfsweep.compare.csv/1"
+SCHEMA = "perfsweep.compare/2"
+CSV_SCHEMA = "perfsweep.compare.csv/2"
 """Name and version of the rows that `compare --csv` prints: those of `effects`."""
 
 
@@ -65,8 +65,6 @@ class ComparisonObject:
     report: str = member("path of the page that was written")
     exit: int = member("the exit status, that of the command without `--json`")
     unit: str = member("what times are per: one of these")
-    clock: str = member("what the sweep is judged by: `wall time`, or `CPU time` where others had the cores")
-    clock_reason: str = member("why; may be empty")
     level: float = member("confidence of intervals")
     margin: float = member("relative difference of times that is none")
     reference: ReferenceObject | None = member("the first one; null while it has no finished round")
@@ -108,8 +106,6 @@ def comparison_object(
         report=str(report),
         exit=status,
         unit=comparison.unit,
-        clock=comparison.clock.value,
-        clock_reason=comparison.clock_reason,
         level=LEVEL,
         margin=comparison.margin,
         reference=_reference(reference) if reference else None,

@@ -16,7 +16,6 @@ from perfsweep.pipelines.analysis.effect_columns import effect_name
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.tables import Table, design_title, effects_by_design
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.estimates import Estimate, Interval
 from perfsweep.pipelines.statistics.log_ratios import Pair
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
@@ -32,7 +31,7 @@ CODES = {
     ReasonCode.REACHES_INTO_MARGIN: "there is a change, and it may be smaller than the margin",
     ReasonCode.BELOW_PLACEBO_FLOOR: "there is a change, no larger than what placebos show",
     ReasonCode.TOO_FEW_ROUNDS: "so few rounds decide nothing",
-    ReasonCode.ALL_DISTURBED: "every trial of its arms was disturbed, and no other clock can stand in",
+    ReasonCode.ALL_DISTURBED: "every trial of its arms was disturbed",
     ReasonCode.ONLY_A_LOOK: "measure.look asked for figures and no verdict",
     ReasonCode.RESULTS_DIFFER: "the arm computes something else, so its time does not count",
     ReasonCode.FEWER_UNITS: "the arm did less work than its base, so its time does not count",
@@ -81,11 +80,9 @@ def explanation(comparison: Comparison, result: EffectResult) -> list[str]:
     return [
         f"{_full_name(result)}: {result.word} [{result.code.value}]",
         f"arm {result.arm_label} against its base {result.base_label}; trials: {outcome_text(result.trials)}",
-        _clock_line(comparison, result),
         f"results: {result.parity_text or 'not compared'}",
         *(_steps(comparison, derivation) if derivation else ()),
         f"so: {CODES[result.code]}{f' ({result.note})' if result.note and not result.held_back else ''}",
-        *_other_clock(result),
         *(f"claim: {one.claim.text}: {one.text}" for one in result.rulings),
     ]
 
@@ -111,11 +108,6 @@ def pair_table(result: EffectResult) -> Table[Pair]:
 
 def _full_name(result: EffectResult) -> str:
     return f"{effect_name(result)} ({design_title(result.effect.design)})"
-
-
-def _clock_line(comparison: Comparison, result: EffectResult) -> str:
-    reason = comparison.clock_reason or "others did not have the cores of its trials for too long"
-    return f"clock: {result.clock.value}, of the whole sweep, because {reason}"
 
 
 def _steps(comparison: Comparison, derivation: Derivation) -> Iterator[str]:
@@ -155,11 +147,3 @@ def _error(estimate: Estimate) -> str:
     if estimate.error is None:
         return ""
     return f"; standard error {estimate.error:.2%} with {estimate.degrees:.3g} degrees of freedom"
-
-
-def _other_clock(result: EffectResult) -> Iterator[str]:
-    name, other = (Clock.CPU, result.cpu) if result.clock is Clock.WALL else (Clock.WALL, result.wall)
-    if other is not None:
-        bounds = bounds_text(other.ratio, other.low, other.high)
-        verdict = f", {other.verdict.value}" if other.verdict else ""
-        yield f"beside it, by {name.value}: {percent(other.ratio)} ({bounds}){verdict}; it decides nothing"

@@ -38,7 +38,6 @@ from perfsweep.pipelines.report.tables import (
     has_several_designs,
 )
 from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import kept_profiles
 from perfsweep.pipelines.store.provenance import Provenance
@@ -148,8 +147,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
-    times = "Times" if found.clock is Clock.WALL else "CPU times"
-    paired = f"{times} as paired rounds have them; whether two neighbours differ says the table of effects."
+    paired = "Times as paired rounds have them; whether two neighbours differ says the table of effects."
     if not any(one.timed for one in found.choices):
         return (
             f"{paired} Every comparison of times here is held back, so the picture says where"

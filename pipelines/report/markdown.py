@@ -121,7 +121,7 @@ def _row(answer: Judged) -> tuple[str, ...]:
     verdict = str(answer["verdict"])
     ratio, low, high = answer["ratio"], answer["low"], answer["high"]
     counts = verdict not in ("different results", "fewer units", "failed")
-    measured = f"{answer['rounds']} rounds in {duration_of(answer['seconds'])}, {answer['clock']}"
+    measured = f"{answer['rounds']} rounds in {duration_of(answer['seconds'])}"
     return (
         _workload(answer),
         f"**{verdict}**" if verdict in _ALARMS else verdict,

@@ -13,7 +13,6 @@ from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Wher
 from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.tables import Table
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.units import bounds_text, percent
 
 SLOWER = "slower"
@@ -93,7 +92,6 @@ class Against:
 
     sweep: str = member("the other sweep")
     commit: str = member("commit that it was measured at")
-    clock: str = member("what ratios are read from: `wall time` or `CPU time`")
     other_machine: bool = member(
         "whether the devices differ, so that only ratios to the reference are judged"
     )
@@ -117,7 +115,7 @@ def compare_with(now: Baseline, then: Sequence[Baseline]) -> tuple[Changes, ...]
 def show(console: Console, every: Sequence[Changes], margin: float) -> None:
     """Print one table for each of the others."""
     for changes in every:
-        title = f"{changes.now.sweep} against {changes.then.sweep}: {changes.clock.value} now / then"
+        title = f"{changes.now.sweep} against {changes.then.sweep}: time now / then"
         table = Table(title, change_columns(changes.now.reference), judged(changes, margin))
         print_table(console, table.at(Where.TERMINAL))
         print_lines(console, _notes(changes, margin))
@@ -129,7 +127,6 @@ def against(changes: Changes, margin: float) -> Against:
     return Against(
         sweep=changes.then.sweep,
         commit=changes.then.commit,
-        clock=changes.clock.value,
         other_machine=changes.other_machine,
         moved=changes.moved,
         missing=changes.missing,
@@ -154,10 +151,6 @@ def _notes(changes: Changes, margin: float) -> list[str]:
         f"slower: the interval lies wholly above {margin:+.0%}; rounds of two sweeps are not interleaved, so"
         " a machine that drifted in between shows up as a change of all arms together"
     )
-    if changes.clock is Clock.WALL and Clock.CPU in (changes.then.clock, changes.now.clock):
-        lines.append(
-            "others had the cores of one of the two sweeps, and the other has no CPU time to compare"
-        )
     if changes.missing:
         lines.append(f"only in one of the two: {', '.join(changes.missing)}")
     return lines

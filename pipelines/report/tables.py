@@ -29,7 +29,6 @@ from perfsweep.pipelines.analysis.effect_columns import effect_name
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES
 from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.schema import PLACEBO
 from perfsweep.pipelines.units import percent
 
@@ -67,14 +66,13 @@ def table_of(
 
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
-    by = f", by {comparison.clock.value}" if comparison.clock is Clock.CPU else ""
     columns = effect_table(comparison.quantities)
     effects = [
-        Table(f"Effects: {title}{by}", columns, tuple(results), _methods(results))
+        Table(f"Effects: {title}", columns, tuple(results), _methods(results))
         for title, results in effects_by_design(comparison.effects)
     ]
     effects += [
-        Table(f"On {part.machine}: {title}{by}", columns, tuple(results), _methods(results))
+        Table(f"On {part.machine}: {title}", columns, tuple(results), _methods(results))
         for part in comparison.elsewhere
         for title, results in effects_by_design(part.effects)
     ]

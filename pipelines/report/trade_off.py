@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.quantities.cost import COST, ENERGY
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.schema import PLACEBO, Effect
 
@@ -50,12 +49,10 @@ class TradeOff:
     Attributes
     ----------
     of : what time is weighed against: energy or memory
-    clock : the one that judges the sweep; the other one's times may be held back
     """
 
     of: str
     choices: tuple[Choice, ...]
-    clock: Clock = Clock.WALL
 
 
 def trade_off(comparison: Comparison) -> TradeOff | None:
@@ -63,7 +60,7 @@ def trade_off(comparison: Comparison) -> TradeOff | None:
     for of, value in (("energy", _energy), ("memory", _memory)):
         found = _choices(comparison, value)
         if len(found) > 1:
-            return TradeOff(of, judged(found, comparison.margin), comparison.clock)
+            return TradeOff(of, judged(found, comparison.margin))
     return None
 
 
@@ -81,8 +78,7 @@ def _choices(comparison: Comparison, value: Callable[[ArmResult], float | None])
     others = {arm for r in doubtful for arm in _arms_of(r.effect)}
     untimed = _untimed(comparison)
     arms = [arm for arm in comparison.arms if arm.paired_ns and value(arm) and arm.id not in copies]
-    # Wall time is paid for, which counts for nothing where CPU time had to be asked.
-    priced = comparison.clock is Clock.WALL and all(COST.key in arm.quantities for arm in arms)
+    priced = all(COST.key in arm.quantities for arm in arms)
     return [
         Choice(
             arm.name or arm.label,

@@ -12,12 +12,12 @@ from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, percent
 
-SCHEMA = "perfsweep.judge/1"
+SCHEMA = "perfsweep.judge/2"
 """Name and version of the JSON object; fields may be added to a version, and never change their meaning."""
 
 FIELDS = frozenset(
     (
-        *("base", "head", "verdict", "results", "exit", "ratio", "low", "high", "margin", "clock"),
+        *("base", "head", "verdict", "results", "exit", "ratio", "low", "high", "margin"),
         *("rounds", "seconds", "reason", "sweep"),
     )
 )
@@ -77,7 +77,6 @@ class Answer:
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
-    clock: str = ""
     rounds: int = 0
     seconds: float = 0.0
     budget_s: float | None = None
@@ -98,7 +97,7 @@ class Answer:
     def line(self) -> str:
         """The answer in one line."""
         time = f", time {self.time}" if self.time else ""
-        how = f" ({self.clock}, {self.rounds} rounds, {self.seconds:.0f} s)" if self.rounds else ""
+        how = f" ({self.rounds} rounds, {self.seconds:.0f} s)" if self.rounds else ""
         why = f"; {self.reason}" if self.reason else ""
         return f"{self.verdict}: {self.head} against {self.base}{time}{how}; results {self.results}{why}"
 
@@ -118,7 +117,6 @@ class Answer:
             "high": self.high,
             "level": 0.95,
             "margin": self.margin,
-            "clock": self.clock,
             "rounds": self.rounds,
             "seconds": round(self.seconds, 1),
             "budget_s": self.budget_s,
@@ -147,7 +145,6 @@ def judged(result: EffectResult, seconds: float = 0.0, *, base_runs: bool = True
         "ratio": result.ratio,
         "low": result.low,
         "high": result.high,
-        "clock": result.clock.value,
         "rounds": result.rounds,
         "results": results.value,
         "reason": result.held_back or result.note,

@@ -17,6 +17,8 @@ MODES = ("offline", "online", "disabled")
 """Ways of publishing to W&B."""
 
 COLUMNS: tuple[str, ...] = (
+    "wall",
+    "cpu",
     "energy",
     "cost",
     "job_cost",

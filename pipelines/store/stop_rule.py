@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from perfsweep.pipelines.statistics.clocks import Conditions, choose_clock
 from perfsweep.pipelines.statistics.estimates import precise_enough
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
@@ -90,11 +89,8 @@ class StopRule:
             for trial in progress.used(pack, number)
             if trial.record.outcome is Outcome.OK and trial.record.units > 0
         ]
-        clock = choose_clock([Conditions(one.arm, one.crowded, one.alone) for _, one in there]).clock
-        cells = [
-            Cell(pack.id, number, one.draw, one.arm, getattr(one, clock.figure)) for number, one in there
-        ]
-        table = Rounds(cells, clock.figure)
+        cells = [Cell(pack.id, number, one.draw, one.arm, one.ns_per_unit) for number, one in there]
+        table = Rounds(cells, "ns_per_unit")
         effects = [effect for effect in self._manifest.effects if effect.weights.keys() <= set(pack.arms)]
         target = math.log1p(self._measure.precision or 0.0)
         estimates = [table.estimate(effect) for effect in effects]

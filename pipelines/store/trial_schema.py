@@ -186,10 +186,6 @@ class RankFigures:
     straggling: float | None = None
 
 
-CROWDED = ("other processes used", "load ")
-"""How reasons begin that others had more cores than the trial left them: CPU time does not count those."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """What one trial measured. Times are of the timed region; `units` were done in it.
@@ -210,8 +206,7 @@ class TrialRecord:
     on the rest, `time_ns`. It is 0 where threads, processes or a device work beside that thread.
 
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
-    tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
-    but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
+    tell. Faults and system time are of the region too.
     `calibration_ns` is the CPU time of a fixed piece of work before set-up, and `iteration_ns` what one
     iteration of an evidence trial took while it had a core. A process that waits while others take their
     turns has `started` as if it had not waited. `quantities` are further ones of
@@ -242,8 +237,6 @@ class TrialRecord:
     region_cpu_ns: int = 0
     lost_ns: int = 0
     run_delay_ns: int | None = None
-    displaced: bool = False
-    alone: bool = False
     minor_faults: int = 0
     major_faults: int = 0
     system_ns: int = 0
@@ -291,11 +284,6 @@ class TrialRecord:
             ended=time.time(),
             **results,
         )
-
-    @property
-    def crowded(self) -> bool:
-        """Whether others had the cores: too long in the region's place, or more of them than were left."""
-        return self.displaced or any(reason.startswith(CROWDED) for reason in self.disturbed)
 
     @property
     def draw(self) -> int | None:

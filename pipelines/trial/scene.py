@@ -73,7 +73,7 @@ class Scene:
     def _usage_fields(
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
     ) -> dict[str, Any]:
-        """What disturbed a timed region, and whether its CPU time tells what its wall time does."""
+        """What disturbed a timed region, and how long others had its core."""
         usage, wall_ns, cpu_ns = found.pop("usage"), found["region_ns"], found["region_cpu_ns"]
         # Own workers and writers contend with it too, and no figure of the kernel tells them from others.
         # Threads that rest, such as those of a compiler, do not.
@@ -82,16 +82,17 @@ class Scene:
         single = resting and not elsewhere and not multiprocessing.active_children()
         region = usage if single else None
         threads = spec.measure.threads if single and self.device.type == "cpu" else None
+        own_delay_ns = usage.own_delay_ns if threads == 1 and spec.world == 1 else None
         if elsewhere:
             threads = max(1, round(cpu_ns / wall_ns))
+        loaded, subtracted = found.get("loaded", ()), own_delay_ns is not None
         return {
             "disturbed": environment.disturbance(
-                before, after, wall_ns, region, threads, found.get("loaded", ())
+                before, after, wall_ns, region, threads, loaded, subtracted=subtracted
             ),
-            "displaced": single and usage.displaced(wall_ns),
-            "alone": not elsewhere and threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
             "calibration_ns": self.calibration_ns,
-            "lost_ns": (usage.own_delay_ns or 0) if threads == 1 and single else 0,
+            # The kernel was asked just before and after the region: a delay there is none of its own.
+            "lost_ns": min(own_delay_ns or 0, max(0, wall_ns - cpu_ns)),
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
             "major_faults": usage.major_faults,

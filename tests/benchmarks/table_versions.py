@@ -154,11 +154,11 @@ def main() -> None:
         write(RECORDED, arguments.record)
         return
     recorded = read(RECORDED)
-    wall, cpu = recorded.spread("ns_per_unit"), recorded.spread("cpu_ns_per_unit")
+    wall, own = recorded.spread("wall_ns_per_unit"), recorded.spread("ns_per_unit")
     print(
         f"{len(recorded.trials)} trials of {len(recorded.servers)} servers; a pair scatters by {wall:.1%} in"
-        f" wall time and {cpu:.1%} in CPU time; others had the cores of {recorded.crowded:.0%} of"
-        f" trials; a round takes {recorded.seconds:.1f} s\n"
+        f" wall time and {own:.1%} without what others had of the cores, {recorded.lost:.0%} of the time;"
+        f" a round takes {recorded.seconds:.1f} s\n"
     )
     print("| | found | seconds of trials |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:

@@ -41,4 +41,4 @@ def test_every_heading_of_arms_is_explained(heading: str) -> None:
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda one: one.key)
 def test_every_column_that_may_be_chosen_is_explained(quantity: Quantity) -> None:
-    assert quantity.heading in explained(PAGE.partition("\n## Which clock is believed\n")[0])
+    assert quantity.heading in explained(PAGE.partition("\n## Which time is judged\n")[0])

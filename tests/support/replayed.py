@@ -46,7 +46,9 @@ UNTOUCHED = Declared(unit="step", shape="steps", checks=(), levels={})
 Pair = tuple[TrialRecord, TrialRecord]
 """The two trials of one recorded round."""
 
-FIELDS = ("server", "round", "wall_ns", "cpu_ns", "units", "displaced", "alone", "disturbed", "seconds")
+FIELDS = ("server", "round", "wall_ns", "lost_ns", "units", "disturbed", "seconds")
+"""Columns of a file of trials. Those of `benchmarks/versions_trials.csv`, each of one thread, were recorded
+before `lost_ns` was: there it is wall time less CPU time."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Recorded:
         return [trial for server in self.servers for pair in server for trial in pair]
 
     @property
-    def crowded(self) -> float:
-        """Share of trials in which others had the cores."""
-        return float(np.mean([trial.crowded for trial in self.trials]))
+    def lost(self) -> float:
+        """Share of the time for which others had the cores."""
+        return float(np.mean([trial.lost_ns / trial.region_ns for trial in self.trials]))
 
     def spread(self, figure: str) -> float:
         """Standard deviation of a pair's log ratio by a figure of the records."""
@@ -118,9 +120,7 @@ def _record(row: dict[str, str]) -> TrialRecord:
         outcome=Outcome.OK,
         units=float(row["units"]),
         region_ns=int(row["wall_ns"]),
-        region_cpu_ns=int(row["cpu_ns"]),
-        displaced=row["displaced"] == "True",
-        alone=row["alone"] == "True",
+        lost_ns=int(row["lost_ns"]),
         disturbed=(row["disturbed"],) if row["disturbed"] else (),
         ended=float(row["seconds"]),
     )
@@ -146,10 +146,8 @@ def _row(folder: int, record: TrialRecord) -> list[object]:
         f"{folder}-{record.draw}",
         f"{folder}-{record.round}",
         record.region_ns,
-        record.region_cpu_ns,
+        record.lost_ns,
         record.units,
-        record.displaced,
-        record.alone,
         "; ".join(record.disturbed),
         round(record.ended - record.started, 3),
     ]
@@ -190,8 +188,7 @@ class Replay:
         attempt = len(progress.timing.get(("p000", number), {}))
         for arm, record, change in zip((BASE, HEAD), pair, (0.0, self.change), strict=True):
             times = {
-                name: round(getattr(record, name) * math.exp(change))
-                for name in ("region_ns", "region_cpu_ns")
+                name: round(getattr(record, name) * math.exp(change)) for name in ("region_ns", "lost_ns")
             }
             place: dict[str, Any] = {"arm": arm.id, "round": number, "attempt": attempt, "server": server}
             folder = Path(f"{arm.id}/r{number}-a{attempt}")

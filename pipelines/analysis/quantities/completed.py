@@ -22,8 +22,8 @@ from perfsweep.pipelines.analysis.quantities.quantity import (
     Withheld,
 )
 from perfsweep.pipelines.analysis.quantities.steps import STALL, TAILS
+from perfsweep.pipelines.analysis.quantities.times import CPU, WALL
 from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.units import bounds_text, percent
 
@@ -74,17 +74,7 @@ class QuantityResults:
             for one in self._quantities
             for line in (*one.remarks(self._measured), *self._lacking(one, effects, finished))
         )
-        return [*self._of_disturbed_time(), *dict.fromkeys(lines)]  # two columns may come from one price
-
-    def _of_disturbed_time(self) -> list[str]:
-        """Name the columns of wall time in a sweep whose wall time others disturbed."""
-        headings = [one.heading for one in self._quantities if one.of_wall_time]
-        if self._measured.clock is Clock.WALL or not headings:
-            return []
-        return [
-            f"{', '.join(headings)}: from wall time, of which others had a part, though verdicts are by"
-            " CPU time"
-        ]
+        return list(dict.fromkeys(lines))  # two columns may come from one price
 
     def _lacking(
         self, one: Quantity, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Sequence[str]
@@ -120,7 +110,7 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-QUANTITIES: tuple[Quantity, ...] = (ENERGY, COST, JOB_COST, *TAILS, STALL, TARGET, TARGET_STEPS)
+QUANTITIES: tuple[Quantity, ...] = (WALL, CPU, ENERGY, COST, JOB_COST, *TAILS, STALL, TARGET, TARGET_STEPS)
 """A new one is added here and to `store.options.COLUMNS`, by which configurations are checked."""
 
 

@@ -25,7 +25,7 @@ def _cost(trial: StoredTrial, sweep: Sweep) -> float | Withheld:
         return Withheld("the trials were measured without counting their GPUs")
     if not count:
         return Withheld(f"the price is {price}, and the trials used no GPU; give one per node-hour")
-    return price.of(record.region_ns / 1e9, count)
+    return price.of(record.time_ns / 1e9, count)
 
 
 def _used(record: TrialRecord, price: Price) -> int | None:
@@ -57,7 +57,7 @@ def _remarks(measured: Measured) -> Iterator[str]:
     if measured.manifest.sweep.price is not None:
         price = parse_price(measured.manifest.sweep.price)
         what = "GPUs" if price.per == "GPU" else "nodes"
-        yield f"cost: at {price}, wall time of the {what} that a trial works on, without set-up and queue"
+        yield f"cost: at {price}, time of the {what} that a trial works on, without set-up and queue"
 
 
 def cost_text(amount: float) -> str:
@@ -69,10 +69,9 @@ COST = Quantity(
     key="cost",
     heading="cost",
     arm_heading="cost per million {unit}s",
-    doc="price of the wall time of the GPUs or nodes that the trials used, against the base",
+    doc="price of the time of the GPUs or nodes that the trials used, against the base",
     source=per_trial("cost", _of_units(lambda record: MILLION)),
     text=cost_text,
-    of_wall_time=True,
     remarks=_remarks,
 )
 JOB_COST = Quantity(
@@ -82,7 +81,6 @@ JOB_COST = Quantity(
     doc="the same of a whole training or job, as the workload's configuration has it, without set-up",
     source=per_trial("cost of a job", _of_units(_job_units)),
     text=cost_text,
-    of_wall_time=True,
     remarks=_remarks,
 )
 

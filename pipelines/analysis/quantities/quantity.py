@@ -9,7 +9,6 @@ from statistics import median
 from typing import Protocol, runtime_checkable
 
 from perfsweep.pipelines.analysis.effect_result import QuantityResult
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
@@ -28,17 +27,13 @@ NO_ROUND = Withheld("no round is finished")
 
 @dataclass(frozen=True)
 class Measured:
-    """What quantities are read from: the timing trials that count, and whatever else the sweep left behind.
-
-    `times` are those of the clock that judges the sweep, which is `clock`.
-    """
+    """What quantities are read from: the timing trials that count, and what else the sweep left behind."""
 
     manifest: Manifest
     progress: Progress
     trials: Sequence[StoredTrial]
     times: Rounds
     folder: SweepFolder | None = None
-    clock: Clock = Clock.WALL
 
 
 class Source(Protocol):
@@ -82,7 +77,6 @@ class Quantity:
     source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
     text : a value as people read it, with its unit
     remarks : sentences on where the values come from, for the notes
-    of_wall_time : whether it holds wall time, whatever clock judges the sweep
     held_back_by : reasons of the verdict on an effect's time for which its change is held back too; without a
         time to compare (`NO_TIME`) that of every quantity is
     """
@@ -94,7 +88,6 @@ class Quantity:
     source: Callable[[Measured], Source]
     text: Callable[[float], str]
     remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
-    of_wall_time: bool = False
     held_back_by: frozenset[ReasonCode] = frozenset()
 
     def interval_text(self, ends: tuple[float, float] | None) -> str:

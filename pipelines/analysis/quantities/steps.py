@@ -136,7 +136,6 @@ STALL = Quantity(
     doc="share of the iteration in which the device waits for data, with its interval, and its base's below",
     source=Stall,
     text=stall_text,
-    of_wall_time=True,
 )
 
 NAMED_SHARE = 0.1
@@ -217,7 +216,6 @@ def _quantity(at: int) -> Quantity:
         doc=f"the step that {at} % of steps do not exceed, taken within each round; the change is by unit",
         source=source,
         text=duration,
-        of_wall_time=True,
     )
 
 

@@ -128,8 +128,7 @@ class ToTarget:
         return [trial for trial in self._measured.trials if trial.record.arm == arm]
 
     def _step_ns(self, record: TrialRecord) -> float:
-        """The time of a step by the clock that judges the sweep."""
-        return getattr(record, self._measured.clock.figure) * _units_of_step(record)
+        return record.ns_per_unit * _units_of_step(record)
 
     def of_effect(self, effect: Effect) -> QuantityResult:
         """Estimate the ratio of the only pair of an effect."""

@@ -15,7 +15,6 @@ from perfsweep.pipelines.analysis.quantities.cost import cost_text
 from perfsweep.pipelines.report.pictures.charts import fold
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
 from perfsweep.pipelines.report.trade_off import Choice, TradeOff
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.units import MB
 
 NAMED = 8
@@ -57,7 +56,7 @@ def chart(found: TradeOff, width: int) -> Figure:
         if free:
             taken.append(min(free, key=lambda box: box.count(points)))
             _name(axes, text, place, above=taken[-1].bottom > own[1])
-    axes.set_xlabel(f"microseconds {'' if found.clock is Clock.WALL else 'of CPU time '}per unit")
+    axes.set_xlabel("microseconds per unit")
     axes.set_ylabel("J per unit" if found.of == "energy" else "peak memory, MB")
     return figure
 

@@ -176,6 +176,8 @@ def disturbance(
     region: Usage | None,
     threads: int | None,
     loaded: Iterable[Gpu] = (),
+    *,
+    subtracted: bool = False,
 ) -> tuple[str, ...]:
     """Reasons to distrust the times of a trial, as phrases; empty where it was undisturbed.
 
@@ -185,7 +187,20 @@ def disturbance(
         with workers or writers of its own may be their doing: give None then.
     threads : how many threads the arm computes with; None where that is not known
     loaded : GPUs as they were while they worked: before and after it they rest, and tell of no throttling
+    subtracted : whether what others had of the core is no part of its time, so that they disturb nothing
     """
+    reasons = [] if subtracted else _crowding(before, after, wall_ns, region, threads)
+    # A tick of 10 ms is no share of less than a second.
+    steal = (after.steal_s - before.steal_s) / max(after.cpu_s - before.cpu_s, 1.0)
+    if steal > STEAL_SHARE:
+        reasons.append(f"{steal:.1%} of CPU time went to other virtual machines")
+    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_ns / 1e9, loaded))
+
+
+def _crowding(
+    before: HostUsage, after: HostUsage, wall_ns: int, region: Usage | None, threads: int | None
+) -> list[str]:
+    """Say how others had cores that the trial needed."""
     reasons = []
     foreign = foreign_cores(before, after) if threads is not None else None
     load = max(before.load, after.load)
@@ -193,13 +208,9 @@ def disturbance(
         reasons.append(f"other processes used {foreign:.1f} of {after.node_cores} cores")
     elif foreign is None and load > after.node_cores:
         reasons.append(f"load {load:.1f} on {after.node_cores} cores")
-    # A tick of 10 ms is no share of less than a second.
-    steal = (after.steal_s - before.steal_s) / max(after.cpu_s - before.cpu_s, 1.0)
-    if steal > STEAL_SHARE:
-        reasons.append(f"{steal:.1%} of CPU time went to other virtual machines")
     if region is not None and region.displaced(wall_ns):
         reasons.append(_displacement_text(region, wall_ns))
-    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_ns / 1e9, loaded))
+    return reasons
 
 
 def _displacement_text(region: Usage, wall_ns: int) -> str:

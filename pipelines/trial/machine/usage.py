@@ -20,8 +20,6 @@ allow a pair (`plan.power`). A quiet core shows a tenth of it."""
 DISPLACEMENTS_PER_S = 10.0
 """The same in involuntary switches, where the kernel keeps no run delay: a slice of a neighbour lasts 2 to 4
 ms."""
-OWN_WAIT_SHARE = 0.02
-"""Share of a region beyond which a thread's own waits count as part of its work."""
 OTHERS_SHARE = 0.01
 """Share of a region's CPU time beyond which other threads count as part of its work."""
 
@@ -46,7 +44,7 @@ class Usage:
         there at the end; None where the kernel does not tell
     own_delay_ns : the same of the thread that asked alone
     others_ns : CPU time of threads other than the one that asked
-    waits, displacements : how often a thread gave its core up by itself, and how often it was taken away
+    displacements : how often the core of a thread was taken away
     """
 
     run_delay_ns: int | None = None
@@ -55,7 +53,6 @@ class Usage:
     system_ns: int = 0
     minor_faults: int = 0
     major_faults: int = 0
-    waits: int = 0
     displacements: int = 0
 
     @classmethod
@@ -74,7 +71,6 @@ class Usage:
             system_ns=round((now.ru_stime - then.ru_stime) * 1e9),
             minor_faults=now.ru_minflt - then.ru_minflt,
             major_faults=now.ru_majflt - then.ru_majflt,
-            waits=now.ru_nvcsw - then.ru_nvcsw,
             displacements=now.ru_nivcsw - then.ru_nivcsw,
         )
 
@@ -87,16 +83,6 @@ class Usage:
         if self.run_delay_ns is None:
             return self.displacements > DISPLACEMENTS_PER_S * wall_ns / 1e9
         return self.run_delay_ns > DISPLACED_SHARE * wall_ns
-
-    def alone(self, wall_ns: int, cpu_ns: int) -> bool:
-        """Whether one thread did all of a region's work, and waited for nothing but its core.
-
-        Time that is neither CPU time nor run delay is a wait of its own only where the thread gave its core
-        up: a hypervisor takes cores without that.
-        """
-        own_wait_ns = wall_ns - cpu_ns - (self.run_delay_ns or 0)
-        waited = self.waits > 0 and own_wait_ns > OWN_WAIT_SHARE * wall_ns
-        return not waited and self.others_rest(cpu_ns)
 
     def others_rest(self, cpu_ns: int) -> bool:
         """Whether next to none of a region's CPU time was that of other threads."""

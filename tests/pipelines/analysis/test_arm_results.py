@@ -146,7 +146,6 @@ def test_the_table_of_trials_has_what_a_later_question_needs(sweep) -> None:
         "region_s": 0.4,
         "keys": "a=1; b=2; device=fake",
         "disturbed": "throttled; load 3.0",
-        "crowded": True,
         "ranks": 2,
         "collectives": 0.5,
         "straggling": 0.25,

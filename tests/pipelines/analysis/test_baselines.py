@@ -21,7 +21,6 @@ from perfsweep.pipelines.analysis.baselines import (
 )
 from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.workloads.errors import ConfigError, RecordError
@@ -127,26 +126,6 @@ def test_what_is_no_baseline_is_refused_by_its_path(tmp_path, text):
         load(file)
 
 
-def crowded(wall: dict[str, float], cpu: dict[str, float], seed: int) -> Baseline:
-    """A sweep whose cores others had, judged by CPU time."""
-    return taken(wall, seed, cpu_rounds=taken(cpu, seed).rounds, clock=Clock.CPU)
-
-
-def test_regressions_are_read_from_the_clock_that_a_crowded_sweep_believes():
-    quiet = taken({"naive": 1.0}, 1, cpu_rounds=taken({"naive": 1.0}, 1).rounds)
-    found = compare_baselines(quiet, crowded({"naive": 2.0}, {"naive": 1.0}, 2))
-    assert (found.clock, found.regressions(0.05)) == (Clock.CPU, [])
-    slower = compare_baselines(quiet, crowded({"naive": 1.0}, {"naive": 2.0}, 2))
-    assert [change.label for change in slower.regressions(0.05)] == ["naive"]
-
-
-def test_one_clock_is_never_compared_with_the_other():
-    without_cpu = taken({"naive": 1.0}, 1)
-    assert compare_baselines(without_cpu, crowded({"naive": 1.0}, {"naive": 5.0}, 2)).clock is Clock.WALL
-    both = taken({"naive": 1.0}, 1, cpu_rounds=taken({"naive": 2.0}, 1).rounds)
-    assert compare_baselines(both, both).clock is Clock.WALL, "none was judged by CPU time"
-
-
 def test_a_reference_of_either_sweep_has_no_ratio_to_itself_and_without_shared_rounds_none_has_one():
     then, now = (
         taken({"naive": 1.0, "fast": 0.5, "new": 0.4}, 1),
@@ -193,21 +172,10 @@ def test_a_baseline_has_the_times_of_a_sweep_by_arm_and_round_with_what_they_wer
         "product",
     )
     assert (found.reference, found.method) == ("baseline", manifest.sweep.measure.method)
-    assert (found.clock, found.cpu_rounds) == (Clock.WALL, {})
     turned = dict(reversed(manifest.sweep.config.items()))  # as another version of the workload declares it
     assert list(turned) != list(manifest.sweep.config)
     sweep = manifest.sweep.model_copy(update={"config": turned})
     assert kept(folder, manifest.model_copy(update={"sweep": sweep})) == found
-
-
-@pytest.mark.parametrize(("alone", "cpu_ns", "has"), [(True, 7, True), (False, 7, False), (True, 0, False)])
-def test_cpu_times_are_kept_where_every_trial_computed_alone_and_has_one(swept, alone, cpu_ns, has) -> None:
-    folder, manifest = swept
-    for record in timings(folder):
-        change(record, alone=alone, region_cpu_ns=700)
-    change(timings(folder)[0], region_cpu_ns=100 * cpu_ns)
-    found = kept(folder, manifest)
-    assert (found.cpu_rounds.get("baseline") == {f"p000-{number}": 7.0 for number in range(3)}) is has
 
 
 def test_arms_of_other_data_than_the_references_are_in_no_baseline(swept) -> None:
@@ -222,7 +190,7 @@ def test_what_has_no_finished_round_or_a_time_that_cannot_be_is_refused(swept) -
     folder, manifest = swept
     first = timings(folder, manifest.sweep.references["naive"])[0]
     change(first, region_ns=0)
-    with pytest.raises(RecordError, match=r"wall time of baseline in round 0 of pack p000 is 0\.0; delete"):
+    with pytest.raises(RecordError, match=r"the time of baseline in round 0 of pack p000 is 0\.0; delete"):
         kept(folder, manifest)
     for record in timings(folder):
         change(record, outcome="oom", failure={"type": "X", "message": ""})

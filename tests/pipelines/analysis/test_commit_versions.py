@@ -82,11 +82,7 @@ def timed(manifest: Manifest, slower: dict[str, float], drift: float = 0.3) -> p
                     "used": True,
                     "keys": "device=cpu; torch=2.13; data=d",
                     "started": float(number),
-                    "displaced": False,
-                    "crowded": False,
-                    "alone": True,
                     "ns_per_unit": time,
-                    "cpu_ns_per_unit": time,
                 }
             )
     return pl.DataFrame(rows, schema_overrides={"generation": pl.Int64})

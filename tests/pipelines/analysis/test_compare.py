@@ -25,8 +25,8 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.report.markdown import write_markdown
 from perfsweep.pipelines.report.sentences import answer
-from perfsweep.pipelines.statistics.clocks import Clock
-from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.provenance import read_provenance
 from perfsweep.pipelines.store.records import Effect, Kind, Manifest, Outcome, SweepFolder, write_evidence
 from perfsweep.workloads.api import Claim, Device, Evidence
@@ -131,24 +131,65 @@ def test_effects_that_share_a_name_are_told_apart_by_what_their_bases_are_called
     assert "sign=wrong against small (" in said
 
 
-def test_cpu_time_is_compared_beside_wall_time(command) -> None:
-    folder, manifest = simulated(
-        command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost
-    )
-    for found in folder.path.glob("trials/*/*/record.json"):
-        values = json.loads(found.read_text())
-        if values["kind"] == "timing":
-            fast = "work=single" in manifest.arm(values["arm"]).label
-            change(found, region_cpu_ns=400 if fast else 1000)
-    (effect,) = compared(folder, manifest).effects
-    assert effect.ratio == pytest.approx(0.5, rel=0.01)
-    assert effect.cpu is not None and effect.cpu.ratio == pytest.approx(0.4)
-    assert compared(folder, manifest).clock_reason == ""
+LOST = 0.3
+"""Share of its wall time for which others had the core of the arm."""
+
+
+def with_lost_time(folder: SweepFolder, manifest: Manifest, arm: str) -> tuple[SweepFolder, Manifest]:
+    """Stretch the regions of an arm by what others had of its core."""
     for found in folder.path.glob("trials/*/*-r*/record.json"):
-        change(found, displaced=True, alone=True)
-    crowded = compared(folder, manifest)
-    assert crowded.clock is Clock.CPU and crowded.clock_reason.startswith("others had the cores of 20 of 20")
-    assert crowded.effects[0].ratio == pytest.approx(0.4)
+        values = json.loads(found.read_text())
+        own_ns = values["region_ns"]
+        if manifest.arm(values["arm"]).label == arm:
+            wall_ns = round(own_ns / (1 - LOST))
+            change(found, region_ns=wall_ns, lost_ns=wall_ns - own_ns, region_cpu_ns=own_ns)
+        else:
+            change(found, region_cpu_ns=own_ns)
+    return folder, manifest
+
+
+def test_what_others_had_of_the_core_makes_no_arm_slower(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    sweep.report = ReportConfig(["wall", "cpu"])
+    alike = simulated(sweep, lambda levels: 1.0)
+    comparison = compared(*with_lost_time(*alike, "work=single"))
+    (effect,) = comparison.effects
+    assert effect.ratio == pytest.approx(1.0, rel=0.01)
+    assert effect.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
+    ratios = [effect.quantities[name].ratio for name in ("wall", "cpu")]
+    assert ratios == [pytest.approx(1 / (1 - LOST), rel=0.01), pytest.approx(1.0, rel=0.01)]
+    base, arm = comparison.arms
+    assert arm.ns_per_unit == pytest.approx(base.ns_per_unit, rel=0.01)
+    assert arm.quantities["wall"] == pytest.approx(arm.ns_per_unit / (1 - LOST), rel=0.01)
+    assert arm.quantities["cpu"] == arm.ns_per_unit
+
+
+def test_wall_time_and_cpu_time_are_columns_on_request_only(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    compared(folder, manifest)
+    names = pl.read_parquet(folder.tables_dir / "effects.parquet").columns
+    assert not [name for name in names if name.startswith(("wall", "cpu"))]
+
+
+def test_every_trial_disturbed_by_heat_holds_a_verdict_back_and_one_sound_trial_is_enough(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    timed = sorted(folder.path.glob("trials/*/*-r*/record.json"))
+    for found in timed:
+        change(found, disturbed=["GPU-1: power brake"])
+    (effect,) = compared(folder, manifest).effects
+    assert (effect.verdict, effect.code) == (Verdict.HELD_BACK, ReasonCode.ALL_DISTURBED)
+    change(timed[0], disturbed=[])
+    assert compared(folder, manifest).effects[0].verdict is Verdict.FASTER
+
+
+def test_a_mere_look_calls_nothing_and_rules_on_no_claim_of_time(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    (effect,) = compared(*simulated(command(design, measure={"rounds": 8, "look": True}), cost)).effects
+    assert (effect.verdict, effect.code) == (Verdict.HELD_BACK, ReasonCode.ONLY_A_LOOK)
+    assert effect.ratio == pytest.approx(0.5, rel=0.05)
+    assert [ruled.ruling.value for ruled in effect.rulings] == ["undecided"]
 
 
 def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:

@@ -10,11 +10,10 @@ import pytest
 from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.columns import Style, Where, row_values, visible_columns
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
-from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult, RuledClaim
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from perfsweep.pipelines.report.terminal_table import fitting_columns
 from perfsweep.pipelines.statistics.claim_rules import Ruling
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.schema import Effect
 from perfsweep.pipelines.units import MB
@@ -37,8 +36,6 @@ FULL = EffectResult(
     rounds=6,
     method="pooled variance",
     code=ReasonCode.RESULTS_DIFFER,
-    wall=ClockResult(1.1, 1.05, 1.15, Verdict.SLOWER),
-    cpu=ClockResult(0.9, 0.8, 0.95, Verdict.FASTER),
     parity=ParityResult(ParityVerdict.DIFFERENT, Parity.EXACT, WORST),
     memory_bytes=-3.0 * MB,
     compile_s=12.34,
@@ -64,7 +61,6 @@ def test_a_person_reads_of_an_effect() -> None:
         "interval": "+5.0 .. +15.0",
         "verdict": "slower (40)",
         "parity": "different: loss 0.02 > 0.01",
-        "cpu_beside": "-10.0 %, faster\n-20.0\u00a0..\u00a0-5.0",
         "efficiency": "62% (4 ranks, weak)",
         "memory_bytes": "-3.0 MB",
         "compile_s": "12.3 s",
@@ -77,14 +73,14 @@ def test_a_person_reads_of_an_effect() -> None:
 
 def test_quantities_stand_on_the_right_and_words_on_the_left() -> None:
     numbers = {one.key for one in visible_columns(EFFECTS, [FULL], Where.HTML) if one.number}
-    assert set(cells(FULL)) - numbers == {"name", "verdict", "parity", "cpu_beside", "base", "trials"}
+    assert set(cells(FULL)) - numbers == {"name", "verdict", "parity", "base", "trials"}
 
 
 def test_a_terminal_that_grows_narrower_gives_up_what_matters_least() -> None:
     shown = visible_columns(EFFECTS, [FULL], Where.TERMINAL)
     kept = [{one.key for one in fitting_columns(shown, [FULL], width)} for width in range(200, 0, -1)]
     given_up = ["".join(more - less) for more, less in pairwise(kept) if more != less]
-    first_out = ["warm_compile_s", "compile_s", "trials", "memory_bytes", "cpu_beside", "efficiency"]
+    first_out = ["warm_compile_s", "compile_s", "trials", "memory_bytes", "efficiency"]
     assert given_up == first_out
     assert kept[0] == set(cells(FULL, Where.TERMINAL))
     assert kept[-1] == {"name", "ratio", "interval", "verdict", "parity"}
@@ -123,15 +119,6 @@ def test_a_file_holds_of_an_effect() -> None:
         "parity": "different",
         "parity_worst": 0.02,
         "parity_where": "loss worst at [3]",
-        "clock": "wall time",
-        "cpu_ratio": 0.9,
-        "cpu_low": 0.8,
-        "cpu_high": 0.95,
-        "cpu_verdict": "faster",
-        "wall_ratio": 1.1,
-        "wall_low": 1.05,
-        "wall_high": 1.15,
-        "wall_verdict": "slower",
         "efficiency": 0.625,
         "efficiency_low": 0.5,
         "efficiency_high": 0.75,
@@ -162,7 +149,6 @@ def test_of_what_an_effect_lacks_a_file_holds_nothing() -> None:
         "arm": "amp=bf16",
         "reason": "no_records",
         "outcome": "oom",
-        "clock": "wall time",
         "base": "baseline",
         "rounds": 0,
         "id": "e1",
@@ -198,15 +184,6 @@ def test_an_effect_is_called_by_toggle_level_and_what_moved_along(change: dict, 
 )
 def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style) -> None:
     assert verdict_style(replace(FULL, verdict=verdict)) is style
-
-
-def test_the_clock_that_does_not_judge_stands_beside_the_one_that_does() -> None:
-    by_cpu = cells(replace(FULL, clock=Clock.CPU))
-    assert "cpu_beside" not in by_cpu
-    assert by_cpu["wall_beside"] == "+10.0 %, slower\n+5.0\u00a0..\u00a0+15.0"
-    without = replace(FULL, cpu=ClockResult(0.9, 0.8, 0.95, None))
-    assert cells(without)["cpu_beside"] == "-10.0 %\n-20.0\u00a0..\u00a0-5.0"
-    assert "cpu_beside" not in cells(replace(FULL, cpu=ClockResult(0.9, None, None, None)))
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,14 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis.decisions import HoldingBack, clock_of
+from perfsweep.pipelines.analysis.decisions import HoldingBack
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.api import Device
 
-SCHEMA = {"arm": pl.String, "disturbed": pl.String, "crowded": pl.Boolean, "alone": pl.Boolean}
+SCHEMA = {"arm": pl.String, "disturbed": pl.String}
 
 
 @pytest.fixture
@@ -27,36 +26,31 @@ def planned(command: Callable) -> Callable[..., Manifest]:
     return make
 
 
-def judged(manifest: Manifest, rounds: int = 8, clock: Clock = Clock.WALL, **of: tuple[str, bool, bool]):
-    """How the effect is judged, of trials of its arm and base: what disturbed them, crowded, alone."""
+def judged(manifest: Manifest, rounds: int = 8, **of: str):
+    """How the effect is judged, of trials of its arm and base: what disturbed them."""
     (effect,) = manifest.effects
     ((arm, base),) = effect.pairs
-    rows = [({"arm": arm, "base": base}[side.rstrip("0123456789")], *met) for side, met in of.items()]
+    rows = [({"arm": arm, "base": base}[side.rstrip("0123456789")], met) for side, met in of.items()]
     used = pl.DataFrame(rows, schema=SCHEMA, orient="row")
-    return HoldingBack(manifest, used, clock).of(effect, rounds)
+    return HoldingBack(manifest, used).of(effect, rounds)
 
 
-QUIET, THROTTLED, CROWDED = ("", False, True), ("throttled", False, True), ("crowded", True, True)
-CROWDED_THREADS = ("crowded", True, False)
+QUIET, THROTTLED = "", "throttled"
 
 
 @pytest.mark.parametrize(
-    ("trials", "clock", "held"),
+    ("trials", "held"),
     [
-        ({"arm": QUIET, "base": QUIET}, Clock.WALL, False),
-        ({"arm": THROTTLED, "base": THROTTLED}, Clock.WALL, True),
-        ({"arm": THROTTLED, "base": QUIET}, Clock.WALL, False),
-        ({"arm": THROTTLED, "arm1": QUIET, "base": THROTTLED}, Clock.WALL, False),
-        ({"arm": CROWDED, "base": CROWDED}, Clock.WALL, True),
-        ({"arm": CROWDED, "base": CROWDED}, Clock.CPU, False),  # of which CPU time says something
-        ({"arm": CROWDED_THREADS, "base": CROWDED_THREADS}, Clock.CPU, True),
-        ({"arm": THROTTLED, "base": THROTTLED}, Clock.CPU, True),
+        ({"arm": QUIET, "base": QUIET}, False),
+        ({"arm": THROTTLED, "base": THROTTLED}, True),
+        ({"arm": THROTTLED, "base": QUIET}, False),
+        ({"arm": THROTTLED, "arm1": QUIET, "base": THROTTLED}, False),
     ],
 )
 def test_an_effect_is_held_back_where_every_trial_of_all_its_arms_was_disturbed(
-    planned, trials: dict, clock: Clock, held: bool
+    planned, trials: dict, held: bool
 ) -> None:
-    found = judged(planned(), clock=clock, **trials)
+    found = judged(planned(), **trials)
     if held:
         assert (found.verdict, found.code) == (Verdict.HELD_BACK, ReasonCode.ALL_DISTURBED)
         assert found.reason == "every trial of its arms was disturbed"
@@ -73,13 +67,3 @@ def test_an_effect_of_too_few_rounds_is_held_back(planned, rounds: int, reason: 
 def test_a_look_is_a_look_whatever_it_saw(planned) -> None:
     found = judged(planned(look=True), arm=QUIET, base=QUIET)
     assert (found.code, found.reason) == (ReasonCode.ONLY_A_LOOK, "only a look (measure.look)")
-
-
-def test_the_clock_is_chosen_from_what_the_trials_met() -> None:
-    def chosen(*trials: tuple[str, bool, bool]) -> Clock:
-        schema = {"label": pl.String, "crowded": pl.Boolean, "alone": pl.Boolean}
-        return clock_of(pl.DataFrame(list(trials), schema=schema, orient="row")).clock
-
-    assert chosen(("a", True, True), ("b", False, True)) is Clock.CPU
-    assert chosen(("a", False, True), ("b", False, True)) is Clock.WALL
-    assert chosen(("a", True, True), ("b", False, False)) is Clock.WALL

@@ -115,18 +115,6 @@ def test_trials_in_fresh_processes_are_told_where_arms_were_to_stay(swept) -> No
     assert notes_of(swept(), "ran in fresh processes") == [], "they were to be fresh"
 
 
-@pytest.mark.parametrize(
-    ("alone", "words"), [(True, "judged by CPU time: "), (False, "judged by wall time although: ")]
-)
-def test_the_clock_is_told_where_others_had_the_cores(swept, alone: bool, words: str) -> None:
-    folder, manifest = swept(repeats=0)
-    assert notes_of((folder, manifest), "judged by") == []
-    for record in timings(folder):
-        change(record, displaced=True, alone=alone, region_cpu_ns=10**9)
-    (note,) = notes_of((folder, manifest), "judged by")
-    assert note.startswith(f"{words}others had the cores of 8 of 8 timing trials")
-
-
 def test_what_an_arm_waits_for_is_told_where_the_devices_work_is_known(swept) -> None:
     folder, manifest = swept()
     assert notes_of((folder, manifest), "-bound") == []

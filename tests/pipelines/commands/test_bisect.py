@@ -197,7 +197,7 @@ def test_the_object_has_a_schema_the_commit_and_the_steps(bisect: Bisect, made: 
     assert (found["commits"], found["candidates"]) == (18, 16)
     marks = {step["subject"]: step["mark"] for step in found["steps"]}
     assert marks["c16"] == "with" and marks["c8"] == "skipped"
-    assert all(step["judge"]["schema"] == "perfsweep.judge/1" for step in found["steps"])
+    assert all(step["judge"]["schema"] == "perfsweep.judge/2" for step in found["steps"])
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_comment_goes_to_a_file_or_is_printed(tmp_path: Path, capsys: pytest.C
         (None, "judge.json cannot be read (No such file or directory)"),
         ("", "judge.json is no JSON"),
         ("[]", "judge.json is no answer of perfsweep judge (schema None)"),
-        ('{"schema": "perfsweep.judge/1"}', "judge.json is no answer of perfsweep judge"),
+        ('{"schema": "perfsweep.judge/2"}', "judge.json is no answer of perfsweep judge"),
         ('{"schema": "perfsweep.bisect/1"}', "(schema perfsweep.bisect/1)"),
     ],
 )

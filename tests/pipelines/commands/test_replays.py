@@ -19,11 +19,11 @@ MEASURE = MeasureConfig(rounds=6, servers=3, rounds_max=60, margin=0.025, precis
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Forty servers of two rounds, whose pairs scatter by 1.4 %, and of which each trial takes a second."""
     rng, file = np.random.default_rng(1), tmp_path_factory.mktemp("recorded") / "trials.csv"
-    rows = ["server,round,wall_ns,cpu_ns,units,displaced,alone,disturbed,seconds"]
+    rows = ["server,round,wall_ns,lost_ns,units,disturbed,seconds"]
     for number in range(80):
         for _ in range(2):
             ns = round(1e9 * math.exp(rng.normal(0, 0.01)))
-            rows.append(f"0-{number // 2},0-{number},{2 * ns},{ns},40,False,True,,1.0")
+            rows.append(f"0-{number // 2},0-{number},{2 * ns},{ns},40,,1.0")
     file.write_text("\n".join(rows) + "\n")
     return read(file)
 

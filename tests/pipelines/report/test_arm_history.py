@@ -23,7 +23,6 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
 from perfsweep.pipelines.statistics.change_points import ALPHA
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.units import bounds_text, percent
 from perfsweep.workloads.errors import ConfigError
 
@@ -283,14 +282,3 @@ def test_a_baseline_with_a_time_that_cannot_be_is_refused_by_its_path(time: str,
     values["rounds"]["fast"]["p000-0"] = 500.0
     Path(file).write_text(json.dumps(sealed(values)))
     assert run(capsys, file, "--json")[0] == 0
-
-
-def test_a_history_that_others_disturbed_is_told_by_cpu_time_throughout() -> None:
-    """Wall times of the second version are doubled by others who had its cores; its CPU time is as before."""
-    versions = [version("a", 1), version("b", 2, clock=Clock.CPU), version("c", 3)]
-    versions = [one.model_copy(update={"cpu_rounds": one.rounds}) for one in versions]
-    crowded = {label: {n: 2 * t for n, t in times.items()} for label, times in versions[1].rounds.items()}
-    versions[1] = versions[1].model_copy(update={"rounds": crowded})
-    found = arm_history(versions, "fast")
-    assert found.series.clock is Clock.CPU and not found.slower
-    assert [one.ns_per_unit for one in found.versions] == pytest.approx([500.0] * 3, rel=0.01)

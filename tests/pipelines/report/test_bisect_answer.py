@@ -156,7 +156,7 @@ def test_the_first_commit_is_found_or_one_of_some_or_there_is_none(
     ],
 )
 def test_the_answer_is_one_line(found: BisectAnswer, line: str) -> None:
-    said = found.line.replace(" (, 8 rounds, 30 s)", "")
+    said = found.line.replace(" (8 rounds, 30 s)", "")
     assert said == line
 
 

@@ -17,11 +17,10 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.decisions import decide
-from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult, RuledClaim
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report.explanation import CODES, explanation, pair_table, row_of, show
 from perfsweep.pipelines.statistics.claim_rules import Ruling
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.workloads.api import Claim
 from perfsweep.workloads.errors import ConfigError
@@ -51,7 +50,6 @@ def test_a_called_effect_is_derived_from_its_pairs(measured: Measured) -> None:
     for step in (
         "work=single (one at a time): faster [called_faster]",
         "arm work=single against its base baseline",
-        "clock: wall time",
         "results: identical",
         "from 10 pairs",
         "95 % interval",
@@ -126,7 +124,7 @@ def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -
 
 
 def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
-    _, _, _, _, estimate, interval, correction, margin, floor, _ = derived(floor=math.log(1.02))
+    _, _, _, estimate, interval, correction, margin, floor, _ = derived(floor=math.log(1.02))
     assert estimate == "estimate: -10.0 % from 6 pairs, 6 values that intervals may count (pooled variance)"
     assert re.fullmatch(
         r"95 % interval: -10\.\d .. -9\.\d; standard error 0\.0\d% with [\d.]+ degrees of freedom",
@@ -141,27 +139,18 @@ def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
 
 
 def test_rounds_that_share_servers_say_of_how_many() -> None:
-    assert derived(servers=3)[4].startswith("estimate: -10.0 % from 6 pairs of 3 servers, 3 values that")
+    assert derived(servers=3)[3].startswith("estimate: -10.0 % from 6 pairs of 3 servers, 3 values that")
 
 
 def test_a_single_round_stops_at_having_no_interval() -> None:
     lines = derived(rounds=1)
-    assert lines[5].startswith("no interval: one round") and lines[6].startswith("so: ")
+    assert lines[4].startswith("no interval: one round") and lines[5].startswith("so: ")
 
 
-def test_the_reason_of_the_clock_the_note_and_the_other_clock_are_said_where_there_are_any() -> None:
-    beside = ClockResult(1.1, 1.05, 1.15, Verdict.SLOWER)
-    lines = derived(wall=beside, clock=Clock.CPU, code=ReasonCode.NO_RECORDS, note="a note")
-    assert lines[2].startswith(
-        "clock: CPU time, of the whole sweep, because others did not have the cores of its"
-    )
-    assert lines[-2].endswith("yet (a note)") and lines[-1].replace("\u00a0", " ") == (
-        "beside it, by wall time: +10.0 % (+5.0 .. +15.0), slower; it decides nothing"
-    )
-    held = derived(cpu=beside, note="a note", held_back="too few", rulings=(RULED,))
-    assert "a note" not in held[-3] and held[-2].startswith("beside it, by CPU time: +10.0 %")
-    assert held[-1] == "claim: twice as fast: confirmed"
-    assert derived(cpu=replace(beside, verdict=None))[-1].endswith("); it decides nothing")
+def test_the_note_and_the_rulings_are_said_where_there_are_any() -> None:
+    assert derived(code=ReasonCode.NO_RECORDS, note="a note")[-1].endswith("yet (a note)")
+    held = derived(note="a note", held_back="too few", rulings=(RULED,))
+    assert "a note" not in held[-2] and held[-1] == "claim: twice as fast: confirmed"
 
 
 def test_what_is_printed_are_the_words_as_they_are_with_the_pairs_below_the_title() -> None:

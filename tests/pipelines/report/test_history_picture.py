@@ -17,7 +17,6 @@ from perfsweep.pipelines.report.pictures.history_picture import (
 )
 from perfsweep.pipelines.report.pictures.svg import BLUE, RED
 from perfsweep.pipelines.statistics.change_points import ChangePoint, ChangePoints
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -26,7 +25,7 @@ def arm(
 ) -> ArmHistory:
     values = tuple(math.log(ratio) for ratio in ratios)
     off = {"low": tuple(v + math.log(0.9) for v in values), "high": tuple(v + math.log(1.1) for v in values)}
-    series = Series(Clock.WALL, fields.pop("beside", False), values, **off)
+    series = Series(fields.pop("beside", False), values, **off)
     commits = fields.pop("commits", [f"{n:040x}" for n in range(len(ratios))])
     versions = tuple(
         Version(name, f"sweep number {n}", commit, 5, 1.0, None, False, ())

@@ -22,7 +22,6 @@ from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import html
 from perfsweep.pipelines.report.tables import Table
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.provenance import read_provenance
 from perfsweep.pipelines.store.records import Effect, SweepFolder
@@ -84,9 +83,8 @@ SQUARES = "Squares are arms whose times are held back"
                 STAY,
                 "takes longer or needs more memory by more than the margin",
             ],
-            [CROSSES, SQUARES, "CPU times", "On CPU the resident memory of the process"],
+            [CROSSES, SQUARES, "On CPU the resident memory of the process"],
         ),
-        ({"clock": Clock.CPU}, ["CPU times as paired rounds have them"], [CROSSES]),
         ({"effects": (effect("x", Verdict.DIFFERENT, 0.5, same=False),)}, [STAY, CROSSES], [SQUARES]),
         (
             {

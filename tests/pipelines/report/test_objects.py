@@ -15,7 +15,7 @@ from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
-from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult, QuantityResult, RuledClaim
+from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
 from perfsweep.pipelines.analysis.quantities.cost import ENERGY
 from perfsweep.pipelines.analysis.rulings import RULINGS
@@ -27,7 +27,6 @@ from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
 from perfsweep.pipelines.report.regressions import change_columns
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
 from perfsweep.pipelines.statistics.claim_rules import Ruling
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
 from perfsweep.workloads.api import Claim, Parity
@@ -45,7 +44,6 @@ FOUND = EffectResult(
     p=math.nan,
     rounds=6,
     code=ReasonCode.HOLDS_ZERO,
-    cpu=ClockResult(0.97, None, None, None),
     parity=ParityResult(ParityVerdict.UNCHECKED, Parity.EXACT),
     rounds_needed=40,
 )
@@ -97,7 +95,7 @@ def test_a_comparison_is_as_the_page_says(comparison: Comparison, capsys) -> Non
 def test_what_is_said_is_what_was_found_and_no_number_is_none_or_infinite(capsys) -> None:
     found = json.loads(printed(answered(WHOLE), capsys))
     assert (found["schema"], found["exit"], found["reference"]["ns_per_unit"]) == (
-        "perfsweep.compare/1",
+        "perfsweep.compare/2",
         1,
         1500.0,
     )
@@ -132,19 +130,16 @@ def test_what_was_chosen_beside_time_is_said_of_effects_and_of_arms(capsys) -> N
 
 
 def test_every_word_of_an_answer_stands_in_its_own_field(capsys) -> None:
-    comparison = replace(WHOLE, clock=Clock.CPU, clock_reason="others had the cores")
-    found = json.loads(printed(answered(comparison, baseline="b.json"), capsys))
+    found = json.loads(printed(answered(WHOLE, baseline="b.json"), capsys))
     plain = {name: one for name, one in found.items() if not isinstance(one, (list, dict))}
     assert plain == {
-        "schema": "perfsweep.compare/1",
+        "schema": "perfsweep.compare/2",
         "sweep": "demo",
         "workload": "toy",
         "folder": "runs/demo",
         "report": "r.html",
         "exit": 1,
         "unit": "pair",
-        "clock": "CPU time",
-        "clock_reason": "others had the cores",
         "level": 0.95,
         "margin": 0.01,
         "baseline": "b.json",
@@ -214,14 +209,14 @@ def test_every_column_that_is_written_down_says_what_it_holds(columns) -> None:
 
 
 def test_csv_has_the_fields_of_the_page_under_its_schema_and_leaves_cells_empty(capsys) -> None:
-    print_csv("perfsweep.compare.csv/1", Rows(EFFECTS, (FOUND, NOTHING)))
+    print_csv("perfsweep.compare.csv/2", Rows(EFFECTS, (FOUND, NOTHING)))
     first, second = table(capsys.readouterr().out)
     assert list(first) == ["schema", *described("compare --json")["effects[]"]]
-    assert first["schema"] == second["schema"] == "perfsweep.compare.csv/1"
+    assert first["schema"] == second["schema"] == "perfsweep.compare.csv/2"
     assert (first["ratio"], first["high"], first["p"], first["level"]) == ("0.98", "", "", 'bf16, "x"')
     assert (second["ratio"], second["outcome"]) == ("", "unsupported")
 
 
 def test_csv_without_a_row_still_names_its_columns(capsys) -> None:
-    print_csv("perfsweep.compare.csv/1", Rows(EFFECTS, ()))
+    print_csv("perfsweep.compare.csv/2", Rows(EFFECTS, ()))
     assert capsys.readouterr().out.startswith("schema,design,toggle,")

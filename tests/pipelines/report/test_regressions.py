@@ -19,7 +19,6 @@ from perfsweep.pipelines.report.regressions import (
     show,
     stored_baseline,
 )
-from perfsweep.pipelines.statistics.clocks import Clock
 
 ROUNDS = {"p000-0": 100.0, "p000-1": 102.0, "p000-2": 98.0}
 
@@ -65,12 +64,7 @@ def test_each_of_the_others_is_compared_in_the_order_given() -> None:
 
 def test_a_program_is_told_the_same() -> None:
     told = against(CHANGES, 0.05)
-    assert (told.sweep, told.commit, told.clock, told.other_machine) == (
-        "june",
-        "of june",
-        "wall time",
-        False,
-    )
+    assert (told.sweep, told.commit, told.other_machine) == ("june", "of june", False)
     assert told.moved == ("commit: of june -> of july",)
     assert (told.missing, told.slower) == (("old", "new"), ("amp",))
 
@@ -123,7 +117,7 @@ DRIFT = (
 
 def test_a_person_reads_a_table_with_what_moved_and_what_only_one_of_them_has() -> None:
     lines = shown(CHANGES)
-    assert lines[0] == "july against june: wall time now / then"
+    assert lines[0] == "july against june: time now / then"
     assert [line.split()[0] for line in lines if line.startswith(("naive", "amp"))] == ["naive", "amp"]
     notes = [line.removeprefix("- ") for line in lines[-3:]]
     assert notes == ["commit: of june -> of july", DRIFT, "only in one of the two: old, new"]
@@ -134,18 +128,6 @@ def test_on_other_devices_only_ratios_to_the_reference_are_judged_and_that_is_sa
     lines = "\n".join(shown(moved))
     assert "the devices differ, so only ratios to the reference are judged" in lines
     assert "the devices differ" not in "\n".join(shown(CHANGES))
-
-
-@pytest.mark.parametrize(
-    ("cpu_then", "said"), [({}, True), ({"naive": times(1.0), "amp": times(1.0)}, False)]
-)
-def test_a_sweep_judged_by_cpu_time_that_the_other_lacks_is_told(cpu_then: dict, said: bool) -> None:
-    rounds = {"naive": times(1.0), "amp": times(1.0)}
-    now = baseline("july", clock=Clock.CPU, cpu_rounds=rounds)
-    (found,) = compare_with(now, [baseline("june", cpu_rounds=cpu_then)])
-    words = "others had the cores of one of the two sweeps, and the other has no CPU time to compare"
-    assert (words in "\n".join(shown(found))) is said
-    assert words not in "\n".join(shown(CHANGES))
 
 
 def test_a_file_is_a_stored_baseline_and_a_folder_is_none(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from perfsweep.pipelines.report.tables import (
     table_of,
 )
 from perfsweep.pipelines.statistics.claim_rules import Ruling
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 from perfsweep.workloads.api import Claim
@@ -90,14 +89,6 @@ def test_effects_come_by_design_with_the_fastest_first_and_then_what_stands_besi
     assert tables[0].caption == ""
     assert tables[4].caption.startswith("Alone: one toggle at a time on the reference.")
     assert "Two toggles at a time" not in [one.title for one in answer_tables(whole, Where.TERMINAL)]
-
-
-def test_tables_judged_by_cpu_time_say_so() -> None:
-    by_cpu = comparison(FAST, clock=Clock.CPU, elsewhere=(Elsewhere("another GPU", (ELSEWHERE,)),))
-    assert [one.title for one in answer_tables(by_cpu, Where.TERMINAL)] == [
-        "Effects: one at a time, by CPU time",
-        "On another GPU: leave one out, by CPU time",
-    ]
 
 
 def test_nothing_to_show_is_no_table() -> None:

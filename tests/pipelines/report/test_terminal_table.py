@@ -13,7 +13,7 @@ from rich.console import Console
 from perfsweep.pipelines.analysis.columns import Column, Where
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
-from perfsweep.pipelines.analysis.effect_result import ClockResult, EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import sweep_status
@@ -150,14 +150,12 @@ LONG = EffectResult(
     high=0.00144,
     rounds_needed=38,
     parity=ParityResult(ParityVerdict.WITHIN_TOLERANCE, Parity.TOLERANCE),
-    wall=ClockResult(0.0012, 0.00101, 0.00144, Verdict.UNDECIDED),
-    cpu=ClockResult(0.0012, 0.00101, 0.00144, Verdict.NO_DIFFERENCE),
     memory_bytes=-(2.0**34),
     compile_s=1234.5,
     warm_compile_s=12.5,
     trials={"ok": 12, "failed": 3},
 )
-UNSUPPORTED = replace(LONG, verdict=None, ratio=None, low=None, high=None, wall=None, outcome="unsupported")
+UNSUPPORTED = replace(LONG, verdict=None, ratio=None, low=None, high=None, outcome="unsupported")
 
 
 def effects_at(width: int) -> str:

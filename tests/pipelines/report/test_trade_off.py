@@ -22,7 +22,6 @@ from perfsweep.pipelines.report import html
 from perfsweep.pipelines.report.pictures import svg
 from perfsweep.pipelines.report.pictures.trade_off_chart import chart
 from perfsweep.pipelines.report.trade_off import Choice, TradeOff, judged, trade_off
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.provenance import read_provenance
@@ -110,19 +109,18 @@ def test_a_placebo_is_no_choice_beside_the_arm_that_it_equals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arms", "clock", "of", "costs"),
+    ("arms", "of", "costs"),
     [
-        ((ran("a", energy=2.0, cost=7.0), ran("b", energy=1.0, cost=8.0)), Clock.WALL, "energy", [7.0, 8.0]),
-        ((ran("a", energy=2.0, cost=7.0), ran("b", energy=1.0)), Clock.WALL, "energy", [None, None]),
-        ((ran("a", energy=2.0, cost=7.0), ran("b", cost=8.0)), Clock.WALL, "memory", [7.0, 8.0]),
-        ((ran("a", cost=7.0), ran("b", cost=8.0)), Clock.CPU, "memory", [None, None]),
+        ((ran("a", energy=2.0, cost=7.0), ran("b", energy=1.0, cost=8.0)), "energy", [7.0, 8.0]),
+        ((ran("a", energy=2.0, cost=7.0), ran("b", energy=1.0)), "energy", [None, None]),
+        ((ran("a", energy=2.0, cost=7.0), ran("b", cost=8.0)), "memory", [7.0, 8.0]),
     ],
-    ids=["all is known", "one has no price", "one has no energy", "CPU time is not paid for"],
+    ids=["all is known", "one has no price", "one has no energy"],
 )
 def test_time_is_weighed_against_what_is_known_of_all(
-    arms: tuple[ArmResult, ...], clock: Clock, of: str, costs: list[float | None]
+    arms: tuple[ArmResult, ...], of: str, costs: list[float | None]
 ) -> None:
-    found = weighed(arms=arms, clock=clock)
+    found = weighed(arms=arms)
     assert (found.of, [one.cost for one in found.choices]) == (of, costs)
 
 

@@ -60,13 +60,13 @@ def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
     answer = Answer(BASE, HEAD, margin=0.025, seconds=143.2, **judged(RESULT))
     assert answer.line == (
         "slower: worktree against main (0123456789), time +10.0 % [+8.0 .. +12.0]"
-        " (wall time, 12 rounds, 143 s); results identical"
+        " (12 rounds, 143 s); results identical"
     )
 
 
 def test_the_object_has_a_schema_and_the_commits() -> None:
     values = Answer(BASE, HEAD, margin=0.025, **judged(RESULT)).as_json()
-    assert values["schema"] == "perfsweep.judge/1" and values["exit"] == SOME_FAILED
+    assert values["schema"] == "perfsweep.judge/2" and values["exit"] == SOME_FAILED
     assert values["base"] == {"name": "main", "commit": "0123456789abcdef"}
     assert values["head"] == {"name": "worktree", "commit": None}
     assert (values["ratio"], values["low"], values["high"], values["level"]) == (1.1, 1.08, 1.12, 0.95)

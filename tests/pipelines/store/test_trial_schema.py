@@ -67,29 +67,15 @@ def test_a_record_names_the_trial_that_it_is_of(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("own", "crowded"),
-    [
-        ({}, False),
-        ({"displaced": True}, True),
-        ({"disturbed": ("a swap", "other processes used 3 cores")}, True),
-        ({"disturbed": ("load 9 on 2 cores",)}, True),
-        ({"disturbed": ("it paged, with load ",)}, False),
-    ],
-)
-def test_a_trial_was_crowded_where_others_had_its_cores(own: dict, crowded: bool) -> None:
-    assert record(FAST, **own).crowded is crowded
-
-
-@pytest.mark.parametrize(
     ("own", "draw"), [({}, None), ({"server": 4}, 4), ({"server": 4, "generation": 0}, 0)]
 )
 def test_trials_share_their_draw_by_process_or_by_server(own: dict, draw: int | None) -> None:
     assert record(FAST, **own).draw == draw
 
 
-def test_figures_are_per_unit() -> None:
-    found = record(FAST, region_ns=100, region_cpu_ns=60, units=4.0)
-    assert (found.ns_per_unit, found.cpu_ns_per_unit) == (25.0, 15.0)
+def test_figures_are_per_unit_and_verdicts_are_on_what_others_left_of_the_time() -> None:
+    found = record(FAST, region_ns=100, lost_ns=20, region_cpu_ns=60, units=4.0)
+    assert (found.ns_per_unit, found.wall_ns_per_unit, found.cpu_ns_per_unit) == (20.0, 25.0, 15.0)
 
 
 @pytest.mark.parametrize(

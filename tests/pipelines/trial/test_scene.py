@@ -1,4 +1,4 @@
-"""What a timed region's record says of its conditions: displaced by others, and computing alone."""
+"""What a timed region's record says of its conditions: what others had of its core, and what disturbed it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import resource
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import UnsupportedHere
 
 WALL_NS = 1_000_000_000
-CROWDED = Usage(run_delay_ns=WALL_NS // 2, minor_faults=3, major_faults=1, system_ns=5)
+CROWDED = Usage(WALL_NS // 2, own_delay_ns=WALL_NS // 2, minor_faults=3, major_faults=1, system_ns=5)
 Recorded = Callable[..., dict[str, Any]]
 
 
@@ -71,44 +72,61 @@ def resting_thread() -> Iterator[None]:
     thread.join()
 
 
-def test_a_region_whose_core_others_had_is_displaced_and_computed_alone(recorded: Recorded) -> None:
+def test_what_others_had_of_the_core_of_one_thread_is_lost_and_disturbs_nothing(
+    recorded: Recorded, moments: Callable[[float, float], None]
+) -> None:
+    moments(0.0, 50.0)
     found = recorded(CROWDED)
-    assert found["displaced"] and found["alone"]
-    assert any("others had its core for 50.0% of the time" in reason for reason in found["disturbed"])
+    assert (found["lost_ns"], found["run_delay_ns"], found["disturbed"]) == (WALL_NS // 2, WALL_NS // 2, ())
     assert (found["minor_faults"], found["major_faults"], found["system_ns"]) == (3, 1, 5)
     assert "usage" not in found
 
 
-def test_a_thread_that_rests_changes_neither(recorded: Recorded, resting_thread: None) -> None:
-    found = recorded(CROWDED)
-    assert found["displaced"] and found["alone"]
+def test_no_more_is_lost_than_the_time_without_a_core(recorded: Recorded) -> None:
+    found = recorded(Usage(WALL_NS, own_delay_ns=WALL_NS), region_cpu_ns=WALL_NS * 3 // 4)
+    assert found["lost_ns"] == WALL_NS // 4
+    assert recorded(CROWDED, region_cpu_ns=WALL_NS + 1)["lost_ns"] == 0
 
 
-def test_own_threads_may_be_what_a_region_waited_for(recorded: Recorded, resting_thread: None) -> None:
-    found = recorded(Usage(run_delay_ns=WALL_NS // 2, others_ns=WALL_NS // 4))
-    assert not found["displaced"] and not found["alone"]
-    assert not any("others had its core" in reason for reason in found["disturbed"])
+def test_a_thread_that_rests_changes_nothing(recorded: Recorded, resting_thread: None) -> None:
+    assert recorded(CROWDED)["lost_ns"] == WALL_NS // 2
 
 
-def test_work_in_other_processes_is_neither_displaced_nor_alone(recorded: Recorded) -> None:
-    found = recorded(CROWDED, children=resource.struct_rusage((1.0, 0.0, 1, *[0] * 13)))
-    assert not found["displaced"] and not found["alone"]
-    assert not any("others had its core" in reason for reason in found["disturbed"])
+def test_a_kernel_that_tells_no_run_delay_leaves_crowding_a_disturbance(recorded: Recorded) -> None:
+    found = recorded(Usage(displacements=400))
+    assert found["lost_ns"] == 0 and "others took its core 400 times" in found["disturbed"]
 
 
-def test_several_threads_never_compute_alone(recorded: Recorded) -> None:
-    assert not recorded(CROWDED, threads=2)["alone"]
-    assert not recorded(CROWDED, device=Device("cuda", 1))["alone"]
-
-
-def test_ranks_and_arms_with_processes_of_their_own_never_compute_alone(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+def test_own_threads_may_be_what_a_region_waited_for(
+    recorded: Recorded, moments: Callable[[float, float], None], resting_thread: None
 ) -> None:
-    found = recorded(CROWDED, world=2)
-    assert found["displaced"] and not found["alone"]
+    moments(0.0, 50.0)
+    found = recorded(replace(CROWDED, others_ns=WALL_NS // 4))
+    assert (found["lost_ns"], found["disturbed"]) == (0, (LOAD,))
+
+
+def test_of_an_arm_with_its_own_workers_nothing_is_subtracted_and_crowding_disturbs(
+    recorded: Recorded, moments: Callable[[float, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(multiprocessing, "active_children", lambda: ["a loader's worker"])
+    moments(0.0, 50.0)
     found = recorded(CROWDED)
-    assert not found["displaced"] and not found["alone"]
+    assert (found["lost_ns"], found["disturbed"]) == (0, (LOAD,))
+
+
+def test_of_work_in_other_processes_nothing_is_subtracted(recorded: Recorded) -> None:
+    found = recorded(CROWDED, children=resource.struct_rusage((1.0, 0.0, 1, *[0] * 13)))
+    assert found["lost_ns"] == 0
+    assert not any("others had its core" in reason for reason in found["disturbed"])
+
+
+@pytest.mark.parametrize("own", [{"threads": 2}, {"world": 2}, {"device": Device("cuda", 1)}])
+def test_of_threads_ranks_and_devices_nothing_is_subtracted_and_a_lost_core_disturbs(
+    recorded: Recorded, own: dict[str, Any]
+) -> None:
+    found = recorded(CROWDED, **own)
+    assert found["lost_ns"] == 0
+    assert "others had its core for 50.0% of the time" in found["disturbed"]
 
 
 @pytest.mark.parametrize(("memory_gib", "outcome"), [(None, "ok"), (2.0, "ok"), (1.0, "oom")])
@@ -131,9 +149,12 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
     return stated
 
 
+LOAD = "load 9.0 on 4 cores"
+
+
 def moment(busy_s: float, at_s: float) -> environment.HostUsage:
     return environment.HostUsage(
-        cpu_s=4 * at_s, steal_s=0.0, load=0.0, node_cores=4, gpus=(), busy_s=busy_s, at_s=at_s
+        cpu_s=4 * at_s, steal_s=0.0, load=9.0, node_cores=4, gpus=(), busy_s=busy_s, at_s=at_s
     )
 
 

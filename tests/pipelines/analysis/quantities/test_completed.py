@@ -11,7 +11,6 @@ import pytest
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
 from perfsweep.pipelines.analysis.quantities.completed import QuantityResults
 from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Withheld
-from perfsweep.pipelines.statistics.clocks import Clock
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.schema import Effect
 
@@ -52,9 +51,9 @@ def quantity(key: str, source: object, **fields: Any) -> Quantity:
     return Quantity(key, f"the {key}", key, "", lambda measured: source, str, **fields)  # type: ignore[arg-type, return-value]
 
 
-def results(*quantities: Quantity, clock: Clock = Clock.WALL) -> QuantityResults:
+def results(*quantities: Quantity) -> QuantityResults:
     manifest: Any = SimpleNamespace(arm_names={arm: arm.upper() for arm in "abcdefgh"})
-    measured: Any = Measured(manifest, None, (), None, clock=clock)  # type: ignore[arg-type]
+    measured: Any = Measured(manifest, None, (), None)  # type: ignore[arg-type]
     return QuantityResults(quantities, measured)
 
 
@@ -121,8 +120,7 @@ def test_a_change_that_could_not_be_had_keeps_its_own_reason() -> None:
 
 
 def notes(values: dict, effects: dict[str, QuantityResult], *more: Quantity, **fields: Any) -> list[str]:
-    clock = fields.pop("clock", Clock.WALL)
-    found = results(quantity("energy", Stated(values), **fields), *more, clock=clock)
+    found = results(quantity("energy", Stated(values), **fields), *more)
     named = {name: {"energy": one, **{other.key: CHANGE for other in more}} for name, one in effects.items()}
     return found.notes(named, values)
 
@@ -153,14 +151,3 @@ def test_remarks_stand_before_what_is_lacking_and_are_said_once() -> None:
     remarks = {"remarks": lambda measured: ("from counters",)}
     other = quantity("cost", Stated({"a": 1.0}), **remarks)
     assert notes({"a": LACKING}, {}, other, **remarks) == ["from counters", "the energy: no counter"]
-
-
-@pytest.mark.parametrize(
-    ("clock", "of_wall_time", "said"),
-    [(Clock.CPU, True, True), (Clock.CPU, False, False), (Clock.WALL, True, False)],
-)
-def test_columns_of_wall_time_say_so_where_cpu_time_judges(
-    clock: Clock, of_wall_time: bool, said: bool
-) -> None:
-    words = "the energy: from wall time, of which others had a part, though verdicts are by CPU time"
-    assert notes({"a": 1.0}, {}, clock=clock, of_wall_time=of_wall_time) == ([words] if said else [])

@@ -49,7 +49,7 @@ def test_a_million_units_on_two_gpus_cost_their_hours_at_the_price(costed: Coste
     (effect,) = comparison.effects
     assert effect.quantities["cost"].ratio == pytest.approx(0.5)
     assert effect.quantities["cost"].rounds == 6
-    said = [note for note in comparison.notes if "at 2.5 EUR per GPU-hour, wall time of the GPUs" in note]
+    said = [note for note in comparison.notes if "at 2.5 EUR per GPU-hour, time of the GPUs" in note]
     assert len(said) == 1  # although two columns come from that price
 
 

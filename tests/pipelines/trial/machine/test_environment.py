@@ -172,6 +172,15 @@ def test_what_a_trial_does_to_itself_is_no_disturbance(after: HostUsage) -> None
     assert disturbance(before, after, TEN_S, Usage(run_delay_ns=0), threads=1) == ()
 
 
+@pytest.mark.parametrize(
+    ("after", "reasons"), [(replace(LATER, load=9.0), 0), (replace(LATER, load=9.0, steal_s=3.0), 1)]
+)
+def test_what_is_subtracted_disturbs_nothing_and_stolen_time_does(after: HostUsage, reasons: int) -> None:
+    crowded = Usage(run_delay_ns=TEN_S // 2)
+    assert len(disturbance(QUIET, after, TEN_S, crowded, threads=1, subtracted=True)) == reasons
+    assert len(disturbance(QUIET, after, TEN_S, crowded, threads=1)) == reasons + 2
+
+
 def test_a_core_that_others_had_is_a_disturbance_from_two_per_cent_on() -> None:
     (reason,) = disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=TEN_S // 40), threads=1)
     assert reason == "others had its core for 2.5% of the time"
@@ -183,7 +192,7 @@ def test_a_node_without_run_delays_counts_displacements() -> None:
     assert reason == "others took its core 400 times"
 
 
-@pytest.mark.parametrize("region", [Usage(run_delay_ns=0, waits=1000), None])
+@pytest.mark.parametrize("region", [Usage(run_delay_ns=0), None])
 def test_a_thread_that_waits_by_itself_is_not_disturbed(region: Usage | None) -> None:
     """Wall time may be any multiple of CPU time: nobody asks for it."""
     assert disturbance(QUIET, LATER, TEN_S, region, threads=None) == ()

@@ -60,7 +60,6 @@ def test_a_thread_that_waits_by_itself_has_no_run_delay_for_it() -> None:
         before = usage.moment()
         late.stdout.readline()
         waited = Usage.between(before, usage.moment())
-    assert waited.waits >= 1
     assert waited.run_delay_ns is None or waited.run_delay_ns < 150_000_000
 
 
@@ -83,19 +82,6 @@ def test_without_schedstat_frequent_displacements_tell(monkeypatch: pytest.Monke
 
 def test_a_run_delay_that_is_known_is_believed_and_not_the_switches() -> None:
     assert not Usage(run_delay_ns=0, displacements=10_000).displaced(1_000_000_000)
-
-
-@pytest.mark.parametrize(
-    ("one", "computes_alone"),
-    [
-        (Usage(run_delay_ns=100), True),
-        (Usage(run_delay_ns=0), True),  # a tenth of the time is gone, and the thread never gave its core up
-        (Usage(run_delay_ns=0, waits=3), False),  # it waited for something else
-        (Usage(run_delay_ns=100, others_ns=100), False),
-    ],
-)
-def test_a_thread_computes_alone_where_it_waits_for_cores_only(one: Usage, computes_alone: bool) -> None:
-    assert one.alone(wall_ns=1000, cpu_ns=900) is computes_alone
 
 
 def test_regions_of_several_jobs_add_up() -> None:
