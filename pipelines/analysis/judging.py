@@ -19,19 +19,20 @@ from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
 from perfsweep.pipelines.statistics.estimates import Estimate, break_even
-from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.statistics.log_ratios import Apart, Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, read_evidence
+from perfsweep.pipelines.store.stop_rule import apart
 from perfsweep.workloads.api import Device, Evidence
 
 
-def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
+def rounds_of(used: pl.DataFrame, figure: str, apart: Apart | None = None) -> Rounds:
     """A figure of the used timing trials, ready to be compared."""
     server = pl.coalesce("generation", "server")
     rows = used.select("pack", "round", server, "arm", figure).iter_rows()
-    return Rounds((Cell(*row) for row in rows), figure)
+    return Rounds((Cell(*row) for row in rows), figure, apart)
 
 
 class Judge:
@@ -61,7 +62,7 @@ class Judge:
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.clock = ClockChoice(clock) if clock else clock_of(used)
         self.clocks = {
-            Clock.WALL: rounds_of(used, Clock.WALL.figure),
+            Clock.WALL: rounds_of(used, Clock.WALL.figure, apart(manifest)),
             Clock.CPU: rounds_of(used.filter(pl.col(Clock.CPU.figure) > 0), Clock.CPU.figure),
         }
         self.times = self.clocks[self.clock.clock]

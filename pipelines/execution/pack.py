@@ -203,7 +203,7 @@ class PackRun:
         self._renew_attempt(number)
         for n in self._together(number):
             self._servers.begin_round()
-            for arm_id in self.pack.orders[n]:
+            for arm_id in self.progress.measured(self.pack, n):
                 if arm_id not in self.progress.retired(self.pack.id, [arm_id]) or self.retry:
                     self._trial(self.manifest.arm(arm_id), Kind.TIMING, n)
         self.advanced = True
@@ -229,12 +229,13 @@ class PackRun:
             with Generation(
                 self._servers.starter, self._device.memory_bytes, measure.timeout_s, self._sliced
             ) as generation:
-                for arm_id in self.pack.orders[number]:
+                for arm_id in self.progress.measured(self.pack, number):
                     if arm_id not in retired or self.retry:
                         generation.start(self._turn_of(arm_id, number))
                 for n in self._together(number):
                     self._stop_if_asked()
-                    arms = [arm for arm in self.pack.orders[n] if arm not in retired or self.retry]
+                    measured = self.progress.measured(self.pack, n)
+                    arms = [arm for arm in measured if arm not in retired or self.retry]
                     turns = {arm: self._turn_of(arm, n) for arm in arms}
                     for record in generation.run(list(turns.values())):
                         folder = turns[record.arm].folder

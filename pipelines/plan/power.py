@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from perfsweep.pipelines.statistics.estimates import detectable_effect, pair_error
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest
+from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.workloads.errors import ConfigError
 
 PLANNING_PAIR_SD = 0.02
@@ -20,9 +21,6 @@ USELESS = math.log(2)
 
 LEAST_ROUNDS = 3
 """Two rounds leave each arm one degree of freedom: an arm noisier than the others would not be noticed."""
-
-LEAST_TO_STOP = 6
-"""Planned rounds from which precision may end a pack: two that agree by luck would cover .89, not .95."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,13 @@ from typing import Protocol
 import numpy as np
 
 from perfsweep.pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable, pseudo_values
-from perfsweep.pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
+from perfsweep.pipelines.statistics.estimates import (
+    ALPHA,
+    Estimate,
+    no_estimate,
+    sequence_estimate,
+    student_estimate,
+)
 from perfsweep.workloads.errors import RecordError
 
 
@@ -56,8 +62,27 @@ class Weighted:
     weights: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class Apart:
+    """When an effect is so clear that its arm leaves a sweep early, and is judged by how it left.
+
+    Its confidence sequence lies wholly beyond the `margin` (a log ratio) at the level of Bonferroni for so
+    many `comparisons`. Student's interval would be read where it happens to lie far out.
+    """
+
+    margin: float
+    comparisons: int
+
+    def holds(self, sequence: Estimate) -> bool:
+        """Whether an estimate by a confidence sequence is beyond the margin."""
+        interval = sequence.at(1 - ALPHA / self.comparisons)
+        return interval is not None and (interval.low > self.margin or interval.high < -self.margin)
+
+
 class Rounds:
     """A figure by pack, round and arm, and the effects that it shows.
+
+    With `apart`, what is clearly apart is estimated by its confidence sequence: its arm may have left there.
 
     What an interval may count are *replications*: servers, since all rounds of a server share its address
     space and hash seed; rounds, where there is one server or none is recorded.
@@ -68,7 +93,8 @@ class Rounds:
         A figure is not positive.
     """
 
-    def __init__(self, cells: Iterable[Cell], figure: str) -> None:
+    def __init__(self, cells: Iterable[Cell], figure: str, apart: Apart | None = None) -> None:
+        self._apart = apart
         self._packs: dict[str, dict[int, dict[str, Cell]]] = {}
         for cell in cells:
             if not cell.value > 0:
@@ -124,9 +150,11 @@ class Rounds:
         n = sum(map(len, values))
         if n < 2 or not self.variances.degrees:
             return no_estimate(np.concatenate([np.zeros(0), *values]))
+        every = np.concatenate(values)
+        if self._apart and self._apart.holds(sequence := sequence_estimate(every, rounds)):
+            return sequence
         variance, degrees = self.variances.of_sum(coefficients)
-        mean = float(np.concatenate(values).mean())
-        return student_estimate(mean, math.sqrt(variance) / n, degrees, n, rounds)
+        return student_estimate(float(every.mean()), math.sqrt(variance) / n, degrees, n, rounds)
 
     def pairs(self, effect: Contrast) -> tuple[Pair, ...]:
         """One log ratio of the figures as they are for each round with all arms of the effect."""

@@ -132,15 +132,15 @@ def test_a_disturbed_round_is_measured_again_once_all_others_are_there(measured:
     for arm in pack.arms:
         progress.add(trial(arm, 1, 10**6, attempt=1))
     assert progress.unfinished_rounds(pack) == [], "one repeat was allowed, and is used"
-    assert progress.finished_attempt("p000", 1, pack.arms) == 1
-    assert progress.finished_attempt("p000", 3, pack.arms) == 0
+    assert progress.finished_attempt(pack, 1) == 1
+    assert progress.finished_attempt(pack, 3) == 0
 
 
 def test_of_two_attempts_the_less_disturbed_one_counts_even_when_it_came_first(measured: Measured) -> None:
     manifest, progress = measured(2, rounds=2, repeats=1)
     for arm in manifest.packs[0].arms:
         progress.add(trial(arm, 0, 10**6, attempt=1, disturbed=True))
-    assert progress.finished_attempt("p000", 0, manifest.packs[0].arms) == 0
+    assert progress.finished_attempt(manifest.packs[0], 0) == 0
 
 
 def test_orders_of_an_adaptive_pack_begin_like_those_of_a_fixed_one(measured: Measured) -> None:
