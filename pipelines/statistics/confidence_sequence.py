@@ -6,8 +6,8 @@ mean of zero, the likelihood ratio is, with t = m / e,
 
     E(n) = sqrt(r / (n + r)) [(1 + t^2 / (n - 1)) / (1 + t^2 r / ((n + r) (n - 1)))]^(n / 2)
 
-It depends on the differences by their ratios to one another only, whose distribution is free of the variance:
-a martingale that starts at one, and by Ville's inequality ever reaches 1/alpha with probability alpha at most.
+It depends on the ratios of the differences to one another only, whose distribution is free of the variance: a
+martingale that starts at one, and by Ville's inequality ever reaches 1/alpha with probability alpha at most.
 The means that it does not rule out, put in place of zero, are the interval. Robbins' mixture (1970) with the
 estimated variance in place of a known one has no such bound: small samples whose variance is estimated too
 small are many.

@@ -2,10 +2,10 @@
 
 The unit of progress is the round, or the rounds of one process generation where processes stay. It is
 finished when every arm that it was to measure has a record of one attempt: pairs never mix attempts, so what
-was interrupted is measured again whole. A finished round that something disturbed may be measured again, within
-`measure.repeats`; of several finished attempts the one in which most arms ended well is used, of equal ones
-that with the fewest disturbed trials, then the latest. An arm that keeps failing is retired for good, and one
-that needs no more rounds leaves by `stop_rule`: a round without them is finished.
+was interrupted is measured again whole. A finished round that something disturbed may be measured again,
+within `measure.repeats`; of several finished attempts the one in which most arms ended well is used, of equal
+ones that with the fewest disturbed trials, then the latest. A round is finished without an arm that keeps
+failing, which is retired for good, and without those that have left by `stop_rule`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Progress:
 
     `damaged` files are named, never guessed; `left_out` counts records of another experiment by what sets
     them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
-    `rule` says which rounds a pack needs, and of which arms (None: all that are planned). `seeds` holds the evidence of
-    further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well, `courses` its
-    course trials by the offset of their seed; `trainings` holds those to the target, by arm
+    `rule` says which rounds a pack needs, and of which arms (None: all that are planned). `seeds` holds the
+    evidence of further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well,
+    `courses` its course trials by the offset of their seed; `trainings` holds those to the target, by arm
     and seed. `every` lists all trials, those that were replaced included.
 
     What counts ran on one kind of `machine`; records of others, such as other GPUs, count among themselves
@@ -279,7 +279,7 @@ class Progress:
         return again <= trials.keys() and not any(one.record.outcome in retry for one in trials.values())
 
     def _finished(self, pack: str, number: int, arms: Sequence[str]) -> list[int]:
-        """List attempts with a record of each of these arms, in all rounds that share processes with this one."""
+        """List attempts with a record of each of these arms, in all rounds of the same processes."""
         needed = self._needed(pack, arms)
         if (known := self._known(pack, number, needed)) is not None:
             return known

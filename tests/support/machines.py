@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+import planned_sweeps
 
 from perfsweep.pipelines.analysis.decisions import Decisions, decide
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import PLACEBO, Effect
+from perfsweep.pipelines.store.stop_rule import StopRule, apart
 
 
 @dataclass(frozen=True)
@@ -154,3 +158,53 @@ def paired(log_ratios: Sequence[float]) -> Estimate:
     """An arm against its base alone, from one log ratio a round."""
     table = rounds_of(np.exp(np.array([np.zeros(len(log_ratios)), log_ratios])))
     return table.estimate(effects_of(2)[0])
+
+
+def generations(
+    rng: np.random.Generator,
+    effects: Sequence[float],
+    number: int,
+    pair_sd: float = 0.021,
+    loud: Mapping[int, float] = MappingProxyType({}),
+) -> np.ndarray:
+    """[arms, generations] times of arms with processes of their own in each, the first of which is the base.
+
+    Pairs scatter by `pair_sd` with the tails of Student's t with five degrees of freedom, `loud` arms by so
+    many times the scatter of the others.
+    """
+    noise = rng.standard_t(5, (len(effects) + 1, number)) * math.sqrt(3 / 5) * pair_sd / math.sqrt(2)
+    for arm, factor in loud.items():
+        noise[arm] *= factor
+    return np.exp(noise + np.array([0.0, *effects])[:, None])
+
+
+def measured_until(
+    times: np.ndarray, precision: float, servers: int = 0, margin: float = 0.01
+) -> tuple[Decisions, np.ndarray]:
+    """Measure a sweep of times [arms, generations] as long as the stop rule asks for more, and judge it.
+
+    The second value is how many generations each arm was measured in. With `servers` all generations are
+    spread over as many.
+    """
+    number = times.shape[1]
+    arms = [planned_sweeps.arm(str(arm)) for arm in range(len(times))]
+    manifest = planned_sweeps.manifest(
+        *arms,
+        effects=tuple(effects_of(len(times))),
+        packs=(planned_sweeps.pack(*(arm.id for arm in arms), rounds=number),),
+        sweep={
+            "references": {"base": "0"},
+            "measure": {"precision": precision, "rounds_max": number, "repeats": 0, "margin": margin},
+        },
+    )
+    pack, progress = manifest.packs[0], Progress(rule=StopRule(manifest))
+    while todo := progress.unfinished_rounds(pack):
+        for arm in progress.measured(pack, todo[0]):
+            server = todo[0] // (number // servers) if servers else None
+            own = {"round": todo[0], "units": 1.0, "region_ns": times[int(arm), todo[0]] * 1e9}
+            progress.add(StoredTrial(Path(), planned_sweeps.record(arm, server=server, **own)))
+    records = [one.record for one in progress.every]
+    cells = [Cell(one.pack, one.round or 0, one.draw, one.arm, one.ns_per_unit) for one in records]
+    table = Rounds(cells, "time", apart(manifest))
+    counts = np.array([len(progress.timed[arm.id]) for arm in arms])
+    return decide(table, manifest.effects, {}, math.log1p(manifest.sweep.measure.margin)), counts
