@@ -159,7 +159,8 @@ class StopRule:
     def _closed(self, table: Rounds, effect: Effect) -> bool:
         estimate = table.estimate(effect)
         target = math.log1p(self._measure.precision or 0.0)
-        return estimate.method is Method.SEQUENCE or precise_enough(estimate, target)
+        enough = estimate.n >= LEAST_TO_STOP and precise_enough(estimate, target)
+        return enough or estimate.method is Method.SEQUENCE
 
     def _effects(self, pack: Pack) -> tuple[Effect, ...]:
         arms = set(pack.arms)
