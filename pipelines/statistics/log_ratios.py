@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
 import numpy as np
@@ -106,12 +107,26 @@ class Rounds:
 
     @functools.cached_property
     def _tables(self) -> list[PackTable]:
-        """Packs with a round of two arms; a round that one arm has to itself compares nothing."""
-        shared = {
-            pack: [cells for _, cells in sorted(rounds.items()) if len(cells) > 1]
+        """Packs with a round of two arms."""
+        return [
+            _table(pack, [rounds[number] for number in shared])
             for pack, rounds in self._packs.items()
+            if (shared := self._shared(pack))
+        ]
+
+    @functools.cached_property
+    def _replication(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """The replication of each round with two arms or more."""
+        tables = {table.pack: table.replication for table in self._tables}
+        return {
+            (pack, number): (pack, int(place))
+            for pack, replication in tables.items()
+            for number, place in zip(self._shared(pack), replication, strict=True)
         }
-        return [_table(pack, rounds) for pack, rounds in shared.items() if rounds]
+
+    def _shared(self, pack: str) -> list[int]:
+        """The rounds of a pack with two arms or more; one that an arm has to itself compares nothing."""
+        return [number for number, cells in sorted(self._packs[pack].items()) if len(cells) > 1]
 
     @functools.cached_property
     def variances(self) -> ArmVariances:
@@ -150,11 +165,22 @@ class Rounds:
         n = sum(map(len, values))
         if n < 2 or not self.variances.degrees:
             return no_estimate(np.concatenate([np.zeros(0), *values]))
-        every = np.concatenate(values)
-        if self._apart and self._apart.holds(sequence := sequence_estimate(every, rounds)):
+        if self._apart and self._apart.holds(sequence := self._sequence(effect)):
             return sequence
         variance, degrees = self.variances.of_sum(coefficients)
-        return student_estimate(float(every.mean()), math.sqrt(variance) / n, degrees, n, rounds)
+        mean = float(np.concatenate(values).mean())
+        return student_estimate(mean, math.sqrt(variance) / n, degrees, n, rounds)
+
+    def _sequence(self, effect: Contrast) -> Estimate:
+        """Estimate by the log ratios as they are, averaged over the rounds of a replication.
+
+        The robust fit would forget some of a noisy arm's first values, and call the rest a small variance.
+        """
+        groups: dict[object, list[float]] = {}
+        pairs = self.pairs(effect)
+        for one in pairs:
+            groups.setdefault(self._replication[one.pack, one.number], []).append(one.log_ratio)
+        return sequence_estimate(np.array([fmean(group) for group in groups.values()]), len(pairs))
 
     def pairs(self, effect: Contrast) -> tuple[Pair, ...]:
         """One log ratio of the figures as they are for each round with all arms of the effect."""
