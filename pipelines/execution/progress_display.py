@@ -125,7 +125,7 @@ Ahead = Counter[tuple[str, Kind]]
 """How many trials of each arm (id) and kind an unfinished sweep still needs."""
 
 _MORE = {
-    Kind.TIMING: "rounds that narrow an interval, or are measured again since something disturbed them",
+    Kind.TIMING: "rounds that something disturbed, measured again",
     Kind.EVIDENCE: "further seeds",
     Kind.COURSE: "further checks of timed trials",
     Kind.QUALITY: "trainings to the target",
@@ -146,6 +146,8 @@ class Tally:
     def __init__(self, manifest: Manifest, ahead: Ahead) -> None:
         self.planned = self.total = ahead.total()
         self.done, self.stage, self.label = 0, "", ""
+        wide = {Kind.TIMING: "rounds of arms whose intervals are too wide"}
+        self._reasons = _MORE | (wide if manifest.sweep.measure.adaptive else {})
         self._left = ahead.copy()
         self._labels = {arm.id: arm.label for arm in manifest.arms}
         self._packs = Counter(arm for pack in manifest.packs for arm in pack.arms)
@@ -173,7 +175,7 @@ class Tally:
         if self._gone[key] > 0:  # it comes after all
             self._gone[key] -= 1
             return
-        why = _MORE.get(event.kind, f"further {event.kind} trials")
+        why = self._reasons.get(event.kind, f"further {event.kind} trials")
         self._more[why] += 1
         if self._more[why] == 1:
             yield News(f"more trials than planned: {why}", expected=True)
