@@ -18,8 +18,8 @@ from perfsweep.pipelines.analysis.rulings import Ruler, claims_of, decide_memory
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.clocks import Clock, ClockChoice
-from perfsweep.pipelines.statistics.estimates import Estimate, break_even
-from perfsweep.pipelines.statistics.log_ratios import Apart, Cell, Rounds
+from perfsweep.pipelines.statistics.estimates import Apart, Estimate, break_even
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress

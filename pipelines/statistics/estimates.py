@@ -102,6 +102,23 @@ def sequence_estimate(log_ratios: np.ndarray, rounds: int) -> Estimate:
     return replace(found, interval=found.at(LEVEL))
 
 
+@dataclass(frozen=True)
+class Apart:
+    """When an effect is so clear that its arm leaves a sweep early, and is judged by how it left.
+
+    Its confidence sequence lies wholly beyond the `margin` (a log ratio) at the level of Bonferroni for so
+    many `comparisons`. Student's interval would be read where it happens to lie far out.
+    """
+
+    margin: float
+    comparisons: int
+
+    def holds(self, sequence: Estimate) -> bool:
+        """Whether an estimate by a confidence sequence is beyond the margin."""
+        interval = sequence.at(1 - ALPHA / self.comparisons)
+        return interval is not None and (interval.low > self.margin or interval.high < -self.margin)
+
+
 def no_estimate(log_ratios: ArrayLike) -> Estimate:
     """Estimate what at most one replication says: a number at best, and no interval."""
     values = np.asarray(log_ratios, float)

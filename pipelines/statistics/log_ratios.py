@@ -13,7 +13,7 @@ import numpy as np
 
 from perfsweep.pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable, pseudo_values
 from perfsweep.pipelines.statistics.estimates import (
-    ALPHA,
+    Apart,
     Estimate,
     no_estimate,
     sequence_estimate,
@@ -61,23 +61,6 @@ class Weighted:
     """A contrast of some arms, by weights that add up to zero."""
 
     weights: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Apart:
-    """When an effect is so clear that its arm leaves a sweep early, and is judged by how it left.
-
-    Its confidence sequence lies wholly beyond the `margin` (a log ratio) at the level of Bonferroni for so
-    many `comparisons`. Student's interval would be read where it happens to lie far out.
-    """
-
-    margin: float
-    comparisons: int
-
-    def holds(self, sequence: Estimate) -> bool:
-        """Whether an estimate by a confidence sequence is beyond the margin."""
-        interval = sequence.at(1 - ALPHA / self.comparisons)
-        return interval is not None and (interval.low > self.margin or interval.high < -self.margin)
 
 
 class Rounds:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from perfsweep.pipelines.statistics.estimates import Method, precise_enough
-from perfsweep.pipelines.statistics.log_ratios import Apart, Cell, Rounds
+from perfsweep.pipelines.statistics.estimates import Apart, Method, precise_enough
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest, Outcome, Pack, TrialRecord
 
 LEAST_TO_STOP = 6
