@@ -122,7 +122,7 @@ def _used_attempts(progress: Progress, manifest: Manifest) -> set[tuple[str, int
     used = set()
     for pack in manifest.packs:
         for number in range(len(pack.orders)):
-            attempt = progress.finished_attempt(pack.id, number, pack.arms)
+            attempt = progress.finished_attempt(pack, number)
             if attempt is not None:
                 used.add((pack.id, number, attempt))
     return used

@@ -158,7 +158,7 @@ def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
     reasons: dict[str, None] = {}
     for pack in manifest.packs:
         planned = progress.rounds_wanted(pack)
-        number = sum(progress.finished_attempt(pack.id, n, pack.arms) is None for n in range(planned))
+        number = sum(progress.finished_attempt(pack, n) is None for n in range(planned))
         retired = progress.retired(pack.id, pack.arms)
         if number and len(retired) < len(pack.arms):
             still[pack.id] = f"{number} of {planned} in {pack.id}"

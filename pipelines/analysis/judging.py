@@ -17,20 +17,23 @@ from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
 from perfsweep.pipelines.analysis.rulings import Ruler, claims_of, decide_memory
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.statistics.estimates import Estimate, break_even
+from perfsweep.pipelines.statistics.estimates import Apart, Estimate, break_even
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, read_evidence
+from perfsweep.pipelines.store.stop_rule import apart
 from perfsweep.workloads.api import Device, Evidence
 
 
-def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
+def rounds_of(used: pl.DataFrame, figure: str, apart: Apart | None = None) -> Rounds:
     """A figure of the used timing trials, ready to be compared."""
     server = pl.coalesce("generation", "server")
-    rows = used.select("pack", "round", server, "arm", figure).iter_rows()
-    return Rounds((Cell(*row) for row in rows), figure)
+    known = figure == "ns_per_unit" and pl.col("lost_ns").is_not_null()
+    plain = pl.when(known).then(pl.col("wall_ns_per_unit")).alias("plain")
+    rows = used.select("pack", "round", server, "arm", figure, plain).iter_rows()
+    return Rounds((Cell(*row) for row in rows), figure, apart)
 
 
 class Judge:
@@ -56,7 +59,7 @@ class Judge:
         self.records = ArmRecords(progress, manifest.packs, left_out)
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
-        self.times = rounds_of(used, "ns_per_unit")
+        self.times = rounds_of(used, "ns_per_unit", apart(manifest))
         self.holding_back = HoldingBack(manifest, used)
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.peak_bytes = used["peak_bytes"].to_list()
@@ -76,9 +79,9 @@ class Judge:
         decisions = decide(self.times, compared, withheld, margin)
         self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld)
         if decisions.floor:
-            apart = math.expm1(decisions.floor)
+            most = math.expm1(decisions.floor)
             self.notes.append(
-                f"placebos, which equal the reference, show up to {apart:.2%}: no smaller effect is called"
+                f"placebos, which equal the reference, show up to {most:.2%}: no smaller effect is called"
             )
         return tuple(
             self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects

@@ -122,7 +122,7 @@ class Display(api.Watch):
         """Show a line of progress for as long as packs run."""
         manifest = planned.sweep.manifest
         ahead = progress_display.trials_ahead(manifest, dict(unfinished))
-        return progress_display.live(self._console, manifest, ahead)
+        return progress_display.live(self._console, manifest, ahead, planned.sweep.folder)
 
     def notices(self, texts: Iterable[str]) -> None:
         """Print sentences that a person should not miss."""

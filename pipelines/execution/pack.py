@@ -204,7 +204,8 @@ class PackRun:
         measure = self.manifest.sweep.measure
         self._renew_attempt(number)
         retired = self.progress.retired(self.pack.id, self.pack.arms)
-        arms = [arm for arm in self.pack.orders[number] if arm not in retired or self.retry]
+        measured = self.progress.measured(self.pack, number)
+        arms = [arm for arm in measured if arm not in retired or self.retry]
         self._servers.begin_round()
         rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
         with Generation(

@@ -5,6 +5,7 @@ On a terminal one line is redrawn; in a log file, or in a cell of a notebook, th
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import textwrap
 import time
@@ -26,9 +27,10 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from perfsweep.pipelines.plan.power import power
+from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
+from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
 from perfsweep.pipelines.store.trainings import trained_arms
 from perfsweep.pipelines.terminal import bold, shell_line
@@ -38,6 +40,9 @@ LOG_EVERY_S = 10.0
 
 ESTIMATE_S = 3600.0
 """The time that is left is estimated from trials that ended within this time."""
+
+FORECASTS = (2, 6)
+"""Rounds after which records are read for how long the rest will take: of a first pack, where several run."""
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
@@ -80,9 +85,9 @@ def how_to_come_back(folder: str) -> str:
 
 def _until(measure: MeasureConfig) -> str:
     """When an adaptive sweep ends."""
-    ends = [f"intervals are within +-{measure.precision:.1%}"] if measure.precision else []
+    ends = [f"its interval is within +-{measure.precision:.1%}"] if measure.precision else []
     ends += [f"{measure.budget_s:g} s are spent"] if measure.budget_s else []
-    return f"; up to {measure.rounds_planned} rounds, until {' or '.join(ends)}" if ends else ""
+    return f"; up to {measure.rounds_planned} rounds, each arm until {' or '.join(ends)}" if ends else ""
 
 
 def show_arms(console: Console, manifest: Manifest) -> None:
@@ -133,6 +138,8 @@ class Tally:
     def __init__(self, manifest: Manifest, ahead: Ahead) -> None:
         self.planned = self.total = ahead.total()
         self.done, self.stage, self.label = 0, "", ""
+        wide = {Kind.TIMING: "rounds of arms whose intervals are too wide"}
+        self._reasons = _MORE | (wide if manifest.sweep.measure.adaptive else {})
         self._left = ahead.copy()
         self._labels = {arm.id: arm.label for arm in manifest.arms}
         self._packs = Counter(arm for pack in manifest.packs for arm in pack.arms)
@@ -160,7 +167,7 @@ class Tally:
         if self._gone[key] > 0:  # it comes after all
             self._gone[key] -= 1
             return
-        why = _MORE.get(event.kind, f"further {event.kind} trials")
+        why = self._reasons.get(event.kind, f"further {event.kind} trials")
         self._more[why] += 1
         if self._more[why] == 1:
             yield News(f"more trials than planned: {why}", expected=True)
@@ -218,8 +225,12 @@ class Tally:
 class LiveProgress:
     """Shows events as they come."""
 
-    def __init__(self, console: Console, manifest: Manifest, ahead: Ahead) -> None:
+    def __init__(
+        self, console: Console, manifest: Manifest, ahead: Ahead, folder: SweepFolder | None = None
+    ) -> None:
         self._console, self._tally = console, Tally(manifest, ahead)
+        self._manifest, self._folder, self._timed = manifest, folder, 0
+        self._forecast: tuple[Forecast, float] | None = None
         # The name of the arm gives way where the terminal is narrow: counts and times stay whole.
         self._bar = Progress(
             TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
@@ -244,11 +255,34 @@ class LiveProgress:
         for news in tally.note(event):
             style = "dim" if news.expected else "yellow"
             self._console.print(news.sentence, style=style, highlight=False, markup=False)
-        what = f"{tally.stage}: {tally.label}"
+        self._foresee(event)
+        what = f"{tally.stage}: {tally.label}{self._until}"
         self._bar.update(self._task, completed=tally.done, total=tally.total, description=escape(what))
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
-            self._console.print(f"{tally}{self._left}", highlight=False, markup=False)
+            self._console.print(f"{tally}{self._left}{self._until}", highlight=False, markup=False)
+
+    def _foresee(self, event: Event) -> None:
+        """Read the records of the first rounds, where they can be read, for how long the rest will take."""
+        self._timed += event.kind is Kind.TIMING
+        arms = len(self._manifest.packs[0].arms)
+        if (
+            self._folder is None
+            or event.kind is not Kind.TIMING
+            or self._timed not in [n * arms for n in FORECASTS]
+        ):
+            return
+        if found := forecast(self._manifest, read_progress(self._folder, self._manifest)):
+            self._forecast = found, time.monotonic()
+
+    @property
+    def _until(self) -> str:
+        """What was foreseen, less the time that has gone by since."""
+        if self._forecast is None:
+            return ""
+        found, when = self._forecast
+        left = max(0.0, found.seconds - (time.monotonic() - when))
+        return f", {dataclasses.replace(found, seconds=left)}"
 
     @property
     def _left(self) -> str:
@@ -275,9 +309,11 @@ class Stage:
 
 
 @contextmanager
-def live(console: Console, manifest: Manifest, ahead: Ahead) -> Iterator[LiveProgress]:
-    """Show progress while the block runs."""
-    progress = LiveProgress(console, manifest, ahead)
+def live(
+    console: Console, manifest: Manifest, ahead: Ahead, folder: SweepFolder | None = None
+) -> Iterator[LiveProgress]:
+    """Show progress while the block runs; by the records in the sweep's folder, how long it will take too."""
+    progress = LiveProgress(console, manifest, ahead, folder)
     with progress._bar:
         try:
             yield progress

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from perfsweep.pipelines.statistics.estimates import detectable_effect, pair_error
-from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest, Outcome, Pack
+from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.workloads.errors import ConfigError
 
 PLANNING_PAIR_SD = 0.02
@@ -20,9 +27,6 @@ USELESS = math.log(2)
 
 LEAST_ROUNDS = 3
 """Two rounds leave each arm one degree of freedom: an arm noisier than the others would not be noticed."""
-
-LEAST_TO_STOP = 6
-"""Planned rounds from which precision may end a pack: two that agree by luck would cover .89, not .95."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,14 @@ class Power:
         servers = f" on {self.replications} servers" if shared else ""
         nothing = self.effect >= USELESS
         effect = "nothing under a factor of two" if nothing else f"{math.expm1(self.effect):.1%}"
+        assumes = "assuming " if spread == Spread() else ""
         among = (
             "one comparison" if self.comparisons == 1 else f"the clearest of {self.comparisons} comparisons"
         )
         between = f", {spread.layout_sd:.1%} between servers" if shared else ""
         return (
-            f"with {rounds}{servers} you can see {effect} (80 % power, {among}, {spread.pair_sd:.1%} spread"
-            f" between pairs{between})"
+            f"with {rounds}{servers} you can see {effect} (80 % power, {among},"
+            f" {assumes}{spread.pair_sd:.1%} spread between pairs{between})"
         )
 
 
@@ -95,6 +100,65 @@ def _replications(manifest: Manifest, rounds: int) -> int:
     measure = replace(manifest.sweep.measure, rounds=rounds)
     servers = math.ceil(rounds / measure.rounds_per_server)
     return servers if servers > 1 else rounds
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds of trials that are still to come, and the widest half-width (log ratio) at their end."""
+
+    seconds: float
+    half_width: float
+
+    def __str__(self) -> str:
+        return f"about {self.seconds:.0f} s to +-{math.expm1(self.half_width):.1%}"
+
+
+_QUANTILE = 2.0  # Student's at 95 %, of the many degrees of freedom that there are by the end
+
+
+def forecast(manifest: Manifest, progress: Progress) -> Forecast | None:
+    """What the rounds that are there say of the rest; None before two have all arms of an effect.
+
+    An effect takes (t sd / width)^2 rounds of its arms where the sweep ends by width, and a trial as long as
+    its arm's did. Arms that are clearly apart leave earlier.
+    """
+    trials = [one.record for pack in manifest.packs for one in _good(progress, pack)]
+    table = Rounds(
+        (Cell(one.pack, one.round or 0, one.draw, one.arm, one.ns_per_unit) for one in trials), "ns_per_unit"
+    )
+    rounds, widest = Counter[str](), 0.0
+    for effect in manifest.effects:
+        estimate = table.estimate(effect)
+        if estimate.error is not None:
+            half = _QUANTILE * estimate.error * math.sqrt(estimate.rounds)  # of a single round
+            number = _rounds_until(manifest.sweep.measure, half)
+            widest = max(widest, half / math.sqrt(number))
+            rounds |= Counter(dict.fromkeys(effect.weights, number))
+    done = Counter((one.pack, one.arm) for one in trials)
+    took = {arm: fmean(one.ended - one.started for one in trials if one.arm == arm) for arm in rounds}
+    begun = {pack for pack, _ in done}
+    left = (  # packs that have not begun are taken to be like the others
+        (rounds[arm] or max(rounds.values()), done[pack.id, arm], took.get(arm, fmean(took.values())))
+        for pack in manifest.packs
+        for arm in pack.arms
+        if done[pack.id, arm] or pack.id not in begun
+    )
+    if not rounds:
+        return None
+    return Forecast(sum(max(0, number - there) * seconds for number, there, seconds in left), widest)
+
+
+def _rounds_until(measure: MeasureConfig, half: float) -> int:
+    """Rounds that make an interval as narrow as asked for, from its half-width after one; or as planned."""
+    if measure.precision is None:
+        return measure.rounds
+    wanted = math.ceil((half / math.log1p(measure.precision)) ** 2)
+    return min(max(wanted, LEAST_TO_STOP), measure.rounds_planned)
+
+
+def _good(progress: Progress, pack: Pack) -> Iterator[StoredTrial]:
+    used = (one for number in range(len(pack.orders)) for one in progress.used(pack, number))
+    return (one for one in used if one.record.outcome is Outcome.OK and one.record.units > 0)
 
 
 def scaled(effect: Effect, pair: Power) -> float:

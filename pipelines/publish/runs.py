@@ -143,7 +143,7 @@ def _final(progress: Progress, pack: Pack, arm: str) -> list[StoredTrial]:
     """The arm's trials in the attempts that finished a round: the ones that comparisons use."""
     final = []
     for number in range(len(pack.orders)):
-        attempt = progress.finished_attempt(pack.id, number, pack.arms)
+        attempt = progress.finished_attempt(pack, number)
         found = progress.timing[pack.id, number][attempt].get(arm) if attempt is not None else None
         if found:
             final.append(found)

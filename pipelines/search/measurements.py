@@ -274,15 +274,22 @@ def _observation(exclusion: Exclusion | None, time: LogTime | None, peak_bytes: 
 
 def _costs(used: pl.DataFrame, records: ArmRecords, reference: str, iterations: float | None) -> list[Cell]:
     """What each arm costs per round: time per unit, or seconds of the stated work with set-up and compile."""
-    rows = used.select("pack", "round", pl.coalesce("generation", "server"), "arm", "ns_per_unit").iter_rows()
-    cells = [Cell(*row) for row in rows]
+    cells = list(cells_of(used, "ns_per_unit"))
     if iterations is None:
         return cells
     own = used.filter(pl.col("arm") == reference)
     units = iterations * (median((own["units"] / own["iterations"]).to_list()) if own.height else 1.0)
-    once_s = {cell.arm: records.one_off_s(cell.arm) for cell in cells}
+    once_s = {cell.arm: records.one_off_s(cell.arm) or 0.0 for cell in cells}
+
+    def cost_s(cell: Cell, ns_per_unit: float) -> float:
+        return once_s[cell.arm] + units * ns_per_unit / 1e9
+
     return [
-        dataclasses.replace(cell, value=(once_s[cell.arm] or 0.0) + units * cell.value / 1e9)
+        dataclasses.replace(
+            cell,
+            value=cost_s(cell, cell.value),
+            plain=None if cell.plain is None else cost_s(cell, cell.plain),
+        )
         for cell in cells
     ]
 

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 NOISY = 0.02
 """An arm whose scatter has a smaller p among its like answers for itself."""
 _LEAST_SHARE = 0.05  # of the mean variance: subtracting what others left in an arm's residuals may reach zero
+_LEAST_WIDE = 6  # rounds of three arms or more, without which those of two are taken in
 
 
 @dataclass(frozen=True)
@@ -166,30 +167,47 @@ class ArmVariances:
 
 def _levels(pack: PackTable) -> tuple[Level, Level, Level]:
     """Mean squares of cells, of replication means, and of cells within replications."""
-    width = np.isfinite(pack.values).sum() / pack.values.shape[1]
+    pack = _wide(pack)
     means = pack.means()
     inside = pack.values - means[:, pack.replication]
     counts = np.isfinite(means).sum(axis=1)
     return (
-        _mean_squares(_centred(pack.values), np.ones(len(means)), width),
-        _mean_squares(_centred(means), np.ones(len(means)), width),
-        _mean_squares(inside, counts, width),
+        _mean_squares(_centred(pack.values), np.ones(len(means))),
+        _mean_squares(_centred(means), np.ones(len(means))),
+        _mean_squares(inside, counts),
     )
 
 
-def _mean_squares(deviations: np.ndarray, lost: np.ndarray, width: float) -> Level:
+def _wide(pack: PackTable) -> PackTable:
+    """The rounds of three arms or more, where these are enough to tell variances by.
+
+    Where all arms but two have left, their residuals mirror one another: a noisy arm would lend its variance
+    to the reference, and so to all arms that were measured against it.
+    """
+    wide = np.isfinite(pack.values).sum(axis=0) > 2
+    if wide.sum() < _LEAST_WIDE:
+        return pack
+    replication = np.unique(pack.replication[wide], return_inverse=True)[1]
+    return PackTable(pack.pack, pack.arms, pack.values[:, wide], replication)
+
+
+def _mean_squares(deviations: np.ndarray, lost: np.ndarray) -> Level:
     """Mean squares of [arms, columns], of which each arm lost some degrees of freedom to its means.
 
-    Round effects were fitted too: with `width` arms a round, an arm keeps 1 - 2/width of its own variance in
-    its residuals and takes a 1/width of the mean variance on. Of two arms only their sum is told.
+    Round effects were fitted too: in a round of w arms, an arm keeps (1 - 1/w)^2 of its own variance in its
+    residual and takes 1/w^2 of each other's on, which is solved for (method of moments). Of two arms only
+    their sum is told.
     """
+    there = np.isfinite(deviations).astype(float)
+    width, cells = np.maximum(there.sum(axis=0), 1), there.sum(axis=1)
     sums = np.nansum(deviations**2, axis=1)
-    degrees = np.isfinite(deviations).sum(axis=1) - lost
-    shares = degrees * (1 - 1 / width)
+    degrees = np.maximum(cells - lost, 0)
+    shares = degrees * (1 - _divided(there @ (1 / width), cells))
     pooled = _ratio(float(sums.sum()), float(shares.sum()))
-    if width < 3:
+    if width.mean() < 3:
         return Level(*(np.array([value]) for value in (pooled, shares.sum(), shares.sum())))
-    own = (_divided(sums, degrees, pooled) - pooled / width) / (1 - 2 / width)
+    expected = (there / width**2) @ there.T + np.diag(there @ (1 - 2 / width))
+    own = np.linalg.lstsq(_divided(degrees, cells)[:, None] * expected, sums, rcond=None)[0]
     return Level(np.maximum(own, _LEAST_SHARE * pooled), degrees, shares)
 
 

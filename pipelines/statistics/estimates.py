@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from perfsweep.pipelines.statistics import confidence_sequence
 
 LEVEL = 0.95
 ALPHA = 1 - LEVEL
@@ -22,6 +24,7 @@ class Method(StrEnum):
     """Where an interval comes from."""
 
     POOLED = "pooled variance"
+    SEQUENCE = "confidence sequence"
     NONE = "none"
 
 
@@ -77,6 +80,9 @@ class Estimate:
         """The interval at another level, by the same method."""
         if self.error is None:
             return None
+        if self.method is Method.SEQUENCE:
+            half = confidence_sequence.half_width(self.error, self.n, level)
+            return Interval(self.log_ratio - half, self.log_ratio + half, level)
         return _student_interval(self.log_ratio, self.error, self.degrees, level)
 
 
@@ -85,6 +91,32 @@ def student_estimate(log_ratio: float, error: float, degrees: float, n: int, rou
     p = _student_p(log_ratio, error, degrees)
     interval = _student_interval(log_ratio, error, degrees, LEVEL)
     return Estimate(log_ratio, interval, p, Method.POOLED, n, "", error, degrees, rounds)
+
+
+def sequence_estimate(log_ratios: np.ndarray, rounds: int) -> Estimate:
+    """Estimate an effect from one log ratio for each replication, at least two: valid whenever one stops."""
+    n, mean = len(log_ratios), float(log_ratios.mean())
+    error = float(log_ratios.std(ddof=1)) / math.sqrt(n)
+    p = confidence_sequence.p_value(mean, error, n)
+    found = Estimate(mean, None, p, Method.SEQUENCE, n, "", error, n - 1, rounds)
+    return replace(found, interval=found.at(LEVEL))
+
+
+@dataclass(frozen=True)
+class Apart:
+    """When an effect is so clear that its arm leaves a sweep early, and is judged by how it left.
+
+    Its confidence sequence lies wholly beyond the `margin` (a log ratio) at the level of Bonferroni for so
+    many `comparisons`. Student's interval would be read where it happens to lie far out.
+    """
+
+    margin: float
+    comparisons: int
+
+    def holds(self, sequence: Estimate) -> bool:
+        """Whether an estimate by a confidence sequence is beyond the margin."""
+        interval = sequence.at(1 - ALPHA / self.comparisons)
+        return interval is not None and (interval.low > self.margin or interval.high < -self.margin)
 
 
 def no_estimate(log_ratios: ArrayLike) -> Estimate:

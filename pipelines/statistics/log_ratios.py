@@ -5,13 +5,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Protocol
 
 import numpy as np
 
 from perfsweep.pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable, pseudo_values
-from perfsweep.pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
+from perfsweep.pipelines.statistics.estimates import (
+    Apart,
+    Estimate,
+    no_estimate,
+    sequence_estimate,
+    student_estimate,
+)
 from perfsweep.workloads.errors import RecordError
 
 
@@ -19,8 +26,9 @@ from perfsweep.workloads.errors import RecordError
 class Cell:
     """A positive figure of one arm in one round, such as its time per unit in ns.
 
-    `server` is the fork server, or the generation of resident processes, that the round's processes came
-    from; None where each was a draw of its own.
+    `server` is the fork server that the round's processes came from; None where each was a draw of its own.
+    `plain` is the figure before something was subtracted from it; None where nothing could be, as of an arm
+    with threads of its own.
     """
 
     pack: str
@@ -28,6 +36,7 @@ class Cell:
     server: int | None
     arm: str
     value: float
+    plain: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,11 @@ class Weighted:
 class Rounds:
     """A figure by pack, round and arm, and the effects that it shows.
 
+    An effect is estimated from figures of one kind: where nothing could be subtracted from those of one of
+    its arms, from the plain ones of all of them.
+
+    With `apart`, what is clearly apart is estimated by its confidence sequence: its arm may have left there.
+
     What an interval may count are *replications*: servers, since all rounds of a server share its address
     space and hash seed; rounds, where there is one server or none is recorded.
 
@@ -68,7 +82,8 @@ class Rounds:
         A figure is not positive.
     """
 
-    def __init__(self, cells: Iterable[Cell], figure: str) -> None:
+    def __init__(self, cells: Iterable[Cell], figure: str, apart: Apart | None = None) -> None:
+        self._apart, self._figure = apart, figure
         self._packs: dict[str, dict[int, dict[str, Cell]]] = {}
         for cell in cells:
             if not cell.value > 0:
@@ -79,13 +94,40 @@ class Rounds:
             self._packs.setdefault(cell.pack, {}).setdefault(cell.number, {})[cell.arm] = cell
 
     @functools.cached_property
+    def _mixed(self) -> tuple[frozenset[str], Rounds] | None:
+        """The arms that nothing could be subtracted from, and plain figures; None where arms do not differ."""
+        cells = [cell for rounds in self._packs.values() for arms in rounds.values() for cell in arms.values()]
+        whole = frozenset(cell.arm for cell in cells if cell.plain is None)
+        if not whole or all(cell.plain is None for cell in cells):
+            return None
+        plain = (replace(cell, value=cell.plain or cell.value, plain=None) for cell in cells)
+        return whole, Rounds(plain, self._figure, self._apart)
+
+    def _of_one_kind(self, effect: Contrast) -> Rounds:
+        return self._mixed[1] if self._mixed and self._mixed[0] & effect.weights.keys() else self
+
+    @functools.cached_property
     def _tables(self) -> list[PackTable]:
-        """Packs with a round of two arms; a round that one arm has to itself compares nothing."""
-        shared = {
-            pack: [cells for _, cells in sorted(rounds.items()) if len(cells) > 1]
+        """Packs with a round of two arms."""
+        return [
+            _table(pack, [rounds[number] for number in shared])
             for pack, rounds in self._packs.items()
+            if (shared := self._shared(pack))
+        ]
+
+    @functools.cached_property
+    def _replication(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """The replication of each round with two arms or more."""
+        tables = {table.pack: table.replication for table in self._tables}
+        return {
+            (pack, number): (pack, int(place))
+            for pack, replication in tables.items()
+            for number, place in zip(self._shared(pack), replication, strict=True)
         }
-        return [_table(pack, rounds) for pack, rounds in shared.items() if rounds]
+
+    def _shared(self, pack: str) -> list[int]:
+        """The rounds of a pack with two arms or more; one that an arm has to itself compares nothing."""
+        return [number for number, cells in sorted(self._packs[pack].items()) if len(cells) > 1]
 
     @functools.cached_property
     def variances(self) -> ArmVariances:
@@ -109,6 +151,9 @@ class Rounds:
 
     def estimate(self, effect: Contrast) -> Estimate:
         """Estimate an effect from the replications that have all of its arms, with its 95 % interval."""
+        return self._of_one_kind(effect)._estimate(effect)
+
+    def _estimate(self, effect: Contrast) -> Estimate:
         values, coefficients, rounds = [], {}, 0
         for table in self._tables:
             if effect.weights.keys() <= set(table.arms):
@@ -124,16 +169,29 @@ class Rounds:
         n = sum(map(len, values))
         if n < 2 or not self.variances.degrees:
             return no_estimate(np.concatenate([np.zeros(0), *values]))
+        if self._apart and self._apart.holds(sequence := self._sequence(effect)):
+            return sequence
         variance, degrees = self.variances.of_sum(coefficients)
         mean = float(np.concatenate(values).mean())
         return student_estimate(mean, math.sqrt(variance) / n, degrees, n, rounds)
 
+    def _sequence(self, effect: Contrast) -> Estimate:
+        """Estimate by the log ratios as they are, averaged over the rounds of a replication.
+
+        The robust fit would forget some of a noisy arm's first values, and call the rest a small variance.
+        """
+        groups: dict[object, list[float]] = {}
+        pairs = self.pairs(effect)
+        for one in pairs:
+            groups.setdefault(self._replication[one.pack, one.number], []).append(one.log_ratio)
+        return sequence_estimate(np.array([fmean(group) for group in groups.values()]), len(pairs))
+
     def pairs(self, effect: Contrast) -> tuple[Pair, ...]:
         """One log ratio of the figures as they are for each round with all arms of the effect."""
-        weights = effect.weights
+        weights, packs = effect.weights, self._of_one_kind(effect)._packs
         return tuple(
             Pair(pack, next(iter(cells.values())).server, number, _contrast(weights, cells))
-            for pack, rounds in self._packs.items()
+            for pack, rounds in packs.items()
             for number, cells in sorted(rounds.items())
             if weights.keys() <= cells.keys()
         )

@@ -176,9 +176,7 @@ def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
     """Tell whether the latest attempt finished a round, or a trial that is needed once."""
     attempt = newest(folder, pack.id)
     progress = read_progress(folder, manifest)
-    rounds = any(
-        progress.finished_attempt(pack.id, number, pack.arms) == attempt for number in range(len(pack.orders))
-    )
+    rounds = any(progress.finished_attempt(pack, number) == attempt for number in range(len(pack.orders)))
     once = (*progress.other.values(), *progress.seeds.values(), *progress.trainings.values())
     records = [*(found.record for found in once), *(one for own in progress.courses.values() for one in own)]
     return rounds or any(one.pack == pack.id and one.attempt == attempt for one in records)

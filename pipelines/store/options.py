@@ -47,8 +47,8 @@ class MeasureConfig:
 
     rounds: int = option(
         10,
-        "Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything,"
-        " and six that `precision` may end.",
+        "Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything."
+        " With precision or budget_s, these decide from six rounds on.",
         least=1,
         method=False,
     )
@@ -110,7 +110,8 @@ class MeasureConfig:
     )
     precision: float | None = option(
         None,
-        "Half-width of all intervals at which rounds end (0.01 is 1 %), at the latest after rounds_max.",
+        "Half-width of its intervals at which an arm is measured no further (0.01 is 1 %), from six rounds"
+        " on; what is clearly apart ends earlier, and all at rounds_max.",
         above=0,
         method=False,
     )

@@ -1,18 +1,18 @@
 """Progress of a sweep: the one rule for resume, status and collect.
 
 The unit of progress is the round, or the rounds of one process generation where processes stay. It is
-finished when every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is
-measured again whole. A finished round that something disturbed may be measured again, within
-`measure.repeats`; of several finished attempts the one in which most arms ended well is used, of equal ones
-that with the fewest disturbed trials, then the latest. An arm that keeps failing is retired for good: a round
-without it is finished.
+finished when every arm that it was to measure has a record of one attempt: pairs never mix attempts, so what
+was interrupted is measured again whole. A finished round that something disturbed may be measured again,
+within `measure.repeats`; of several finished attempts the one in which most arms ended well is used, of equal
+ones that with the fewest disturbed trials, then the latest. A round is finished without an arm that keeps
+failing, which is retired for good, and without those that have left by `stop_rule`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,9 @@ class Progress:
 
     `damaged` files are named, never guessed; `left_out` counts records of another experiment by what sets
     them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
-    `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
-    further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well, `courses` its
-    course trials by the offset of their seed; `trainings` holds those to the target, by arm
+    `rule` says which rounds a pack needs, and of which arms (None: all that are planned). `seeds` holds the
+    evidence of further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well,
+    `courses` its course trials by the offset of their seed; `trainings` holds those to the target, by arm
     and seed. `every` lists all trials, those that were replaced included.
 
     What counts ran on one kind of `machine`; records of others, such as other GPUs, count among themselves
@@ -154,16 +154,33 @@ class Progress:
         final = [one for one in (*records, *once) if one.failure and one.failure.is_final]
         return next(iter([*unsupported, *final, *bad[GIVE_UP_AFTER - 1 :]]), None)
 
-    def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
+    def measured(self, pack: Pack, number: int) -> tuple[str, ...]:
+        """List the arms that a round measures, in its order; which these are is known once its turn comes."""
+        arms = self.rule.arms(pack, self, number) if self.rule else None
+        order = pack.orders[number]
+        return order if arms is None else tuple(arm for arm in order if arm in arms)
+
+    def finished_attempt(self, pack: Pack, number: int) -> int | None:
         """Choose the attempt that counts for a round; None while none is finished."""
-        finished = self._finished(pack, number, tuple(arms))
+        arms = self.measured(pack, number)
+        finished = self._finished(pack.id, number, arms)
         if len(finished) < 2:
             return finished[0] if finished else None
-        return min(finished, key=lambda attempt: (*self._flaws(pack, number, attempt, arms), -attempt))
+        return min(finished, key=lambda attempt: (*self._flaws(pack.id, number, attempt, arms), -attempt))
+
+    def first_attempt(self, pack: Pack, number: int, arms: Collection[str]) -> int | None:
+        """The first finished attempt at a round of these arms, of those in which most of them ended well."""
+        order = [arm for arm in pack.orders[number] if arm in arms]
+        finished = self._finished(pack.id, number, order)
+        return min(
+            finished,
+            key=lambda attempt: (self._flaws(pack.id, number, attempt, order)[0], attempt),
+            default=None,
+        )
 
     def used(self, pack: Pack, number: int) -> list[StoredTrial]:
         """List the trials that count for a round."""
-        attempt = self.finished_attempt(pack.id, number, pack.arms)
+        attempt = self.finished_attempt(pack, number)
         return [] if attempt is None else list(self.timing[pack.id, number][attempt].values())
 
     def rounds_wanted(self, pack: Pack) -> int:
@@ -173,15 +190,14 @@ class Progress:
     def finished_rounds(self, pack: Pack) -> int:
         """Count the rounds of a pack that are finished, of those that it is to have."""
         wanted = range(self.rounds_wanted(pack))
-        return sum(self.finished_attempt(pack.id, number, pack.arms) is not None for number in wanted)
+        return sum(self.finished_attempt(pack, number) is not None for number in wanted)
 
     def unfinished_rounds(self, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> list[int]:
         """List unfinished rounds and those to be tried again; if none, as many disturbed ones as may be."""
-        needed = self._needed(pack.id, pack.arms)
         unfinished = [
             number
             for number in range(self.rounds_wanted(pack))
-            if retry or not self._settled(pack.id, number, needed)
+            if retry or not self._settled(pack, number)
             if not self._satisfied(pack, number, retry)
         ]
         return unfinished or self.to_repeat(pack)
@@ -192,12 +208,12 @@ class Progress:
         A pack of thousands of trials knows of them no more than that. What is kept: attempts that may still
         be chosen between, and rounds that may be measured again.
         """
-        attempts = self._finished(pack.id, number, pack.arms)
+        attempts = self._finished(pack.id, number, self.measured(pack, number))
         if len(attempts) != 1 or (self.repeats and self._disturbed(pack.id, number, attempts[0])):
             return
         members = self.together(number)
         for member in members:
-            self._finished(pack.id, member, pack.arms)  # which is kept
+            self._finished(pack.id, member, self.measured(pack, member))  # which is kept
         self._forgotten |= {(pack.id, member) for member in members}
         for member in members:
             for attempt, trials in self.timing.pop((pack.id, member), {}).items():
@@ -210,9 +226,9 @@ class Progress:
     def _is_forgotten(self, record: TrialRecord) -> bool:
         return record.kind is Kind.TIMING and (record.pack, record.round) in self._forgotten
 
-    def _settled(self, pack: str, number: int, needed: list[str]) -> bool:
+    def _settled(self, pack: Pack, number: int) -> bool:
         """Whether a round was found finished before, and no record of it has come since."""
-        return bool(self._known(pack, number, needed))
+        return bool(self._known(pack.id, number, self._needed(pack.id, self.measured(pack, number))))
 
     def _known(self, pack: str, number: int, needed: list[str]) -> list[int] | None:
         """The finished attempts found before; of a forgotten round, whatever arms were needed then."""
@@ -220,7 +236,7 @@ class Progress:
         return attempts if arms == needed or (pack, number) in self._forgotten else None
 
     def _needed(self, pack: str, arms: Sequence[str]) -> list[str]:
-        """List the arms without which no round of a pack is finished."""
+        """List the arms of a round without which it is not finished."""
         retired = self.retired(pack, arms)
         return [arm for arm in arms if arm not in retired]
 
@@ -229,7 +245,7 @@ class Progress:
         if not self.repeats:
             return []
         finished = {
-            number: self._finished(pack.id, number, pack.arms)
+            number: self._finished(pack.id, number, self.measured(pack, number))
             for number in range(0, self.rounds_wanted(pack), self.stride)
         }
         left = math.ceil(self.repeats / self.stride) - sum(
@@ -253,16 +269,17 @@ class Progress:
 
     def _satisfied(self, pack: Pack, number: int, retry: frozenset[Outcome]) -> bool:
         """Whether nothing of a round is to be measured: it is finished, or none of its arms is left."""
-        retired = self.retired(pack.id, pack.arms)
+        arms = self.measured(pack, number)
+        retired = self.retired(pack.id, arms)
         again = {arm for arm, last in retired.items() if last.outcome in retry}
-        attempt = self.finished_attempt(pack.id, number, pack.arms)
+        attempt = self.finished_attempt(pack, number)
         if attempt is None:
-            return len(retired) == len(pack.arms) and not again
+            return len(retired) == len(arms) and not again
         trials = self.timing[pack.id, number][attempt]
         return again <= trials.keys() and not any(one.record.outcome in retry for one in trials.values())
 
-    def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
-        """List attempts with a record of every arm, in all rounds that share processes with this one."""
+    def _finished(self, pack: str, number: int, arms: Sequence[str]) -> list[int]:
+        """List attempts with a record of each of these arms, in all rounds of the same processes."""
         needed = self._needed(pack, arms)
         if (known := self._known(pack, number, needed)) is not None:
             return known
@@ -298,8 +315,8 @@ class Progress:
         """List the rounds that were measured again with less disturbance."""
         rounds = []
         for number in range(len(pack.orders)):
-            attempts = self._finished(pack.id, number, pack.arms)
-            used = self.finished_attempt(pack.id, number, pack.arms)
+            attempts = self._finished(pack.id, number, self.measured(pack, number))
+            used = self.finished_attempt(pack, number)
             if used is not None and any(
                 self._disturbed(pack.id, number, attempt) > self._disturbed(pack.id, number, used)
                 for attempt in attempts

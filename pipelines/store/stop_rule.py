@@ -1,17 +1,25 @@
-"""How many rounds a pack needs: as many as planned, or until the data are precise or the budget is spent.
+"""Which arms each generation of a pack measures, and when it ends: by precision, or by budget.
 
-A function of the records alone, so that a sweep that was interrupted stops where it would have stopped.
+A function of the records alone, so that a sweep that was interrupted goes on as it would have gone on. A
+generation is a round, or the rounds of one set of processes where these stay.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from perfsweep.pipelines.statistics.estimates import precise_enough
+from perfsweep.pipelines.statistics.estimates import Apart, Method, precise_enough
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
-from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest, Outcome, Pack, TrialRecord
+
+LEAST_TO_STOP = 6
+"""Rounds from which arms may leave a pack: two that agree by luck would cover .89, not .95."""
+
+_FAILED = 2  # generations without a good trial of an arm, after which its effects are waited for no longer
+_SHARE = 40  # of the rounds that are there pass between two looks, so that thousands of them cost no hours
 
 
 class TimedTrial(Protocol):
@@ -25,74 +33,149 @@ class Measured(Protocol):
     """The part of a sweep's progress that stopping depends on: see `perfsweep.pipelines.store.progress`."""
 
     @property
-    def timing(self) -> Mapping[tuple[str, int], Mapping[int, object]]: ...
+    def every(self) -> Sequence[object]: ...
 
-    def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None: ...
+    @property
+    def timing(self) -> Mapping[tuple[str, int], Mapping[int, Mapping[str, TimedTrial]]]: ...
 
-    def used(self, pack: Pack, number: int) -> Sequence[TimedTrial]: ...
+    def first_attempt(self, pack: Pack, number: int, arms: Collection[str]) -> int | None: ...
+
+    def finished_attempt(self, pack: Pack, number: int) -> int | None: ...
 
     def seconds(self, pack: str, rounds: int) -> float: ...
 
 
-class StopRule:
-    """Precision and nothing else: stopping on a significant effect would find effects that are not there.
+@dataclass
+class _Course:
+    """What was decided in a pack: the effects `open` before each generation, by the trials of those before.
 
-    All effects of a pack must be precise at once. The half-width is that of the interval which the effect
-    will be judged by, and looks come after the planned rounds only, one for each replication.
+    `read` says up to which record; `data` are the good trials of each generation, and `attempts` theirs.
+    """
+
+    open: list[tuple[Effect, ...]]
+    data: list[list[TrialRecord]] = field(default_factory=list)
+    attempts: list[tuple[int | None, int]] = field(default_factory=list)
+    read: tuple[int, int] = (0, -1)
+
+
+class StopRule:
+    """Lets each arm leave by itself once all effects that it takes part in are closed; references stay.
+
+    An effect is looked at after each generation from `LEAST_TO_STOP` rounds on, and is closed for good
+
+    - when the 95 % interval that it will be judged by is as narrow as `measure.precision`. Significance has
+      no part in it: stopping on p < .05 would find effects that are not there;
+    - when it is clearly `Apart`, by a confidence sequence that allows for all these looks, which is then also
+      the interval it is judged by. Student's interval, read where the estimate happened to lie far out, would
+      cover less than it says;
+    - when one of its arms has failed and is not started any more.
+
+    An effect of many arms, such as a contrast of a factorial design, keeps all of them until it is closed.
+    Looks read the first good attempt of a generation, so that one that is repeated changes no decision.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._measure = manifest.sweep.measure
-        self._looks: dict[tuple[str, int, int], bool] = {}
+        self._apart = apart(manifest)
+        self._courses: dict[str, _Course] = {}
+        stride = self._measure.stride
+        self._first = math.ceil(min(self._measure.rounds, LEAST_TO_STOP) / stride) * stride
+
+    def arms(self, pack: Pack, progress: Measured, number: int) -> Collection[str] | None:
+        """List the arms that a round measures; None: all of the pack."""
+        if self._apart is None or number < self._first:
+            return None
+        decided = self._course(pack, progress).open
+        last = len(decided) - 1 - (not decided[-1])  # what lies beyond the end was measured before the end
+        return self._needed(pack, decided[min(number // self._measure.stride, last)])
 
     def rounds(self, pack: Pack, progress: Measured) -> int:
-        """Count the rounds that the pack needs."""
-        measure = self._measure
-        if not measure.adaptive:
-            return len(pack.orders)
-        there = self._leading(pack, progress)
-        for number in range(min(measure.rounds, len(pack.orders)), len(pack.orders), measure.stride):
-            if there < number or self.reason(pack, progress, number):
-                return number
-        return len(pack.orders)
+        """Count the rounds that the pack needs; while it goes on, one generation more than there is."""
+        planned, stride = len(pack.orders), self._measure.stride
+        if not self._measure.adaptive:
+            return planned
+        numbers = range(planned)
+        there = next((n for n in numbers if progress.finished_attempt(pack, n) is None), planned)
+        wanted = [planned, max(self._first, (there // stride + 1) * stride)]
+        if self._apart and not (decided := self._course(pack, progress).open)[-1]:
+            wanted.append(max(self._first, (len(decided) - 1) * stride))
+        budget_s = self._measure.budget_s
+        if budget_s is not None and progress.seconds(pack.id, there) >= budget_s:
+            looks = range(self._first, planned, stride)
+            wanted += [n for n in looks if progress.seconds(pack.id, n) >= budget_s][:1]
+        return min(wanted)
 
-    def _leading(self, pack: Pack, progress: Measured) -> int:
-        """Count the finished rounds before the first that is not."""
-        numbers = range(len(pack.orders))
-        missing = (
-            number for number in numbers if progress.finished_attempt(pack.id, number, pack.arms) is None
-        )
-        return next(missing, len(pack.orders))
+    def _course(self, pack: Pack, progress: Measured) -> _Course:
+        """Decide what the records allow; what was decided from the same trials before is kept."""
+        course = self._courses.setdefault(pack.id, _Course([self._effects(pack)]))
+        if course.read == (id(progress), len(progress.every)):
+            return course
+        stride = self._measure.stride
+        end = max((number for name, number in progress.timing if name == pack.id), default=-1)
+        for place in range(end // stride + 1):
+            if place == len(course.open) - 1 and not course.open[place]:
+                break
+            self._advance(course, pack, progress, place)
+        course.read = (id(progress), len(progress.every))
+        return course
 
-    def reason(self, pack: Pack, progress: Measured, rounds: int) -> str | None:
-        """Say why a pack that has this many rounds needs no more; None where it does."""
-        spent = progress.seconds(pack.id, rounds)
-        if self._measure.budget_s is not None and spent >= self._measure.budget_s:
-            return f"{spent:.0f} s of the {self._measure.budget_s:g} s in measure.budget_s are spent"
-        if self._measure.precision is None or not self._precise_enough(pack, progress, rounds):
-            return None
-        return f"every interval is within +-{self._measure.precision:.1%}"
-
-    def _precise_enough(self, pack: Pack, progress: Measured, rounds: int) -> bool:
-        """Ask `_precise` once per state of these rounds: a resumed sweep looks at the same ones again."""
-        attempts = sum(len(progress.timing.get((pack.id, number), {})) for number in range(rounds))
-        key = (pack.id, rounds, attempts)
-        if key not in self._looks:
-            self._looks[key] = self._precise(pack, progress, rounds)
-        return self._looks[key]
-
-    def _precise(self, pack: Pack, progress: Measured, rounds: int) -> bool:
-        there = [
-            (number, trial.record)
-            for number in range(rounds)
-            for trial in progress.used(pack, number)
-            if trial.record.outcome is Outcome.OK and trial.record.units > 0
+    def _advance(self, course: _Course, pack: Pack, progress: Measured, place: int) -> None:
+        """Take a generation in, and decide on the next, unless that was done with the same trials."""
+        number, stride = place * self._measure.stride, self._measure.stride
+        arms = pack.arms if number < self._first else self._needed(pack, course.open[place])
+        attempt = progress.first_attempt(pack, number, arms)
+        members = range(number, number + stride) if attempt is not None else ()
+        trials = [
+            one.record
+            for member in members
+            for one in progress.timing.get((pack.id, member), {}).get(attempt or 0, {}).values()
         ]
-        cells = [Cell(pack.id, number, one.draw, one.arm, one.ns_per_unit) for number, one in there]
-        table = Rounds(cells, "ns_per_unit")
-        effects = [effect for effect in self._manifest.effects if effect.weights.keys() <= set(pack.arms)]
+        if course.attempts[place : place + 1] == [(attempt, len(trials))]:
+            return
+        del course.open[place + 1 :], course.data[place:], course.attempts[place:]
+        course.attempts.append((attempt, len(trials)))
+        course.data.append([one for one in trials if one.outcome is Outcome.OK and one.units > 0])
+        course.open.append(self._look(pack, course, number + stride))
+
+    def _look(self, pack: Pack, course: _Course, number: int) -> tuple[Effect, ...]:
+        """The effects that are still open before a round, of those that were before."""
+        still = course.open[-1]
+        recent = [data for data in course.data if data][-_FAILED:]
+        step = max(1, number // _SHARE // self._measure.stride)
+        if number < self._first or len(recent) < _FAILED or number // self._measure.stride % step:
+            return still
+        cells = (
+            Cell(pack.id, one.round or 0, one.draw, one.arm, one.ns_per_unit, one.plain_ns_per_unit)
+            for data in course.data
+            for one in data
+        )
+        table = Rounds(cells, "ns_per_unit", self._apart)
+        runs = {one.arm for data in recent for one in data}
+        return tuple(
+            effect for effect in still if effect.weights.keys() <= runs and not self._closed(table, effect)
+        )
+
+    def _closed(self, table: Rounds, effect: Effect) -> bool:
+        estimate = table.estimate(effect)
         target = math.log1p(self._measure.precision or 0.0)
-        estimates = [table.estimate(effect) for effect in effects]
-        # An effect without rounds has failed or cannot run: it will not become precise by waiting.
-        return all(precise_enough(estimate, target) for estimate in estimates if estimate.n)
+        enough = estimate.n >= LEAST_TO_STOP and precise_enough(estimate, target)
+        return enough or estimate.method is Method.SEQUENCE
+
+    def _effects(self, pack: Pack) -> tuple[Effect, ...]:
+        arms = set(pack.arms)
+        return tuple(effect for effect in self._manifest.effects if effect.weights.keys() <= arms)
+
+    def _needed(self, pack: Pack, effects: Sequence[Effect]) -> set[str]:
+        """The arms of these effects, and the references, which all rounds share."""
+        shared = set(self._manifest.sweep.references.values()) & set(pack.orders[0])
+        return shared.union(*(effect.weights for effect in effects))
+
+
+def apart(manifest: Manifest) -> Apart | None:
+    """When arms leave a sweep early; None where none does, since no precision is asked for."""
+    measure = manifest.sweep.measure
+    if measure.precision is None:
+        return None
+    comparisons = sum(effect.design != PLACEBO for effect in manifest.effects)
+    return Apart(math.log1p(measure.margin), max(1, comparisons))

@@ -203,7 +203,7 @@ class TrialRecord:
     length now, the record counts for nothing.
 
     `lost_ns` is how long others had the core of the thread that did all the work of the region: verdicts are
-    on the rest, `time_ns`. It is 0 where threads, processes or a device work beside that thread.
+    on the rest, `time_ns`. None: threads, processes or a device work too, and nothing can be subtracted.
 
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell. Faults and system time are of the region too.
@@ -235,7 +235,7 @@ class TrialRecord:
     iterations: int = 0
     region_ns: int = 0
     region_cpu_ns: int = 0
-    lost_ns: int = 0
+    lost_ns: int | None = None
     run_delay_ns: int | None = None
     minor_faults: int = 0
     major_faults: int = 0
@@ -293,7 +293,7 @@ class TrialRecord:
     @property
     def time_ns(self) -> int:
         """Time of the timed region without what others took of it: what verdicts are on."""
-        return self.region_ns - self.lost_ns
+        return self.region_ns - (self.lost_ns or 0)
 
     @property
     def ns_per_unit(self) -> float:
@@ -304,6 +304,11 @@ class TrialRecord:
     def wall_ns_per_unit(self) -> float:
         """The same in wall time."""
         return self.region_ns / self.units
+
+    @property
+    def plain_ns_per_unit(self) -> float | None:
+        """Wall time where something could be subtracted from it; see `statistics.log_ratios.Cell`."""
+        return None if self.lost_ns is None else self.wall_ns_per_unit
 
     @property
     def cpu_ns_per_unit(self) -> float:

@@ -92,7 +92,7 @@ class Scene:
             ),
             "calibration_ns": self.calibration_ns,
             # The kernel was asked just before and after the region: a delay there is none of its own.
-            "lost_ns": min(own_delay_ns or 0, max(0, wall_ns - cpu_ns)),
+            "lost_ns": None if own_delay_ns is None else min(own_delay_ns, max(0, wall_ns - cpu_ns)),
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
             "major_faults": usage.major_faults,

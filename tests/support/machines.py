@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+import planned_sweeps
 
 from perfsweep.pipelines.analysis.decisions import Decisions, decide
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
-from perfsweep.pipelines.store.records import PLACEBO, Effect
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest
+from perfsweep.pipelines.store.stop_rule import StopRule, apart
 
 
 @dataclass(frozen=True)
@@ -139,18 +145,79 @@ def decided(times: np.ndarray, servers: int = 0, margin: float = 0.01, placebos:
 
 def hits(sweeps: Iterable[np.ndarray], truths: Sequence[float], servers: int = 0) -> np.ndarray:
     """[sweeps, effects] whether the plain interval holds the truth."""
-    return np.array(
-        [
-            [
-                one.interval is not None and one.interval.low <= truth <= one.interval.high
-                for one, truth in zip(decided(times, servers).estimates.values(), truths, strict=True)
-            ]
-            for times in sweeps
-        ]
-    )
+    return np.array([held_by(decided(times, servers), truths) for times in sweeps])
 
 
 def paired(log_ratios: Sequence[float]) -> Estimate:
     """An arm against its base alone, from one log ratio a round."""
     table = rounds_of(np.exp(np.array([np.zeros(len(log_ratios)), log_ratios])))
     return table.estimate(effects_of(2)[0])
+
+
+def generations(
+    rng: np.random.Generator,
+    effects: Sequence[float],
+    number: int,
+    pair_sd: float = 0.021,
+    loud: Mapping[int, float] = MappingProxyType({}),
+) -> np.ndarray:
+    """[arms, generations] times of arms with processes of their own in each, the first of which is the base.
+
+    Pairs scatter by `pair_sd` with the tails of Student's t with five degrees of freedom, `loud` arms by so
+    many times the scatter of the others.
+    """
+    noise = rng.standard_t(5, (len(effects) + 1, number)) * math.sqrt(3 / 5) * pair_sd / math.sqrt(2)
+    for arm, factor in loud.items():
+        noise[arm] *= factor
+    return np.exp(noise + np.array([0.0, *effects])[:, None])
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A sweep whose arms have stopped, as it is judged, and the rounds of each arm."""
+
+    decisions: Decisions
+    rounds: tuple[int, ...]
+
+
+def stopping_sweep(arms: int, rounds: int, **measure: Any) -> Manifest:
+    """The plan of arms "0", "1", ... against the first, one pack of at most so many rounds."""
+    return planned_sweeps.manifest(
+        *(planned_sweeps.arm(str(arm)) for arm in range(arms)),
+        effects=tuple(effects_of(arms)),
+        packs=(planned_sweeps.pack(*map(str, range(arms)), rounds=rounds),),
+        sweep={"references": {"base": "0"}, "measure": {"repeats": 0, "rounds_max": rounds, **measure}},
+    )
+
+
+def measured_until(times: np.ndarray, precision: float, margin: float = 0.01) -> Stopped:
+    """Measure a sweep of times [arms, rounds] as long as the stop rule asks for more, and judge it."""
+    manifest = stopping_sweep(*times.shape, precision=precision, margin=margin)
+    pack, progress = manifest.packs[0], Progress(rule=StopRule(manifest))
+    while todo := progress.unfinished_rounds(pack):
+        for arm in progress.measured(pack, todo[0]):
+            own = {"round": todo[0], "units": 1.0, "region_ns": times[int(arm), todo[0]] * 1e9}
+            progress.add(StoredTrial(Path(), planned_sweeps.record(arm, **own)))
+    trials = [one.record for one in progress.every]
+    cells = (Cell(one.pack, one.round or 0, None, one.arm, one.ns_per_unit) for one in trials)
+    table = Rounds(cells, "time", apart(manifest))
+    rounds = tuple(len(progress.timed[arm.id]) for arm in manifest.arms)
+    return Stopped(decide(table, manifest.effects, {}, math.log1p(margin)), rounds)
+
+
+def held_by(decisions: Decisions, truths: Sequence[float]) -> list[bool]:
+    """Whether the plain interval of each effect holds the truth."""
+    return [
+        one.interval is not None and one.interval.low <= truth <= one.interval.high
+        for one, truth in zip(decisions.estimates.values(), truths, strict=True)
+    ]
+
+
+CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
+
+
+def claims_falsely(decisions: Decisions, truths: Sequence[float]) -> bool:
+    """Whether any arm is called that is equal, or that differs the other way."""
+    right = [{-1.0: Verdict.FASTER, 1.0: Verdict.SLOWER}.get(float(np.sign(truth))) for truth in truths]
+    verdicts = [one.verdict for one in decisions.verdicts.values()]
+    return any(one in CLAIMS and one is not true for one, true in zip(verdicts, right, strict=True))

@@ -18,6 +18,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import progress_display
 from perfsweep.pipelines.execution.progress_display import Ahead
 from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan.power import Forecast
 from perfsweep.pipelines.store.records import (
     Event,
     Kind,
@@ -88,8 +89,8 @@ def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line
     assert f"{len(changed.effects)} effects ({designs})" in text
     assert f"2 packs of {measure.rounds} rounds, every arm once a round in processes that stay for" in text
     assert (
-        f"; up to {measure.rounds_planned} rounds, until intervals are within +-1.0% or 90 s are spent"
-        in text
+        f"; up to {measure.rounds_planned} rounds, each arm until its interval is within +-1.0% or"
+        " 90 s are spent" in text
     )
     assert [line for line in lines if "told together" in line] == [
         "told together only, never one by one: a = b"
@@ -215,6 +216,9 @@ def test_an_arm_that_a_mistake_ends_leaves_the_count_at_once(manifest: Manifest)
 def test_rounds_that_are_repeated_make_the_count_longer_and_are_named_once(manifest: Manifest) -> None:
     rounds = [event(manifest, 0, Outcome.OK, number=number) for number in range(5)]
     text = shown(manifest, [*rounds, *rounds[:3]])
+    measure = dataclasses.replace(manifest.sweep.measure, precision=0.01)
+    narrow = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"measure": measure})})
+    assert "planned: rounds of arms whose intervals are too wide\n" in shown(narrow, [*rounds, rounds[0]])
     assert text.count("more trials than planned: rounds that something disturbed, measured again\n") == 1
     planned = ahead(manifest).total()
     again = "3 more: rounds that something disturbed, measured again"
@@ -271,3 +275,23 @@ def test_the_count_of_trials_ahead_covers_rounds_and_support(manifest: Manifest)
     assert progress_display.trials_ahead(manifest, {"p000": 2}).total() == 2 * arms + 2 * arms
     assert progress_display.trials_ahead(manifest, {"p000": 1}).total() == arms, "support is there already"
     assert progress_display.trials_ahead(manifest, {"p000": 0}).total() == 0
+
+
+def test_after_two_rounds_a_line_says_how_many_seconds_are_left_and_counts_them_down(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now, reads = 100.0, []
+    monkeypatch.setattr(progress_display, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
+    monkeypatch.setattr(progress_display, "read_progress", lambda *_: reads.append(now))
+    monkeypatch.setattr(progress_display, "forecast", lambda *_: Forecast(40.0, 0.00995))
+    out, folder = StringIO(), SweepFolder(tmp_path)
+    with progress_display.live(Console(file=out, width=200), manifest, ahead(manifest), folder) as progress:
+        for number in range(3):
+            for arm in range(3):
+                now += 5.0
+                progress(event(manifest, arm, Outcome.OK, number=number))
+    lines = out.getvalue().splitlines()
+    assert not any("to +-" in line for line in lines[:5])
+    assert lines[5].endswith(", about 40 s to +-1.0%") and lines[7].endswith(", about 30 s to +-1.0%")
+    assert reads == [130.0], "records are read once after two rounds"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import planned_sweeps
 import pytest
-from machines import decided
+from machines import decided, stopping_sweep
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.types import DesignConfig
@@ -29,7 +31,13 @@ def test_the_plan_says_what_it_can_see(command) -> None:
     text = str(
         power.power(planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=6))
     )
-    assert text == "with 6 rounds you can see 2.9% (80 % power, one comparison, 2.0% spread between pairs)"
+    assert text == (
+        "with 6 rounds you can see 2.9% (80 % power, one comparison, assuming 2.0% spread between pairs)"
+    )
+    found = power.Power(6, 6, 1, power.Spread(0.03, 0.0), 0.04)
+    assert str(found).endswith("one comparison, 3.0% spread between pairs)"), (
+        "what was found is no assumption"
+    )
 
 
 def test_the_plan_of_servers_with_several_rounds_sees_what_stays_within_them_too(command) -> None:
@@ -113,3 +121,41 @@ def test_the_command_refuses_before_anything_is_written(tmp_path, capsys: pytest
     assert ended.value.code == 2
     assert "measure.rounds=1 decides nothing" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def begun(done: int, **measure: Any) -> power.Forecast | None:
+    """The forecast of two arms against a reference; pairs scatter by 2 %, and each trial takes 2 s."""
+    manifest = stopping_sweep(3, 40, **measure)
+    draws = np.random.default_rng(2).normal(0, 0.02 / math.sqrt(2), (3, 40))
+    progress = planned_sweeps.progress(
+        *(
+            planned_sweeps.record(
+                str(arm),
+                round=number,
+                units=1.0,
+                region_ns=1e9 * math.exp(draws[arm, number]),
+                started=5.0,
+                ended=7.0,
+            )
+            for number in range(done)
+            for arm in range(3)
+        )
+    )
+    return power.forecast(manifest, progress)
+
+
+def test_two_rounds_say_how_many_seconds_the_precision_takes_and_one_says_nothing() -> None:
+    assert begun(1, precision=0.01) is None
+    early, late = begun(2, precision=0.01), begun(12, precision=0.01)
+    assert early is not None and late is not None
+    # (2 x 2 % / 1 %)^2 = 16 rounds of three trials of 2 s: 4 are left after twelve, give or take.
+    assert 0 < late.seconds < 60 and late.half_width == pytest.approx(0.01, rel=0.1)
+    assert begun(40, precision=0.01) == power.Forecast(0.0, pytest.approx(0.01, rel=0.1))
+    assert str(power.Forecast(40.4, math.log(1.01))) == "about 40 s to +-1.0%"
+
+
+def test_of_planned_rounds_the_forecast_says_how_precise_they_will_be() -> None:
+    found = begun(4)
+    assert found is not None
+    assert found.seconds == 6 * 3 * 2.0
+    assert 0.005 < found.half_width < 0.025

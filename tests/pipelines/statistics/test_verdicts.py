@@ -142,4 +142,4 @@ def test_a_comparison_without_p_counts_among_the_others() -> None:
 
 
 def test_methods_are_words_that_a_table_can_show() -> None:
-    assert [method.value for method in Method] == ["pooled variance", "none"]
+    assert [method.value for method in Method] == ["pooled variance", "confidence sequence", "none"]

@@ -135,7 +135,7 @@ def test_a_failed_round_that_was_measured_again_counts_though_something_disturbe
         for arm in ARMS:
             record = replace(timing(arm, 0, attempt).record, outcome=outcome, disturbed=disturbed)
             progress.add(StoredTrial(Path(), record))
-    assert progress.finished_attempt("p000", 0, ARMS) == 1
+    assert progress.finished_attempt(pack, 0) == 1
     assert progress.unfinished_rounds(pack, frozenset({Outcome.FAILED})) == [], "it was tried again for ever"
 
 
@@ -154,7 +154,7 @@ def test_an_attempt_that_broke_off_does_not_count_before_a_whole_one_though_ever
     for number in range(2):
         for arm in ARMS:
             add(arm, number, 2, disturbed=("a neighbour",))
-    assert progress.finished_attempt("p000", 0, ARMS) == 2
+    assert progress.finished_attempt(pack, 0) == 2
     assert progress.unfinished_rounds(pack, frozenset({Outcome.FAILED})) == [], "it was tried again for ever"
 
 
@@ -210,14 +210,14 @@ PACK = Pack(id="p000", orders=((A, B),) * 3, start="fork")
 )
 def test_the_attempt_that_counts(trials: list, attempt: int | None) -> None:
     progress = told(*trials)
-    assert progress.finished_attempt("p000", 0, PACK.arms) == attempt
+    assert progress.finished_attempt(PACK, 0) == attempt
     assert len(progress.used(PACK, 0)) == (0 if attempt is None else 2)
 
 
 def test_rounds_that_share_processes_are_finished_together() -> None:
     progress = told(*both(0), *both(1), *both(2), stride=2)
     assert [list(progress.together(number)) for number in (0, 1, 2)] == [[0, 1], [0, 1], [2, 3]]
-    assert [progress.finished_attempt("p000", number, PACK.arms) for number in range(3)] == [0, 0, None]
+    assert [progress.finished_attempt(PACK, number) for number in range(3)] == [0, 0, None]
     assert progress.finished_rounds(PACK) == 2
     assert progress.unfinished_rounds(PACK) == [2]
 
@@ -240,7 +240,7 @@ def test_an_arm_that_cannot_run_is_not_started_again(failures: list, retired: bo
     progress = told(*((A, number, 0, fields) for number, fields in enumerate(failures)), (B, 0, 0, {}))
     assert (A in progress.retired("p000", PACK.arms)) is retired
     assert not progress.retired("p001", PACK.arms)
-    assert (progress.finished_attempt("p000", 2, PACK.arms) is None) is True
+    assert (progress.finished_attempt(PACK, 2) is None) is True
 
 
 def test_a_retired_arm_is_told_by_the_trial_that_decided_it() -> None:

@@ -1,19 +1,26 @@
-"""When a pack has enough rounds: a rule on precision or budget, decided by the records alone."""
+"""Which arms a round measures, and when a pack ends: decided by the records alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from machines import effects_of, stopping_sweep
 
+from perfsweep.pipelines.analysis.decisions import decide
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.statistics.estimates import Estimate, Method
+from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, TrialRecord
-from perfsweep.pipelines.store.stop_rule import StopRule
+from perfsweep.pipelines.store.records import PLACEBO, Effect, Kind, Manifest, Outcome, TrialRecord
+from perfsweep.pipelines.store.stop_rule import StopRule, apart
 from perfsweep.workloads.api import Device
 
 Measured = Callable[..., tuple[Manifest, Progress]]
@@ -68,8 +75,8 @@ def test_without_a_target_every_planned_round_is_wanted(measured: Measured) -> N
     assert progress.unfinished_rounds(manifest.packs[0]) == [2, 3, 4]
 
 
-def test_the_planned_rounds_come_first_however_precise_they_are(measured: Measured) -> None:
-    manifest, progress = measured(3, noise=0.001, rounds=6, precision=0.01)
+def test_six_rounds_come_first_however_precise_they_are(measured: Measured) -> None:
+    manifest, progress = measured(3, noise=0.001, rounds=10, precision=0.01)
     assert progress.rounds_wanted(manifest.packs[0]) == 6
     assert progress.unfinished_rounds(manifest.packs[0]) == [3, 4, 5]
 
@@ -86,6 +93,7 @@ def test_rounds_go_on_one_by_one_until_the_interval_is_narrow_enough(measured: M
     assert 10 < number <= 30
 
 
+<<<<<<< HEAD
 def test_rounds_stop_on_the_time_that_the_effects_will_be_judged_by(measured: Measured) -> None:
     manifest, progress = measured(0, rounds=6, precision=0.01)
     rng = np.random.default_rng(2)
@@ -97,20 +105,19 @@ def test_rounds_stop_on_the_time_that_the_effects_will_be_judged_by(measured: Me
     assert progress.unfinished_rounds(manifest.packs[0]) == [], "only what others took scatters"
 
 
+=======
+>>>>>>> stop
 def test_the_largest_number_of_rounds_ends_what_never_becomes_precise(measured: Measured) -> None:
     manifest, progress = measured(30, noise=0.3, rounds=6, precision=0.01)
     assert progress.unfinished_rounds(manifest.packs[0]) == []
-    assert StopRule(manifest).reason(manifest.packs[0], progress, 30) is None
+    assert progress.rounds_wanted(manifest.packs[0]) == 30
 
 
 def test_a_spent_budget_ends_a_pack_after_its_planned_rounds(measured: Measured) -> None:
     manifest, progress = measured(8, noise=0.3, rounds=4, budget_s=16.0)
     assert progress.rounds_wanted(manifest.packs[0]) == 8
-    assert (
-        StopRule(manifest).reason(manifest.packs[0], progress, 8)
-        == "16 s of the 16 s in measure.budget_s are spent"
-    )
-    assert StopRule(manifest).reason(manifest.packs[0], progress, 7) is None
+    more, spent = measured(8, noise=0.3, rounds=4, budget_s=16.5)
+    assert spent.rounds_wanted(more.packs[0]) == 9
 
 
 def test_an_arm_that_always_fails_keeps_no_sweep_going(measured: Measured) -> None:
@@ -132,18 +139,201 @@ def test_a_disturbed_round_is_measured_again_once_all_others_are_there(measured:
     for arm in pack.arms:
         progress.add(trial(arm, 1, 10**6, attempt=1))
     assert progress.unfinished_rounds(pack) == [], "one repeat was allowed, and is used"
-    assert progress.finished_attempt("p000", 1, pack.arms) == 1
-    assert progress.finished_attempt("p000", 3, pack.arms) == 0
+    assert progress.finished_attempt(pack, 1) == 1
+    assert progress.finished_attempt(pack, 3) == 0
 
 
 def test_of_two_attempts_the_less_disturbed_one_counts_even_when_it_came_first(measured: Measured) -> None:
     manifest, progress = measured(2, rounds=2, repeats=1)
     for arm in manifest.packs[0].arms:
         progress.add(trial(arm, 0, 10**6, attempt=1, disturbed=True))
-    assert progress.finished_attempt("p000", 0, manifest.packs[0].arms) == 0
+    assert progress.finished_attempt(manifest.packs[0], 0) == 0
 
 
 def test_orders_of_an_adaptive_pack_begin_like_those_of_a_fixed_one(measured: Measured) -> None:
     fixed, adaptive = measured(0, rounds=6)[0], measured(0, rounds=6, precision=0.01)[0]
     assert len(adaptive.packs[0].orders) == 30
     assert adaptive.packs[0].orders[:6] == fixed.packs[0].orders
+
+
+EQUAL, APART, LOUD = 0.0, 0.3, 0.04
+"""Of arms: no effect, one that is clear after six rounds, and the scatter of one that stays (else .01)."""
+
+
+class Sweep:
+    """Arms "0", "1", ... against the first, measured round by round as the rule asks for."""
+
+    def __init__(self, planted: list[float], loud: tuple[int, ...] = (), **changes: Any) -> None:
+        noise = np.full((len(planted) + 1, 1), 0.01)
+        noise[list(loud)] = LOUD
+        draws = np.random.default_rng(5).normal(0, 1, (len(noise), 40)) * noise
+        self.ns = 1e6 * np.exp(draws + np.array([0.0, *planted])[:, None])
+        manifest = stopping_sweep(len(noise), 40, **{"precision": 0.01, **changes.pop("measure", {})})
+        self.manifest = manifest.model_copy(update=changes)
+        self.pack, self.failing = self.manifest.packs[0], dict[str, int]()
+        self.progress = self.empty()
+
+    def empty(self) -> Progress:
+        return Progress(rule=StopRule(self.manifest), repeats=self.manifest.sweep.measure.repeats)
+
+    def measure(self, number: int, attempt: int = 0, arms: int | None = None) -> None:
+        retired = self.progress.retired("p000", self.pack.arms)
+        measured = [arm for arm in self.progress.measured(self.pack, number) if arm not in retired]
+        for arm in measured[:arms]:
+            fails = number >= self.failing.get(arm, 99)
+            outcome = Outcome.FAILED if fails else Outcome.OK
+            self.progress.add(trial(arm, number, int(self.ns[int(arm), number]), attempt, outcome))
+
+    def run(self) -> Sweep:
+        while todo := self.progress.unfinished_rounds(self.pack):
+            self.measure(todo[0])
+        return self
+
+    def arms(self, progress: Progress | None = None) -> list[set[str]]:
+        """What is measured in each round that is wanted."""
+        progress = progress or self.progress
+        return [{*progress.measured(self.pack, n)} for n in range(progress.rounds_wanted(self.pack))]
+
+    def rounds(self, arm: int) -> int:
+        return sum(str(arm) in measured for measured in self.arms())
+
+
+def test_an_arm_leaves_once_it_is_precise_or_clearly_apart_and_the_reference_stays_to_the_end() -> None:
+    sweep = Sweep([EQUAL, APART, EQUAL], loud=(3,)).run()
+    assert sweep.rounds(2) == 6 < sweep.rounds(1) < sweep.rounds(3) == sweep.rounds(0) == len(sweep.arms())
+    assert all(later <= earlier for earlier, later in pairwise(sweep.arms()))
+
+
+def test_an_arm_that_left_has_fewer_trials_and_its_effect_stands_in_the_comparison() -> None:
+    sweep = Sweep([EQUAL, APART], loud=(1,)).run()
+    used = [one.record for number in range(40) for one in sweep.progress.used(sweep.pack, number)]
+    cells = [Cell("p000", one.round or 0, None, one.arm, one.ns_per_unit) for one in used]
+    found = decide(Rounds(cells, "ns", apart(sweep.manifest)), sweep.manifest.effects, {}, 0.01)
+    assert found.verdicts["2"].verdict is Verdict.SLOWER and found.estimates["2"].rounds == 6
+    assert found.estimates["2"].method is Method.SEQUENCE, "it left because it was clearly apart"
+    assert found.estimates["1"].rounds == sweep.rounds(1) > 6
+
+
+def test_a_sweep_that_is_read_again_or_goes_on_after_an_interruption_decides_the_same() -> None:
+    whole = Sweep([EQUAL, APART, EQUAL, 0.02], loud=(3,)).run()
+    assert len({frozenset(arms) for arms in whole.arms()}) > 2, "arms left at different times"
+    again = whole.empty()
+    for one in sorted(whole.progress.every, key=lambda one: (one.record.arm, -(one.record.round or 0))):
+        again.add(one)
+    assert whole.arms(again) == whole.arms() and not again.unfinished_rounds(whole.pack)
+    for number in (4, 9, 15):
+        broken = Sweep([EQUAL, APART, EQUAL, 0.02], loud=(3,))
+        for done in range(number):
+            broken.measure(done)
+        broken.measure(number, arms=1)
+        broken.measure(number, attempt=1)
+        assert broken.run().arms() == whole.arms()
+
+
+def test_records_of_more_arms_than_a_round_needs_are_used_too() -> None:
+    sweep = Sweep([EQUAL, APART])
+    for number in range(12):
+        for arm in sweep.pack.arms:
+            sweep.progress.add(trial(arm, number, int(sweep.ns[int(arm), number])))
+    assert len(sweep.arms()) < 12, "it was measured for another precision before"
+    assert all(len(sweep.progress.used(sweep.pack, number)) == 3 for number in range(12))
+
+
+@pytest.mark.parametrize("since", [0, 8])
+def test_an_arm_that_fails_is_waited_for_no_longer_and_the_others_go_on(since: int) -> None:
+    sweep = Sweep([EQUAL, EQUAL, EQUAL], loud=(1, 3))
+    sweep.failing = {"3": since}
+    sweep.run()
+    assert set(sweep.progress.retired("p000", sweep.pack.arms)) == {"3"}
+    assert sweep.rounds(3) == max(6, since + 2) < sweep.rounds(1) == len(sweep.arms())
+
+
+def test_a_reference_that_fails_ends_its_pack() -> None:
+    sweep = Sweep([EQUAL, EQUAL], loud=(1,))
+    sweep.failing = {"0": 0}
+    assert len(sweep.run().arms()) == 6
+
+
+def test_a_failed_arm_that_is_tried_again_is_measured_like_the_others() -> None:
+    sweep = Sweep([EQUAL, EQUAL], loud=(1,))
+    sweep.failing = {"2": 0}
+    sweep.run()
+    retry, attempt = frozenset({Outcome.FAILED}), 0
+    while todo := sweep.progress.unfinished_rounds(sweep.pack, retry):
+        attempt += 1
+        for arm in sweep.progress.measured(sweep.pack, todo[0]):
+            sweep.progress.add(trial(arm, todo[0], int(sweep.ns[int(arm), todo[0]]), attempt))
+    assert len(sweep.progress.timed["2"]) == sweep.rounds(2) > 6
+
+
+def contrast(**weights: float) -> Effect:
+    own = {name.removeprefix("arm"): weight for name, weight in weights.items()}
+    pairs = ((next(iter(own)), "0"),)
+    return Effect(id="c", design="factorial", toggle="t", level="x", pairs=pairs, contrast=own)
+
+
+def test_a_contrast_keeps_all_of_its_arms_until_it_is_precise() -> None:
+    main = contrast(arm0=-0.5, arm1=0.5, arm2=-0.5, arm3=0.5)
+    effects = (main, *effects_of(5)[3:])
+    sweep = Sweep([EQUAL, EQUAL, EQUAL, APART], loud=(3,), effects=effects).run()
+    assert sweep.rounds(1) == sweep.rounds(2) == sweep.rounds(3) == len(sweep.arms()) > sweep.rounds(4) == 6
+
+
+def test_the_base_of_an_open_effect_stays_and_a_placebo_leaves_as_others_do() -> None:
+    chain = Effect(id="chain", design="chain", toggle="t", level="x", pairs=(("2", "1"),))
+    first, _, placebo = effects_of(4)
+    effects = (first, chain, placebo.model_copy(update={"design": PLACEBO}))
+    sweep = Sweep([APART, APART, EQUAL], loud=(2,), effects=effects).run()
+    assert sweep.rounds(1) == sweep.rounds(2) == len(sweep.arms()) > sweep.rounds(3) > 6
+
+
+def test_a_round_is_repeated_with_the_arms_that_it_had_and_changes_no_decision() -> None:
+    sweep = Sweep([EQUAL, APART], loud=(1,), measure={"repeats": 2})
+    sweep.run()
+    before = sweep.arms()
+    for one in [one for one in sweep.progress.every if one.record.round in (2, 8)]:
+        sweep.progress.add(replace(one, record=replace(one.record, disturbed=("a neighbour",))))
+    for number in (2, 8):
+        assert sweep.progress.unfinished_rounds(sweep.pack) == [n for n in (2, 8) if n >= number]
+        sweep.ns[:, number] *= np.linspace(1, 1.5, 3)
+        sweep.measure(number, attempt=1)
+        assert sweep.progress.finished_attempt(sweep.pack, number) == 1
+    assert sweep.arms() == before and not sweep.progress.unfinished_rounds(sweep.pack)
+    assert sweep.progress.repeated(sweep.pack) == [2, 8]
+
+
+def test_a_budget_ends_a_pack_whose_arms_are_still_measured() -> None:
+    assert len(Sweep([EQUAL, EQUAL], loud=(1,), measure={"budget_s": 24.0}).run().arms()) == 8
+
+
+def test_thousands_of_rounds_are_looked_at_now_and_then_and_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+    real = Rounds.estimate
+
+    def estimate(self: Rounds, effect: Effect) -> Estimate:
+        looks.append(self.rounds)
+        return real(self, effect)
+
+    monkeypatch.setattr(Rounds, "estimate", estimate)
+    manifest = stopping_sweep(2, 400, precision=1e-6)
+    pack, progress = manifest.packs[0], Progress(rule=StopRule(manifest))
+    rng = np.random.default_rng(0)
+    for number in range(300):
+        for arm in pack.arms:
+            progress.add(trial(arm, number, int(1e6 * np.exp(rng.normal(0, 0.1)))))
+    assert progress.unfinished_rounds(pack) == [300]
+    assert len(looks) < 150 and looks[:5] == [6, 7, 8, 9, 10]
+    progress.add(trial(pack.arms[0], 300, 10**6))
+    assert progress.unfinished_rounds(pack) == [300] and len(set(looks)) == len(looks)
+
+
+def test_without_precision_no_arm_leaves() -> None:
+    manifest = stopping_sweep(3, 8)
+    pack, progress = manifest.packs[0], Progress(rule=StopRule(manifest))
+    for number in range(8):
+        assert {*progress.measured(pack, number)} == {"0", "1", "2"}
+        for arm in pack.arms:
+            progress.add(trial(arm, number, 10**6 * (1 + int(arm))))
+    assert progress.rounds_wanted(pack) == 8

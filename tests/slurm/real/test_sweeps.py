@@ -54,7 +54,7 @@ def pure_rounds(bench: Bench) -> dict[int, int]:
     manifest = folder(bench).read_manifest()
     progress = read_progress(folder(bench), manifest)
     pack = manifest.packs[0]
-    found = {n: progress.finished_attempt(pack.id, n, pack.arms) for n in range(len(pack.orders))}
+    found = {n: progress.finished_attempt(pack, n) for n in range(len(pack.orders))}
     assert all(attempt is not None for attempt in found.values()), found
     return {n: attempt for n, attempt in found.items() if attempt is not None}
 
