@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from statistics import median
 
@@ -27,13 +27,19 @@ from perfsweep.pipelines.store.stop_rule import apart
 from perfsweep.workloads.api import Device, Evidence
 
 
-def rounds_of(used: pl.DataFrame, figure: str, apart: Apart | None = None) -> Rounds:
-    """A figure of the used timing trials, ready to be compared."""
+def cells_of(used: pl.DataFrame, figure: str) -> Iterator[Cell]:
+    """A figure of the used timing trials."""
     server = pl.coalesce("generation", "server")
-    known = figure == "ns_per_unit" and pl.col("lost_ns").is_not_null()
-    plain = pl.when(known).then(pl.col("wall_ns_per_unit")).alias("plain")
-    rows = used.select("pack", "round", server, "arm", figure, plain).iter_rows()
-    return Rounds((Cell(*row) for row in rows), figure, apart)
+    plain = pl.lit(None, float)
+    if figure == "ns_per_unit":
+        plain = pl.when(pl.col("lost_ns").is_not_null()).then(pl.col("wall_ns_per_unit"))
+    rows = used.select("pack", "round", server, "arm", figure, plain.alias("plain")).iter_rows()
+    return (Cell(*row) for row in rows)
+
+
+def rounds_of(used: pl.DataFrame, figure: str, apart: Apart | None = None) -> Rounds:
+    """The same, ready to be compared."""
+    return Rounds(cells_of(used, figure), figure, apart)
 
 
 class Judge:

@@ -21,6 +21,9 @@ from perfsweep.pipelines.statistics.estimates import (
 )
 from perfsweep.workloads.errors import RecordError
 
+ROUNDS_TO_TELL, FOUND = 6, 0.1
+"""Rounds from which an F test tells whether servers differ, and the p below which it has found that."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -73,8 +76,9 @@ class Rounds:
 
     With `apart`, what is clearly apart is estimated by its confidence sequence: its arm may have left there.
 
-    What an interval may count are *replications*: servers, since all rounds of a server share its address
-    space and hash seed; rounds, where there is one server or none is recorded.
+    What an interval may count are *replications*: rounds, of which each has processes of its own; servers,
+    since all rounds of a server share its address space and hash seed, where an F test finds that they do
+    (p < 0.1), or where too few rounds were measured for it to find much.
 
     Raises
     ------
@@ -95,8 +99,10 @@ class Rounds:
 
     @functools.cached_property
     def _mixed(self) -> tuple[frozenset[str], Rounds] | None:
-        """The arms that nothing could be subtracted from, and plain figures; None where arms do not differ."""
-        cells = [cell for rounds in self._packs.values() for arms in rounds.values() for cell in arms.values()]
+        """Arms that nothing could be subtracted from, and all plain figures; None where arms are alike."""
+        cells = [
+            cell for rounds in self._packs.values() for arms in rounds.values() for cell in arms.values()
+        ]
         whole = frozenset(cell.arm for cell in cells if cell.plain is None)
         if not whole or all(cell.plain is None for cell in cells):
             return None
@@ -107,13 +113,22 @@ class Rounds:
         return self._mixed[1] if self._mixed and self._mixed[0] & effect.weights.keys() else self
 
     @functools.cached_property
-    def _tables(self) -> list[PackTable]:
-        """Packs with a round of two arms."""
+    def _by_server(self) -> list[PackTable]:
+        """Packs with a round of two arms, with servers as replications."""
         return [
             _table(pack, [rounds[number] for number in shared])
             for pack, rounds in self._packs.items()
             if (shared := self._shared(pack))
         ]
+
+    @functools.cached_property
+    def _tables(self) -> list[PackTable]:
+        """The same with the replications that count."""
+        tables = self._by_server
+        few = any(table.values.shape[1] < ROUNDS_TO_TELL for table in tables)
+        if few or self.layout is None or self.layout.p < FOUND:
+            return tables
+        return [replace(table, replication=np.arange(table.values.shape[1])) for table in tables]
 
     @functools.cached_property
     def _replication(self) -> dict[tuple[str, int], tuple[str, int]]:
@@ -134,10 +149,10 @@ class Rounds:
         """Variances of the arms' replication means, over all packs."""
         return ArmVariances(self._tables)
 
-    @property
+    @functools.cached_property
     def layout(self) -> Layout | None:
         """What servers add to the variance; None where no server has several rounds."""
-        return self.variances.layout()
+        return ArmVariances(self._by_server).layout()
 
     @property
     def replications(self) -> int:

@@ -54,8 +54,8 @@ class MeasureConfig:
     )
     iterations: int | None = option(
         None,
-        "Timed iterations of a step-shaped workload in each round, rounded up to its cadence; null: as many as"
-        " `region_s` says.",
+        "Timed iterations of a step-shaped workload in each round, rounded up to its cadence; null: as many"
+        " as `region_s` says.",
         least=1,
     )
     region_s: float = option(

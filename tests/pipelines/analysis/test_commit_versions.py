@@ -83,6 +83,8 @@ def timed(manifest: Manifest, slower: dict[str, float], drift: float = 0.3) -> p
                     "keys": "device=cpu; torch=2.13; data=d",
                     "started": float(number),
                     "ns_per_unit": time,
+                    "wall_ns_per_unit": time,
+                    "lost_ns": 0,
                 }
             )
     return pl.DataFrame(rows, schema_overrides={"generation": pl.Int64})

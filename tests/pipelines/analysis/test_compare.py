@@ -144,7 +144,7 @@ def with_lost_time(folder: SweepFolder, manifest: Manifest, arm: str) -> tuple[S
             wall_ns = round(own_ns / (1 - LOST))
             change(found, region_ns=wall_ns, lost_ns=wall_ns - own_ns, region_cpu_ns=own_ns)
         else:
-            change(found, region_cpu_ns=own_ns)
+            change(found, lost_ns=0, region_cpu_ns=own_ns)
     return folder, manifest
 
 
@@ -406,3 +406,16 @@ def test_a_sweep_has_failed_where_a_time_is_missing_that_could_be_or_nothing_was
     )
     assert found.failed is failed
     assert replace(found, missing=("rounds are missing",)).failed
+
+
+def test_an_arm_that_nothing_is_subtracted_from_is_compared_in_wall_time(command) -> None:
+    """Others had 30 % of the machine: of an arm with workers of its own that cannot be told apart."""
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, lambda levels: 1.0)
+    for label in ("baseline", "work=single"):
+        with_lost_time(folder, manifest, label)
+    for found in folder.path.glob("trials/*/*-r*/record.json"):
+        if manifest.arm(json.loads(found.read_text())["arm"]).label == "work=single":
+            change(found, lost_ns=None)
+    (effect,) = compared(folder, manifest).effects
+    assert effect.ratio == pytest.approx(1.0, rel=0.01)

@@ -121,11 +121,11 @@ def test_trials_are_counted_by_the_generation_or_the_server_they_record(generati
     integers = {"generation": pl.Int64, "server": pl.Int64}
     arms = [
         pl.DataFrame(
-            {**columns, "arm": [arm] * 4, "ns_per_unit": [1.0, 2.0, 3.0, 4.0]}, schema_overrides=integers
+            {**columns, "arm": [arm] * 4, "peak_bytes": [1.0, 2.0, 3.0, 4.0]}, schema_overrides=integers
         )
         for arm in ("a", "b")
     ]
-    assert judging.rounds_of(pl.concat(arms), "ns_per_unit").replications == 2
+    assert judging.rounds_of(pl.concat(arms), "peak_bytes").replications == 2
 
 
 def test_a_placebo_is_called_only_beyond_what_the_others_show() -> None:

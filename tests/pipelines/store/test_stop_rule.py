@@ -93,7 +93,6 @@ def test_rounds_go_on_one_by_one_until_the_interval_is_narrow_enough(measured: M
     assert 10 < number <= 30
 
 
-<<<<<<< HEAD
 def test_rounds_stop_on_the_time_that_the_effects_will_be_judged_by(measured: Measured) -> None:
     manifest, progress = measured(0, rounds=6, precision=0.01)
     rng = np.random.default_rng(2)
@@ -105,8 +104,6 @@ def test_rounds_stop_on_the_time_that_the_effects_will_be_judged_by(measured: Me
     assert progress.unfinished_rounds(manifest.packs[0]) == [], "only what others took scatters"
 
 
-=======
->>>>>>> stop
 def test_the_largest_number_of_rounds_ends_what_never_becomes_precise(measured: Measured) -> None:
     manifest, progress = measured(30, noise=0.3, rounds=6, precision=0.01)
     assert progress.unfinished_rounds(manifest.packs[0]) == []
