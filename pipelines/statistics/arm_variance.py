@@ -267,12 +267,18 @@ def _additive(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
 
 def _polished(log_values: np.ndarray) -> np.ndarray:
     """Residuals after Tukey's median polish: a start that spikes have not spoilt."""
-    median = np.median if np.isfinite(log_values).all() else np.nanmedian
     residuals = log_values
     for _ in range(3):
-        residuals = residuals - median(residuals, axis=1, keepdims=True)
-        residuals = residuals - median(residuals, axis=0, keepdims=True)
+        residuals = residuals - _medians(residuals)
+        residuals = residuals - _medians(residuals.T).T
     return residuals
+
+
+def _medians(values: np.ndarray) -> np.ndarray:
+    """[rows, 1] median of each row without its nan: numpy's own takes ten times as long on small tables."""
+    ordered, count = np.sort(values, axis=1), np.isfinite(values).sum(axis=1, keepdims=True)  # nan come last
+    middle = [np.take_along_axis(ordered, place, axis=1) for place in ((count - 1) // 2, count // 2)]
+    return (middle[0] + middle[1]) / 2
 
 
 def _bisquare(
@@ -296,7 +302,7 @@ def _bisquare(
 def _scales(residuals: np.ndarray, there: np.ndarray, loss: float) -> np.ndarray:
     """[arms, 1] scale of each arm's noise: the table's, or its own where that is larger."""
     off = np.abs(residuals)
-    own = np.nanmedian(off, axis=1, keepdims=True)
+    own = _medians(off)
     return _NORMAL_MAD * loss * np.maximum(own, np.median(off[there]))
 
 
