@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,10 +82,19 @@ def least_s(one: Spent) -> float:
 
 def _with_remedy(reason: str, ranks: Sequence[Spent], job: bool) -> str:
     short = next((one for one in ranks if too_short(one)), None)
-    if job or short is None or any(one.reason for one in ranks):
+    if short is None or any(one.reason for one in ranks):
         return reason
-    wanted = f"{least_s(short):.2g}"
-    return f"{reason}: measure.turn_s={wanted} measure.region_s={wanted}"
+    # Twice as long: an arm may be faster than the one that the region's iterations come from, and a region
+    # may end with a short turn.
+    wanted = _two_digits(2 * least_s(short))
+    region = ", where a job lasts as long" if job else f" measure.region_s={wanted}"
+    return f"{reason}: measure.turn_s={wanted}{region}"
+
+
+def _two_digits(value: float) -> str:
+    """Round up to two digits."""
+    size = math.floor(math.log10(value)) - 1
+    return f"{math.ceil(value / 10.0**size - 1e-9) * 10.0**size:.{max(0, -size)}f}"
 
 
 def shared_by(

@@ -20,6 +20,7 @@ from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.spawn import Child, ForkServer, ServerLost
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.locks import Superseded
+from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Device
@@ -212,24 +213,26 @@ def test_an_event_names_the_type_of_a_failure_where_it_is_the_arms_own(
 
 
 @pytest.mark.parametrize(
-    ("region_s", "iteration_ns", "iterations"),
+    ("asked", "region_s", "iteration_ns", "iterations"),
     [
-        (1.0, 1e7, 100),
-        (1.0, 3e8, 5),
-        (1.0, 1.2e8, 9),
-        (60.0, 1e6, 20_000),
-        (None, 1e7, None),
-        (1.0, 0, None),
-        (1.0, None, None),
+        (None, 1.0, 1e7, 100),
+        (None, 1.0, 3e8, 4),
+        (None, 1.0, 1.2e8, 9),
+        (None, 1.0, 7e9, 1),
+        (None, 60.0, 1e6, 20_000),
+        (12, 1.0, 1e7, None),
+        (None, 1.0, 0, None),
+        (None, 1.0, None, None),
     ],
 )
 def test_a_region_of_seconds_has_the_iterations_that_evidence_tells(
-    region_s: float | None, iteration_ns: float | None, iterations: int | None
+    asked: int | None, region_s: float, iteration_ns: float | None, iterations: int | None
 ) -> None:
-    """Fewer than five are chance, and more than some ten thousands are hardly kept one by one."""
+    """A trial rounds them up to a cadence; more than some ten thousands are hardly kept one by one."""
     run = object.__new__(PackRun)
     run._reference = "a"
-    run.manifest = SimpleNamespace(sweep=SimpleNamespace(measure=SimpleNamespace(region_s=region_s)))  # type: ignore[assignment]
+    measure = MeasureConfig(iterations=asked, region_s=region_s)
+    run.manifest = SimpleNamespace(sweep=SimpleNamespace(measure=measure))  # type: ignore[assignment]
     evidence = SimpleNamespace(record=SimpleNamespace(iteration_ns=iteration_ns))
     other = {} if iteration_ns is None else {("a", Kind.EVIDENCE): evidence}
     run.progress = SimpleNamespace(other=other)  # type: ignore[assignment]

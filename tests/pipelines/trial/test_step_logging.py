@@ -82,11 +82,17 @@ def test_a_buffered_log_gives_one_array_for_each_key_with_gaps_marked() -> None:
     assert log.calls == 0
 
 
-def test_a_cleared_buffered_log_is_empty() -> None:
+def test_a_buffered_log_forgets_the_rows_that_came_after_so_many() -> None:
     log = BufferedLog()
-    log({"loss": 1.0})
-    log.clear()
-    assert log.arrays() == {}
+    for loss in (1.0, 2.0, 3.0):
+        log({"loss": loss})
+    log.shorten(2)
+    assert len(log) == 2
+    np.testing.assert_array_equal(log.arrays()["loss"], [1.0, 2.0])
+    log.shorten(5)
+    assert len(log) == 2
+    log.shorten(0)
+    assert (len(log), log.arrays()) == (0, {})
 
 
 class _Saved:

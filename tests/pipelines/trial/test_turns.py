@@ -145,9 +145,10 @@ def test_a_job_is_timed_from_its_first_step_to_its_last_and_ends_its_region(time
 def test_warm_up_ends_when_steps_rest_and_not_at_the_end_of_a_long_cadence(timed: Any) -> None:
     # 400 steps of 0.8 ms are more than the 0.1 s after which a cadence is not waited for.
     found, _, _ = timed(itertools.repeat(Turn(400)), iterations=400, cadence=400)
-    assert 100 < found["warmup_iterations"] < 150
+    # Whether steps rest is asked after each: of those that do, it may be denied a few times in a row.
+    assert 120 <= found["warmup_iterations"] < 200
     short, _, _ = timed(itertools.repeat(Turn(10)), iterations=10, cadence=10)
-    assert short["warmup_iterations"] == 10
+    assert 10 <= short["warmup_iterations"] < 50
 
 
 @pytest.mark.parametrize("seed", range(20))

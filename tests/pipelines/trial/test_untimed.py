@@ -183,11 +183,11 @@ def test_evidence_is_of_a_fixed_number_of_steps_and_its_own_numbers_win(tmp_path
 
 @pytest.mark.parametrize(
     ("region_s", "cadence", "steps"),
-    [(None, 20, 3), (60.0, 20, 23), (60.0, 3, 3), (60.0, 1, 3)],
-    ids=["a number of iterations", "a region of seconds", "evidence has seen a cadence", "none"],
+    [(1e-9, 20, 4), (60.0, 20, 23), (60.0, 3, 3), (60.0, 1, 3)],
+    ids=["longer than a region", "a region of seconds", "evidence has seen a cadence", "none"],
 )
-def test_what_comes_once_a_cadence_is_waited_for_where_a_region_lasts_seconds(
-    region_s: float | None, cadence: int, steps: int, tmp_path: Path
+def test_what_comes_once_a_cadence_is_waited_for_where_it_fits_into_a_region(
+    region_s: float, cadence: int, steps: int, tmp_path: Path
 ) -> None:
     workload = Steps()
     workload.cadence = cadence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -99,7 +100,7 @@ def test_packages_and_their_memory_add_up_and_what_is_part_of_them_does_not(powe
     assert spent.joules == pytest.approx(
         dict.fromkeys(["package-0", "dram of package-0", "package-1", "dram of package-1"], 5.0)
     )
-    assert record_fields([spent], 60, job=False)["quantities"][ENERGY_J] == pytest.approx(20.0)
+    assert record_fields([spent], job=False)["quantities"][ENERGY_J] == pytest.approx(20.0)
 
 
 def test_a_counter_that_begins_anew_inside_the_region_is_read_over_its_range(powercap: FakePowercap) -> None:
@@ -144,7 +145,7 @@ def test_without_powercap_the_reason_says_so(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(energy_counters, "POWERCAP", tmp_path / "none")
     spent = metered(lambda: None)
     assert spent.reason.startswith("this machine has no RAPL counters")
-    assert record_fields([spent], 60, job=False)["withheld"] == {ENERGY_J: spent.reason}
+    assert record_fields([spent], job=False)["withheld"] == {ENERGY_J: spent.reason}
 
 
 def test_counters_for_root_alone_say_how_to_open_them(
@@ -178,7 +179,7 @@ def test_a_zone_without_one_of_its_files_is_named(powercap: FakePowercap, file: 
 
 
 def test_counters_that_stand_still_say_nothing(powercap: FakePowercap) -> None:
-    fields = record_fields([metered(lambda: None)], 60, job=False)
+    fields = record_fields([metered(lambda: None)], job=False)
     assert fields["withheld"][ENERGY_J] == "the counters did not move in the whole region"
 
 
@@ -189,7 +190,7 @@ def test_the_gpus_that_hold_tensors_are_counted_each_by_itself(nvml: Callable[..
         for number, device in enumerate(fake.devices):
             device["energy_mj"] += (number + 1) * 1000_000
 
-    fields = record_fields([metered(spend, OnGpus(0, 2))], 60, job=False)
+    fields = record_fields([metered(spend, OnGpus(0, 2))], job=False)
     each = {f"{ENERGY_J} GPU-0": 1000.0, f"{ENERGY_J} GPU-2": 3000.0}
     assert fields["quantities"] == {ENERGY_J: 4000.0, **each}
     assert fields["energy"] == {"source": "NVML", "counters": ["GPU-0", "GPU-2"]}
@@ -222,39 +223,51 @@ def test_a_gpu_that_nvml_does_not_list_is_said_to_be(nvml: Callable[..., FakeNvm
         pass
 
 
-def test_a_short_region_is_refused_with_the_length_and_the_iterations_that_would_do() -> None:
+def test_short_turns_are_refused_with_the_length_and_the_options_that_would_do() -> None:
     short = Spent({"GPU-0": 9.0}, regions=1, seconds=0.8, step_s=0.1, source="NVML")
-    reason = record_fields([short], iterations=60, job=False)["withheld"][ENERGY_J]
+    reason = record_fields([short], job=False)["withheld"][ENERGY_J]
     assert reason == (
-        "NVML's counters change every 100 ms, and a region took 800 ms; one of 5 s would do:"
-        " measure.iterations=380"
+        "NVML's counters change every 100 ms, and a turn took 800 ms; one of 5 s would do:"
+        " measure.turn_s=10 measure.region_s=10"
     )
 
 
-def test_the_iterations_that_it_names_do_suffice() -> None:
-    short = Spent({"GPU-0": 9.0}, regions=1, seconds=0.8, step_s=0.1, source="NVML")
-    longer = replace(short, seconds=0.8 / 60 * 380)
-    assert record_fields([longer], iterations=380, job=False)["quantities"] == {ENERGY_J: 9.0}
+@pytest.mark.parametrize("step_s", [0.1, 0.0991, 1.234, 0.001, 10.0, 0.00996])
+@pytest.mark.parametrize("speed", [0.5, 1.0, 1.01, 3.0])
+def test_the_length_that_it_names_does_suffice_though_a_last_turn_may_be_short(
+    step_s: float, speed: float
+) -> None:
+    """Whatever an arm's speed is as a multiple of the one that the region's iterations come from."""
+    short = Spent({"GPU-0": 9.0}, regions=1, seconds=0.008, step_s=step_s, source="NVML")
+    reason = record_fields([short], job=False)["withheld"][ENERGY_J]
+    options = dict(word.split("=") for word in reason.rpartition(": ")[2].split())
+    turn_s, region_s = float(options["measure.turn_s"]), float(options["measure.region_s"])
+    seconds = region_s * speed
+    longer = replace(short, seconds=seconds, regions=math.ceil(seconds / turn_s))
+    assert record_fields([longer], job=False)["quantities"] == {ENERGY_J: 9.0}
+    assert turn_s < 2.3 * least_s(short)
 
 
 def test_short_jobs_are_refused_however_many_there_are_since_each_end_is_uncertain() -> None:
     short = Spent({"GPU-0": 9.0}, regions=100, seconds=80.0, step_s=0.1, source="NVML")
     assert least_s(short) == pytest.approx(5.0)
-    reason = record_fields([short], iterations=900, job=True)["withheld"][ENERGY_J]
-    assert reason.endswith("a region took 800 ms; one of 5 s would do")
+    reason = record_fields([short], job=True)["withheld"][ENERGY_J]
+    assert reason.endswith(
+        "a turn took 800 ms; one of 5 s would do: measure.turn_s=10, where a job lasts as long"
+    )
 
 
 def test_ranks_add_up_and_one_without_a_counter_withholds_the_sum() -> None:
     ranks = [Spent({f"GPU-{n}": 10.0}, 1, 9.0, 0.1, "NVML") for n in range(2)]
-    assert record_fields(ranks, 60, job=False)["quantities"][ENERGY_J] == 20.0
-    lost = record_fields([ranks[0], Spent(reason="gone")], 60, job=False)
+    assert record_fields(ranks, job=False)["quantities"][ENERGY_J] == 20.0
+    lost = record_fields([ranks[0], Spent(reason="gone")], job=False)
     assert (lost["quantities"], lost["withheld"]) == ({}, {ENERGY_J: "gone"})
 
 
 def test_of_ranks_on_one_machine_only_the_first_reads_its_packages(powercap: FakePowercap) -> None:
     other = metered(lambda: powercap.count(package_0=7.0), counts=False)
     first = metered(lambda: powercap.count(package_0=7.0))
-    assert record_fields([first, other], 60, job=False)["quantities"][ENERGY_J] == pytest.approx(7.0)
+    assert record_fields([first, other], job=False)["quantities"][ENERGY_J] == pytest.approx(7.0)
 
 
 def usage(at_s: float, busy_s: float, *gpus: Gpu) -> HostUsage:

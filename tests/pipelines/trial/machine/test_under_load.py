@@ -11,6 +11,7 @@ from clocks import FakeClock
 from perfsweep.pipelines.trial.machine import environment, gpus
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.machine.gpus import Gpu
+from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing import regions
 from perfsweep.pipelines.trial.timing.regions import Timing
 
@@ -52,8 +53,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 def test_a_device_is_asked_while_it_works_and_done_before_the_region(clock: FakeClock) -> None:
     training = Training(clock)
-    timing = Timing(training, None, None, None)  # type: ignore[arg-type]
-    assert timing._look_under_load() == training.steps == 5
+    timing = Timing(training, None, None, BufferedLog())  # type: ignore[arg-type]
+    timing._look_under_load()
+    assert timing._steps == training.steps == 5
     assert timing._loaded == (WORKING,)
     assert clock._device_free_ns <= clock.time_ns  # nothing is left for the region
 
@@ -70,7 +72,9 @@ def test_without_a_device_nobody_is_asked_and_nothing_runs(
 ) -> None:
     host, training = FakeClock(), Training(clock)
     monkeypatch.setattr(regions, "clock_of", lambda workload, device: host)
-    assert Timing(training, None, None, None)._look_under_load() == training.steps == 0  # type: ignore[arg-type]
+    timing = Timing(training, None, None, BufferedLog())  # type: ignore[arg-type]
+    timing._look_under_load()
+    assert (timing._steps, training.steps, timing._loaded) == (0, 0, ())
 
 
 def reasons(loaded: Gpu) -> tuple[str, ...]:

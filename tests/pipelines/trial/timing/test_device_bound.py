@@ -98,11 +98,13 @@ class Paced:
 
     shape, cadence = "steps", 1
 
+    host_ns = 1_000
+
     def __init__(self, clock: FakeClock, device_ns: int) -> None:
         self._clock, self._device_ns = clock, device_ns
 
     def step(self, marks: Any) -> None:
-        self._clock.advance(1_000)
+        self._clock.advance(self.host_ns)
         self._clock.launch(self._device_ns)
 
 
@@ -113,7 +115,7 @@ class Silent:
         return 0
 
 
-SPEC = SimpleNamespace(measure=SimpleNamespace(warmup_max=20), world=1)
+SPEC = SimpleNamespace(measure=SimpleNamespace(warmup_max=20), world=1, round=0)
 
 
 @pytest.mark.parametrize(("device_ns", "iterations"), [(10_000_000, 100), (400_000_000, 5)])
@@ -123,6 +125,15 @@ def test_a_warm_up_on_a_device_lasts_a_second_of_its_time(device_ns: int, iterat
     assert len(warm.walls_ns) == iterations
     assert clock.synchronisations == iterations
     assert min(warm.walls_ns) >= device_ns
+
+
+def test_a_long_cadence_is_run_whole_in_the_first_round_and_for_a_tenth_of_a_second_in_others() -> None:
+    for number, iterations in ((0, 300), (1, 100)):
+        clock, spec = FakeClock(tick_ns=1000), SimpleNamespace(**{**vars(SPEC), "round": number})
+        work = Paced(clock, 0)
+        work.cadence, work.host_ns = 300, 999_000
+        warm = steady.warm_up(work, clock, Silent(), spec)  # type: ignore[arg-type]
+        assert iterations <= len(warm.walls_ns) <= 1.5 * iterations
 
 
 def test_a_warm_up_without_a_device_ends_when_times_rest() -> None:

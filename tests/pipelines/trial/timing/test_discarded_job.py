@@ -26,14 +26,15 @@ def job() -> Countdown:
 
 
 def test_the_discarded_job_runs_whole_and_the_next_one_starts_from_its_beginning(job):
-    spent_ns, loaded = discard_job(job, clock_for(Device()), None)
-    assert job.steps == 200
-    assert spent_ns >= 200e6
-    assert loaded == ()  # without a GPU there is none to ask
+    warm = discard_job(job, clock_for(Device()), None)
+    assert job.steps == warm.job_steps == 200
+    assert warm.settled and warm.walls_ns[0] >= 200e6
+    assert warm.step_ns == warm.walls_ns[0] // 200
+    assert warm.loaded == ()  # without a GPU there is none to ask
     assert (job.ticks, job.jobs) == (0, 2)
 
 
 def test_a_limit_cuts_it_off_after_whole_iterations(job):
-    discard_job(job, clock_for(Device()), 0.02)
-    assert 1 <= job.steps < 200
+    warm = discard_job(job, clock_for(Device()), 0.02)
+    assert 1 <= job.steps == warm.job_steps < 200
     assert (job.ticks, job.jobs) == (0, 2)

@@ -22,6 +22,8 @@ from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_iterati
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing import ranks, regions
 from perfsweep.pipelines.trial.timing.series import write_regions
+from perfsweep.pipelines.trial.timing.steady import Warm
+from perfsweep.pipelines.trial.turns import Cut, Turn, Uncut
 from perfsweep.workloads.api import Context, Device, Workload
 from perfsweep.workloads.errors import ContractError, RecordError
 
@@ -165,7 +167,7 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
         (gc, "freeze", "freeze"),
         (regions.Meter, "begin", "meter"),
         (regions.Meter, "end", "metered"),
-        (BufferedLog, "clear", "forget"),
+        (BufferedLog, "shorten", "forget"),
     ):
         monkeypatch.setattr(owner, name, journal.noting(what, getattr(owner, name)))
     return journal
@@ -217,7 +219,7 @@ def test_what_a_workload_counts_itself_is_told_for_one_iteration_and_of_jobs_as_
 def test_a_warm_up_ends_with_a_whole_cadence_as_its_region_does(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for cadence, warm, region in ((1, 5, 8), (3, 6, 9), (7, 7, 14)):
+    for cadence, warm, region in ((1, 6, 8), (3, 6, 9), (7, 7, 14)):
         monkeypatch.setattr(Endless, "cadence", cadence)
         found = timed(Endless, FakeClock(tick_ns=1000))
         assert (found["warmup_iterations"], found["iterations"]) == (warm, region)
@@ -269,19 +271,32 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
-def turned(tmp_path: Path, slices: int = 1, others: Callable[[], None] | None = None) -> dict[str, Any]:
-    """One turn of a workload of which nothing is known from its warm-up."""
-    measure = dataclasses.replace(MEASURE, slices=slices)
+class Given:
+    """Turns of so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.taken = steps, 0
+
+    def next(self) -> Turn:
+        self.taken += 1
+        return Turn(self.steps)
+
+
+def turned(tmp_path: Path, turns: Cut, looks: list[int], found: list[int]) -> dict[str, Any]:
+    """The region of a workload, and what further looks at it `found` compiled since the one before."""
     arm = Arm(id="a" * 16, label="arm", levels={"units": "one"})
     spec = TrialSpec(
         sweep="s", workload="w", config={}, arm=arm, kind=Kind.TIMING, pack="p000", round=0, attempt=0,
-        measure=measure, code="", cache_dir=str(tmp_path),
+        measure=MEASURE, code="", cache_dir=str(tmp_path),
     )  # fmt: skip
     workload = Endless()
     workload.setup(Endless.Config(), {"units": "one"}, Context(Device(), tmp_path, tmp_path))
     with regions.Timing(workload, spec, Device(), BufferedLog()) as timing:
         timing._clock = FakeClock(tick_ns=1000)
-        return timing.turn(tmp_path, 0, others)
+        timing.warm_up(tmp_path)
+        timing._steps = 0
+        looks[:] = found
+        return timing.region(tmp_path, turns)
 
 
 def test_what_compiled_inside_a_region_is_no_time_of_it(looks: list[int], tmp_path: Path) -> None:
@@ -290,8 +305,7 @@ def test_what_compiled_inside_a_region_is_no_time_of_it(looks: list[int], tmp_pa
         ([0, 1, 0, 0], None, 16),
         ([0, 1, 0, 1], "compiled inside the timed region", 16),
     ):
-        looks[:] = found
-        told = turned(tmp_path)
+        told = turned(tmp_path, Uncut(), looks, found)
         assert (told["alarm"], told["settled"], told["reached"]) == (alarm, alarm is None, reached)
 
 
@@ -299,12 +313,11 @@ def test_arms_that_take_turns_share_what_troubled_them_but_not_what_compiled(
     looks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regions, "region_alarm", lambda *series: "it drifts")
-    turns: list[int] = []
-    told = turned(tmp_path, 4, lambda: turns.append(1))
-    assert (told["alarm"], told["reached"], len(turns)) == ("it drifts", 8, 3)
+    turns = Given(2)
+    told = turned(tmp_path, turns, looks, [])
+    assert (told["alarm"], told["reached"], turns.taken) == ("it drifts", 8, 4)
     assert (told["iterations"], told["units"], told["region_ns"]) == (8, 8.0, 4 * 3000)
-    looks[:] = [0, 0, 0, 1]
-    assert (turned(tmp_path, 4, lambda: None)["reached"], looks) == (16, [])
+    assert (turned(tmp_path, Given(2), looks, [0, 0, 0, 1])["reached"], looks) == (16, [])
 
 
 def test_a_phase_that_a_part_of_the_region_never_entered_took_no_time_there(tmp_path: Path) -> None:
@@ -338,9 +351,6 @@ def test_a_phase_that_a_part_of_the_region_never_entered_took_no_time_there(tmp_
     ("change", "rests"),
     [
         ({}, True),
-        ({"shape": "job"}, False),
-        ({"device": Device("cuda", 1)}, False),
-        ({"world": 2}, False),
         ({"others_rest": False}, False),
         ({"children": "usage"}, False),
         ({"processes": ["worker"]}, False),
@@ -351,11 +361,31 @@ def test_an_arm_rests_where_nothing_of_it_works_on_while_it_waits(
     change: dict[str, Any], rests: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = change.get("children")
-    workload: Any = SimpleNamespace(shape=change.get("shape", "steps"), child_usage=lambda: None)
-    spec: Any = SimpleNamespace(world=change.get("world", 1))
+    workload: Any = SimpleNamespace(shape="steps", cadence=3, child_usage=lambda: None)
+    spec: Any = SimpleNamespace(measure=MEASURE, timed_iterations=8)
     timing = regions.Timing(workload, spec, Device(), BufferedLog())
     workload.child_usage = lambda: usage
-    timing._device = change.get("device", Device())
     timing._others_rest = change.get("others_rest", True)
     monkeypatch.setattr(regions.multiprocessing, "active_children", lambda: change.get("processes", []))
-    assert timing.rests is rests
+    assert timing.ready().rests is rests
+
+
+@pytest.mark.parametrize(
+    ("shape", "warm", "step_ns", "steps", "spares"),
+    [
+        ("steps", Warm([90_000, *[1000] * 6], True), 1000, 9, True),
+        ("job", Warm([5000], True, (), 5), 1000, 10, False),
+        ("job", Warm([5000], True), 5000, 1, False),
+    ],
+    ids=["whole cadences", "two jobs of five steps", "jobs of no step"],
+)
+def test_an_arm_tells_how_long_its_steps_are_and_how_many_its_region_has(
+    shape: str, warm: Warm, step_ns: int, steps: int, spares: bool
+) -> None:
+    workload: Any = SimpleNamespace(shape=shape, cadence=3, child_usage=lambda: None)
+    spec: Any = SimpleNamespace(measure=dataclasses.replace(MEASURE, jobs=2), timed_iterations=8)
+    timing = regions.Timing(workload, spec, Device(), BufferedLog())
+    timing._warm = warm
+    ready = timing.ready()
+    assert (ready.step_ns, ready.steps, ready.spares) == (step_ns, steps, spares)
+    assert ready.taken_bytes > 0
