@@ -29,8 +29,7 @@ from perfsweep.workloads.api import Device, Evidence
 
 def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
     """A figure of the used timing trials, ready to be compared."""
-    server = pl.coalesce("generation", "server")
-    rows = used.select("pack", "round", server, "arm", figure).iter_rows()
+    rows = used.select("pack", "round", "server", "arm", figure).iter_rows()
     return Rounds((Cell(*row) for row in rows), figure)
 
 

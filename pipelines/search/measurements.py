@@ -274,7 +274,7 @@ def _observation(exclusion: Exclusion | None, time: LogTime | None, peak_bytes: 
 
 def _costs(used: pl.DataFrame, records: ArmRecords, reference: str, iterations: float | None) -> list[Cell]:
     """What each arm costs per round: time per unit, or seconds of the stated work with set-up and compile."""
-    rows = used.select("pack", "round", pl.coalesce("generation", "server"), "arm", "ns_per_unit").iter_rows()
+    rows = used.select("pack", "round", "server", "arm", "ns_per_unit").iter_rows()
     cells = [Cell(*row) for row in rows]
     if iterations is None:
         return cells

@@ -19,8 +19,7 @@ from perfsweep.workloads.errors import RecordError
 class Cell:
     """A positive figure of one arm in one round, such as its time per unit in ns.
 
-    `server` is the fork server, or the generation of resident processes, that the round's processes came
-    from; None where each was a draw of its own.
+    `server` is the fork server that the round's processes came from; None where each was a draw of its own.
     """
 
     pack: str
