@@ -61,7 +61,6 @@ TRIALS: tuple[Column[Trial], ...] = (
     _recorded("pack"),
     _recorded("round", int),
     _recorded("attempt", int),
-    _recorded("generation", int),
     _recorded("server", int),
     file_column("outcome", lambda trial: trial.record.outcome.value),
     file_column("used", lambda trial: trial.used, bool),

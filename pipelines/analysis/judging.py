@@ -29,11 +29,10 @@ from perfsweep.workloads.api import Device, Evidence
 
 def cells_of(used: pl.DataFrame, figure: str) -> Iterator[Cell]:
     """A figure of the used timing trials."""
-    server = pl.coalesce("generation", "server")
     plain = pl.lit(None, float)
     if figure == "ns_per_unit":
         plain = pl.when(pl.col("lost_ns").is_not_null()).then(pl.col("wall_ns_per_unit"))
-    rows = used.select("pack", "round", server, "arm", figure, plain.alias("plain")).iter_rows()
+    rows = used.select("pack", "round", "server", "arm", figure, plain.alias("plain")).iter_rows()
     return (Cell(*row) for row in rows)
 
 

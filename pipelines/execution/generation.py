@@ -112,6 +112,12 @@ class _Arm:
         if not self.rests:
             _signal(self.children, signal.SIGCONT)
 
+    def end(self) -> None:
+        """End its processes; those that end by themselves once it has gone must not be stopped then."""
+        with suppress(PermissionError):
+            self.go_on()
+        end(self.children)
+
 
 def _signal(children: Sequence[Child], number: int) -> None:
     for child in children:
@@ -163,7 +169,7 @@ class Generation:
 
     def __exit__(self, *exception: object) -> None:
         for arm in self._arms:
-            end(arm.children)
+            arm.end()
         self._arms.clear()
         for folder in self._folders:  # those that were killed could not
             scratch.remove(folder)
@@ -178,7 +184,11 @@ class Generation:
             end(children)
             self.alone.append((trial, "it has ranks on other nodes"))
             return
-        replies = self._replies(trial, children, started)
+        try:
+            replies = self._replies(trial, children, started)
+        except BaseException:
+            end(children)
+            raise
         ready = [reply.ready for reply in replies if reply.ready]
         if not ready:
             return
@@ -245,7 +255,7 @@ class Generation:
             self._leave(arm, "it has processes that cannot be stopped while others work")
 
     def _leave(self, arm: _Arm, why: str) -> None:
-        end(arm.children)
+        arm.end()
         self._arms.remove(arm)
         self.alone.append((arm.trial, why))
 

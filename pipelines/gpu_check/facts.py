@@ -51,7 +51,7 @@ def settings_line(visible: Sequence[Gpu]) -> Line:
         f" ECC {_on(first.ecc)}, persistence {_on(first.persistence)}, compute mode {first.compute_mode}"
     )
     if closed:
-        text += f": the mode '{closed[0]}' keeps resident arms out; ask for Default (nvidia-smi -c 0)"
+        text += f": the mode '{closed[0]}' keeps a second arm out; ask for Default (nvidia-smi -c 0)"
     return judged("settings", not closed, text, gpus=len(visible), power_limit_w=first.power_limit_w or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Stage 2: do forked trials, resident neighbours and several ranks get along with the device?"""
+"""Stage 2: do forked trials, arms that take turns and several ranks get along with the device?"""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ELEMENTS = 1000
 
 
 def examine(here: Here) -> Iterator[Line]:
-    """Ask a forked child, two resident arms, and two ranks."""
+    """Ask a forked child, two arms that take turns, and two ranks."""
     yield fork_line(here)
-    yield resident_line(here, cases()["resident"])
+    yield turns_line(here, cases()["turns"])
     if here.on_gpu and here.device.count < RANKS:
         yield from needs_gpu("two ranks", text="two of them")
     else:
@@ -53,10 +53,10 @@ def compute(answer: str, device: str) -> None:
     file.write_text(json.dumps(total))
 
 
-def resident_line(here: Here, overrides: Sequence[str]) -> Line:
+def turns_line(here: Here, overrides: Sequence[str]) -> Line:
     """Two arms have processes of their own and take turns."""
     quick = (f"measure.rounds={ROUNDS}", "measure.iterations=4")
-    sweep = measured(here, "resident", [*overrides, *quick, "measure.look=true"])
+    sweep = measured(here, "turns", [*overrides, *quick, "measure.look=true"])
     ended = [
         trial.record.outcome.value
         for attempts in sweep.progress.timing.values()
@@ -64,8 +64,8 @@ def resident_line(here: Here, overrides: Sequence[str]) -> Line:
         for trial in arms.values()
     ]
     due, good = ROUNDS * len(sweep.manifest.arms), ended.count("ok")
-    text = f"{good} turns of {len(sweep.manifest.arms)} arms ended well, {len(ended) - good} did not"
-    return judged("resident pair", due <= good == len(ended), text, turns=good)
+    text = f"{good} trials of {len(sweep.manifest.arms)} arms in turns ended well, {len(ended) - good} did not"
+    return judged("turns", due <= good == len(ended), text, trials=good)
 
 
 def ranks_line(here: Here) -> Line:

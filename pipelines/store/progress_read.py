@@ -60,7 +60,7 @@ def _of_arm(folder: SweepFolder, arm: str) -> tuple[list[tuple[Path, TrialRecord
 
 def _empty(manifest: Manifest, machine: Mapping[str, str]) -> Progress:
     measure = manifest.sweep.measure
-    return Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest), machine=machine)
+    return Progress(repeats=measure.repeats, rule=StopRule(manifest), machine=machine)
 
 
 def _add_by_machine(progress: Progress, trials: Sequence[StoredTrial], manifest: Manifest) -> None:

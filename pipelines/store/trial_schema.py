@@ -108,7 +108,6 @@ class TrialSpec:
     placement: str = ""  # of the sweep
     ranks_per_node: int | None = None  # None: all on this node
     meet: str | None = None  # HOST:PORT where ranks of several nodes meet; None: in the trial's folder
-    generation: int | None = None  # of a process that stays for several rounds
     iterations: int | None = None  # timing trials: of the region; None: as `measure` says
     server: int | None = None  # timing trials: seed of the draw that they share
     replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
@@ -190,8 +189,7 @@ class RankFigures:
 class TrialRecord:
     """What one trial measured. Times are of the timed region; `units` were done in it.
 
-    Records of one `generation` come from one process that took turns with those of other arms; None is a
-    process of its own. `server` is the seed of the draw that a timing trial shares with others: of addresses
+    `server` is the seed of the draw that a timing trial shares with others: of addresses
     and hash seed by its fork server, of the hash seed alone in a round by exec. `mfu` is the share of the
     device's peak that the formula work of the units takes, None where either is not known. `numbers` are
     figures of the results, units included, after `reached` iterations since set-up (0: at the end of a job;
@@ -221,7 +219,6 @@ class TrialRecord:
     pack: str
     round: int | None
     attempt: int
-    generation: int | None = None
     server: int | None = None
     replicate: int = 0
     outcome: Outcome
@@ -274,7 +271,6 @@ class TrialRecord:
             pack=spec.pack,
             round=spec.round,
             attempt=spec.attempt,
-            generation=spec.generation,
             server=spec.server,
             replicate=spec.replicate,
             code=spec.code,
@@ -287,8 +283,8 @@ class TrialRecord:
 
     @property
     def draw(self) -> int | None:
-        """What trials share addresses and hash seed by: processes that stay, or a server."""
-        return self.server if self.generation is None else self.generation
+        """What trials share addresses and hash seed by."""
+        return self.server
 
     @property
     def time_ns(self) -> int:

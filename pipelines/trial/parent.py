@@ -59,10 +59,13 @@ def node_name() -> str:
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def die_with_parent() -> None:
-    """Have the kernel end this process when its parent dies, so that a killed pack leaves nothing running."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel end this process when its parent dies, so that a killed pack leaves nothing running.
+
+    `number` is the signal for it: SIGCONT lets one that was stopped see the end and clean up.
+    """
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, number)
 
 
 def detach(log_file: Path) -> None:

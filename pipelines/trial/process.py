@@ -7,6 +7,7 @@ with the path of a spec.json.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -52,7 +53,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     Waiting for a turn is a blocking read: it costs the other arms nothing. What goes wrong is a `Reply`.
     """
     turns = Turns(pipe, time.time())
-    os.register_at_fork(after_in_child=_end_with_parent)
+    os.register_at_fork(before=_note_thread, after_in_child=_end_with_parent)
 
     def measured() -> dict[str, Any]:
         with (
@@ -69,11 +70,18 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     turns.reply(Reply(record.outcome, record.failure))
 
 
+_forking = threading.local()
+
+
+def _note_thread() -> None:
+    """Keep for the child whether the main thread forks it; in the child its only thread is the main one."""
+    _forking.main = threading.current_thread() is threading.main_thread()
+
+
 def _end_with_parent() -> None:
     """Have a worker end with its arm: one that is stopped cannot see that the arm has gone."""
-    # The kernel ends it with the thread that forked it, and only the main one stays.
-    if threading.current_thread() is threading.main_thread():
-        die_with_parent()
+    # The kernel signals it when the thread that forked it ends, and only the main one ends with the arm.
+    die_with_parent(signal.SIGKILL if _forking.main else signal.SIGCONT)
 
 
 def _record(

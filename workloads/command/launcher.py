@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_SET_CHILD_SUBREAPER = 36
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 _PEAK = 2
 """Place of the largest resident memory in a rusage; everything else in it adds up."""
 NOTHING = (0.0,) * 16
@@ -100,6 +100,8 @@ if __name__ == "__main__":
     for _number in _OF_THE_CLUSTER:
         signal.signal(_number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
+    # Where it is stopped while others work and whoever asks it dies, it goes on and sees that.
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGCONT)
     _asked = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(_asked["folder"])

@@ -77,7 +77,6 @@ def timed(manifest: Manifest, slower: dict[str, float], drift: float = 0.3) -> p
                     "pack": "p000",
                     "round": number,
                     "server": number,
-                    "generation": None,
                     "outcome": "ok",
                     "used": True,
                     "keys": "device=cpu; torch=2.13; data=d",
@@ -87,7 +86,7 @@ def timed(manifest: Manifest, slower: dict[str, float], drift: float = 0.3) -> p
                     "lost_ns": 0,
                 }
             )
-    return pl.DataFrame(rows, schema_overrides={"generation": pl.Int64})
+    return pl.DataFrame(rows)
 
 
 def versions_of(levels: list[str], slower: dict[str, float]) -> CommitVersions:

@@ -115,17 +115,17 @@ def test_a_control_is_no_comparison_and_sets_the_floor() -> None:
     )
 
 
-@pytest.mark.parametrize(("generation", "server"), [([None] * 4, [7, 7, 8, 8]), ([0, 0, 1, 1], [7] * 4)])
-def test_trials_are_counted_by_the_generation_or_the_server_they_record(generation, server) -> None:
-    columns = {"pack": ["p"] * 4, "round": [0, 1, 2, 3], "generation": generation, "server": server}
-    integers = {"generation": pl.Int64, "server": pl.Int64}
+@pytest.mark.parametrize(("server", "replications"), [([7, 7, 8, 8], 2), ([7] * 4, 4), ([None] * 4, 4)])
+def test_trials_are_counted_by_the_server_they_record(server: list, replications: int) -> None:
+    columns = {"pack": ["p"] * 4, "round": [0, 1, 2, 3], "server": server}
+    integers = {"server": pl.Int64}
     arms = [
         pl.DataFrame(
             {**columns, "arm": [arm] * 4, "peak_bytes": [1.0, 2.0, 3.0, 4.0]}, schema_overrides=integers
         )
         for arm in ("a", "b")
     ]
-    assert judging.rounds_of(pl.concat(arms), "peak_bytes").replications == 2
+    assert judging.rounds_of(pl.concat(arms), "peak_bytes").replications == replications
 
 
 def test_a_placebo_is_called_only_beyond_what_the_others_show() -> None:

@@ -34,7 +34,7 @@ def test_the_share_of_process_and_layout_is_said_where_processes_ran_several_rou
     assert not any("process and layout" in note for note in compared(folder, manifest).notes)
     for record in folder.path.glob("trials/*/p*-r*/record.json"):
         number = int(record.parent.name.split("-")[1][1:])
-        change(record, generation=number // 2)
+        change(record, server=number // 2)
     (note,) = (one for one in compared(folder, manifest).notes if "process and layout" in one)
     assert "% of the variance (F " in note
 
@@ -103,16 +103,6 @@ def test_a_reference_without_a_round_is_named_where_others_have_some(swept) -> N
     assert notes_of((folder, manifest), "has no finished round") == []
 
 
-def test_trials_in_fresh_processes_are_told_where_arms_were_to_stay(swept) -> None:
-    folder, manifest = swept(isolation="resident", turns=2, repeats=0)
-    for record in timings(folder)[2:]:
-        change(record, generation=0)
-    (note,) = notes_of((folder, manifest), "ran in fresh processes")
-    assert note.startswith("2 of 8 timing trials ran in fresh processes, because the arms did not fit")
-    for record in timings(folder)[:2]:
-        change(record, generation=0)
-    assert notes_of((folder, manifest), "ran in fresh processes") == []
-    assert notes_of(swept(), "ran in fresh processes") == [], "they were to be fresh"
 
 
 def test_what_an_arm_waits_for_is_told_where_the_devices_work_is_known(swept) -> None:

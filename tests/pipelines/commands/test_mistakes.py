@@ -50,6 +50,8 @@ class Uncounted(Digits):
     "site/configs/cluster/plain.yaml": "defaults: slurm\n",
     "site/configs/cluster/rows.yaml": "- partition\n- gpu\n",
     "site/configs/cluster/none.yaml": "null: 3\n",
+    "site/configs/sweep/old.yaml": "# @package _global_\nsweep:\n  name: old\nmeasure:\n  slices: 4\n",
+    "site/configs/measure/old.yaml": "isolation: resident\n",
 }
 """What lies in the folder where the commands are typed, and in folders below it."""
 
@@ -124,6 +126,9 @@ BEFORE_HYDRA = [
     ("completion tcsh", "tcsh"),
     ("new 9lives", "9lives"),
     ("new perfsweep", "perfsweep is perfsweep itself: choose another name"),
+    (DIGITS + "measure.slices=4", "measure.slices is gone: arms always take turns of measure.turn_s seconds"),
+    (DIGITS + "+measure.isolation=resident", "measure.isolation is gone: arms always take turns"),
+    ("run digits measure.turns=5", "measure.turns is gone: each round has processes of its own; more of them"),
     ("run digits sweep=demo", "sweep is an option of perfsweep sweep, and not of run; choose from: workload"),
     ("run digits axes.amp=[off]", "axes.amp is an option of perfsweep sweep, and not of run; choose from"),
     ("sweep digits profile.tool=torch", "profile.tool is an option of perfsweep profile, and not of sweep;"),
@@ -152,7 +157,7 @@ COMPOSED = [
     (DIGITS + "measure.precision=fine", "measure.precision=fine is not a number, or null"),
     (DIGITS + "dry_run=perhaps", "dry_run=perhaps is not true or false"),
     (DIGITS + "retry=failed", "retry=failed is no list: write 'retry=[failed]'"),
-    (DIGITS + "measure.isolation=some", "measure.isolation=some is unknown; choose from: fresh, resident"),
+    (DIGITS + "measure.allocator=some", "measure.allocator=some is unknown; choose from: steady, system"),
     (
         DIGITS + "tracking.mode=maybe",
         "tracking.mode=maybe is unknown; choose from: offline, online, disabled",
@@ -175,6 +180,8 @@ COMPOSED = [
     ("site$ " + DIGITS + "cluster=rows", "cluster/rows.yaml: it must hold FIELD: VALUE"),
     ("site$ " + DIGITS + "cluster=none", "a YAML file of the configuration has a key that is no name"),
     ("run workload=script", "workload.path is missing: give it as workload.path=VALUE"),
+    ("site$ " + DIGITS + "sweep=old", "measure.slices is gone: arms always take turns of measure.turn_s"),
+    ("site$ " + DIGITS + "measure=old", "measure/old.yaml: measure.isolation is gone: arms always take turns"),
     (DIGITS + "measure.rounds=none --cfg job", "measure.rounds=none is not a whole number"),
 ]
 

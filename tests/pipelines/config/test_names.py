@@ -104,7 +104,7 @@ def test_sweeps_of_a_workloads_own_come_first_and_each_once(folder: Path) -> Non
     assert every[0] == "demo" and {"ablation", "placebo"} <= set(every)
     assert len(every) == len(set(every))
     assert names.choices("sweep", "mine:Own") == own
-    assert names.choices("measure", "digits") == ["default", "precise", "quick", "resident"]
+    assert names.choices("measure", "digits") == ["default", "precise", "quick"]
     assert names.choices("workload", "digits").count("digits") == 1
 
 

@@ -49,8 +49,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     return Server.made
 
 
-def draws(start: str = "fork", attempt: int = 0, isolation: str = "fresh", **options: Any) -> Servers:
-    measure = SimpleNamespace(isolation=isolation, rounds_per_server=2, allocator="system")
+def draws(start: str = "fork", attempt: int = 0, **options: Any) -> Servers:
+    measure = SimpleNamespace(rounds_per_server=2, allocator="system")
     sweep = SimpleNamespace(name="s", workload="toys.spinner:Spinner", measure=measure)
     return Servers(sweep, SimpleNamespace(id="p000", start=start), attempt, **options)  # type: ignore[arg-type]
 
@@ -84,18 +84,15 @@ def test_attempts_draw_otherwise(made: list[Server]) -> None:
     assert draws().seed == draws().seed != draws(attempt=1).seed
 
 
-@pytest.mark.parametrize(("isolation", "renewed"), [("fresh", [1, 2, 3]), ("resident", [1, 1, 2])])
-def test_trials_by_exec_draw_anew_with_every_round_unless_they_stay(
-    made: list[Server], isolation: str, renewed: list[int]
-) -> None:
-    pack = draws("exec", isolation=isolation)
+def test_trials_by_exec_draw_again_with_every_round(made: list[Server]) -> None:
+    pack = draws("exec")
     assert isinstance(pack.starter, Exec)
     seeds: dict[int, int] = {}
     found = []
     for _ in range(3):
         pack.begin_round()
         found.append(seeds.setdefault(pack.seed, len(seeds) + 1))
-    assert (found, made) == (renewed, [])
+    assert (found, made) == ([1, 2, 3], [])
 
 
 ONE, TWO = {VARIABLE: "one"}, {VARIABLE: "two"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,8 @@ from planned_sweeps import record
 from recorded import FAST, NAIVE, Built, build
 
 from perfsweep.pipelines.execution import pack
+from perfsweep.pipelines.execution.generation import Trial
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.execution.resident import CannotStay
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Arm, Failure, Keep, Kind, Outcome, TrialRecord
 from perfsweep.workloads.api import Device
@@ -29,7 +30,7 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
     """A pack that has no processes, of two arms and three rounds, of which nothing is finished."""
     run = object.__new__(PackRun)
     progress = SimpleNamespace(
-        other={}, seeds={}, timing={}, stride=1, together=lambda n: [n], retired=lambda pack, arms: []
+        other={}, seeds={}, timing={}, retired=lambda pack, arms: []
     )
     progress.forget = lambda *words: None
     given = {
@@ -44,8 +45,6 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
         "_nodes": None,
         "_servers": SimpleNamespace(seed=77, starter="starter", begin_round=lambda: None),
         "_idle": None,
-        "_stays": False,
-        "_sliced": False,
         "_reference": NAIVE.id,
     }
     vars(run).update(given | own)
@@ -140,36 +139,42 @@ def test_a_round_is_tried_once_unless_it_is_to_be_repeated(
     assert run._next(tried) == number
 
 
+class _Reasons(list):
+    def append(self, trial: Any) -> None:
+        super().append((trial, "too much memory"))
+
+
 class Generation:
-    """Processes that stay, or cannot."""
+    """Arms that take turns, but for one that cannot."""
 
     started: list[Any]
-    cannot = False
+    cannot = ""
 
     def __init__(self, *words: Any) -> None:
         self.started.append(words)
+        self.trials: list[Any] = []
+        self.alone: Any = _Reasons()
 
     def __enter__(self) -> Generation:
         return self
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def start(self, turn: Any) -> None:
-        self.started.append((turn.spec.arm.id, turn.spec.round, turn.spec.generation))
-        if self.cannot:
-            raise CannotStay("too much memory")
+    def start(self, trial: Trial) -> None:
+        self.started.append((trial.spec.arm.id, trial.spec.round))
+        (self.alone if trial.spec.arm.id == self.cannot else self.trials).append(trial)
 
-    def run(self, turns: Any) -> Any:
-        for turn in turns:
-            yield TrialRecord.of(turn.spec, 0.0, outcome=Outcome.OK)
+    def run(self, rng: random.Random) -> Any:
+        self.started.append(rng.random())
+        for trial in self.trials:
+            yield trial, TrialRecord.of(trial.spec, 0.0, outcome=Outcome.OK)
 
 
 @pytest.mark.parametrize(("retry", "arms"), [((), [FAST.id]), ((Outcome.OOM,), [NAIVE.id, FAST.id])])
-def test_arms_that_stay_are_started_once_and_take_turns_in_the_order_of_each_round(
+def test_arms_of_a_round_start_in_its_order_and_take_turns(
     retry: tuple, arms: list[str], built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, noted, draws = bare(built, retry=frozenset(retry), _stays=True), list[Any](), list[int]()
-    run.progress.stride, run.progress.together = 2, lambda n: [2, 3]
+    run, noted, draws = bare(built, retry=frozenset(retry)), list[Any](), list[int]()
     run.progress.retired = lambda pack, arms: [NAIVE.id]
     run._servers.begin_round = lambda: draws.append(1)
     run._stop_if_asked = lambda: None
@@ -177,25 +182,32 @@ def test_arms_that_stay_are_started_once_and_take_turns_in_the_order_of_each_rou
     monkeypatch.setattr(Generation, "started", [], raising=False)
     monkeypatch.setattr(pack, "Generation", Generation)
     run._generation(2)
-    memory, timeout = run._device.memory_bytes, run.manifest.sweep.measure.timeout_s
-    assert Generation.started == [("starter", memory, timeout, False), *((arm, 2, 1) for arm in arms)]
-    assert [(arm, number) for arm, number, _ in noted] == [(arm, 2) for arm in arms], "of the rounds planned"
+    memory, measure = run._device.memory_bytes, run.manifest.sweep.measure
+    begun, *started, drawn = Generation.started
+    assert begun == ("starter", memory, measure.timeout_s, measure.turn_s)
+    assert started == [(arm, 2) for arm in run.pack.orders[2] if arm in arms]
+    assert [(arm, number) for arm, number, _ in noted] == started
     assert (run.advanced, len(draws)) == (True, 1)
+    run._generation(2)
+    assert Generation.started[-1] == drawn, "the order of turns is drawn from what the round is"
+    run._generation(1)
+    assert Generation.started[-1] != drawn
 
 
-def test_arms_that_cannot_stay_run_one_after_the_other_from_then_on(
+def test_an_arm_that_cannot_take_turns_is_measured_after_the_others(
     built: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, asked = bare(built, _in_turns=True), list[Any]()
+    run, done = bare(built), list[Any]()
     run._stop_if_asked = lambda: None
-    run._trial = lambda arm, kind, number: asked.append((arm.id, kind, number))
+    run._note = lambda found: done.append((found.record.arm, "in turns"))
+    run._trial = lambda arm, kind, number: done.append((arm.id, kind, number))
     monkeypatch.setattr(Generation, "started", [], raising=False)
-    monkeypatch.setattr(Generation, "cannot", True)
+    monkeypatch.setattr(Generation, "cannot", FAST.id)
     monkeypatch.setattr(pack, "Generation", Generation)
     run._generation(1)
-    assert asked == [(arm, Kind.TIMING, 1) for arm in run.pack.orders[1]]
-    assert (run._in_turns, run.advanced) == (False, True)
-    assert capsys.readouterr().out.startswith("too much memory: every arm runs in a fresh process instead")
+    assert done == [(NAIVE.id, "in turns"), (FAST.id, Kind.TIMING, 1)]
+    assert run.advanced
+    assert capsys.readouterr().out == f"{FAST.label}: too much memory; it is measured by itself\n"
 
 
 def test_evidence_of_an_arm_replays_what_the_reference_kept(built: Built, tmp_path: Path) -> None:
@@ -270,7 +282,7 @@ def test_courses_are_followed_once_each_and_further_ones_are_another_attempt(
     assert run.advanced, "a job that ends at its time limit goes on from there"
 
 
-def test_arms_that_end_jobs_are_neither_trained_nor_timed_unless_they_are_tried_again(
+def test_arms_that_end_jobs_are_not_trained(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pack, "untrained", lambda *words: [(NAIVE.id, 0), (FAST.id, 0), (FAST.id, 1)])
@@ -283,13 +295,6 @@ def test_arms_that_end_jobs_are_neither_trained_nor_timed_unless_they_are_tried_
     asked.clear()
     run._results()
     assert asked == [(NAIVE.id, "result", None)], "of arms of this pack"
-    asked.clear()
-    run._rounds(1)
-    assert asked == [(FAST.id, "timing", 1)]
-    run.retry = frozenset([Outcome.OOM])
-    asked.clear()
-    run._rounds(1)
-    assert [arm for arm, *_ in asked] == list(run.pack.orders[1])
 
 
 @pytest.mark.parametrize(("attempts", "attempt"), [({}, 4), ({3: "x"}, 4), ({4: "x"}, 5)])
@@ -298,10 +303,9 @@ def test_a_round_that_this_attempt_has_measured_is_another_attempts(
 ) -> None:
     run, asked = bare(built), list[Any]()
     run.progress.timing = {("p000", 1): attempts, ("p001", 2): {4: "x"}}
-    run.progress.together = lambda number: [number, number + 1]
     monkeypatch.setattr(pack, "claim", lambda folder, own: 5)
     monkeypatch.setattr(pack, "stop_if_superseded", lambda *words: asked.append(words[1:]))
-    run._renew_attempt(0)
+    run._renew_attempt(1)
     assert run.attempt == attempt
     assert asked == [("p000", 4)] * (attempt == 5)
 
@@ -322,25 +326,23 @@ def test_a_pack_forgets_rounds_unless_what_comes_next_depends_on_them(
     assert forgotten == [("p000", 2)] * forgets
 
 
-@pytest.mark.parametrize(("turns", "parity"), [(True, False), (False, True)])
+@pytest.mark.parametrize("parity", [False, True])
 def test_a_pack_does_what_is_needed_once_then_its_rounds_then_what_looks_back_on_them(
-    built: Built, turns: bool, parity: bool
+    built: Built, parity: bool
 ) -> None:
-    run, done, rounds = bare(built, _reference=FAST.id, _in_turns=turns), list[Any](), [2, 0, None]
+    run, done, rounds = bare(built, _reference=FAST.id), list[Any](), [2, 0, None]
     measure = dataclasses.replace(run.manifest.sweep.measure, timed_parity=parity)
     sweep = run.manifest.sweep.model_copy(update={"measure": measure})
     run.manifest = run.manifest.model_copy(update={"sweep": sweep})
     run.support = lambda arm, kind: done.append((arm.id, kind.value))
     for name in ("_seeds", "_results", "_rest", "_trainings", "_courses"):
         setattr(run, name, lambda name=name: done.append(name))
-    for name in ("_generation", "_rounds"):
-        setattr(run, name, lambda number, name=name: done.append((name, number)))
+    run._generation = lambda number: done.append(("_generation", number))
     tried: list[set[int]] = []
     run._next = lambda so_far: tried.append({*so_far}) or rounds.pop(0)
     run._feeder = SimpleNamespace(between_rounds=lambda: done.append("feed"))
     run.run()
     once = [(arm, kind) for arm in (FAST.id, NAIVE.id) for kind in ("counting", "evidence")]
-    name = "_generation" if turns else "_rounds"
-    measured = ["_rest", (name, 2), "feed", "_rest", (name, 0), "feed"]
+    measured = ["_rest", ("_generation", 2), "feed", "_rest", ("_generation", 0), "feed"]
     assert done == [*once, "_seeds", "_results", *measured, "_trainings", *(["_courses"] if parity else [])]
     assert tried == [set(), {2}, {0, 2}]

@@ -153,9 +153,9 @@ def test_who_falls_silent_counts_as_lost_long_before_the_limit() -> None:
 
 def test_replies_come_in_the_order_of_the_processes() -> None:
     first, second = Told(1), Told(2)
-    second.says.send(Reply(taken_bytes=2))
-    first.says.send(Reply(taken_bytes=1))
-    assert receive([first, second], 60) == [Reply(taken_bytes=1), Reply(taken_bytes=2)]
+    second.says.send(Reply(own_s=2.0))
+    first.says.send(Reply(own_s=1.0))
+    assert receive([first, second], 60) == [Reply(own_s=1.0), Reply(own_s=2.0)]
     assert not first.killed and not second.killed
 
 
@@ -184,15 +184,15 @@ class First:
 
 def test_one_that_ends_after_its_reply_does_not_undo_the_replies_of_a_turn() -> None:
     first, second = Told(1), Told(2)
-    first.says.send(Reply(taken_bytes=1))
+    first.says.send(Reply(own_s=1.0))
 
     def then() -> None:
         first.end(0)
         first.says.close()
-        second.says.send(Reply(taken_bytes=2))
+        second.says.send(Reply(own_s=2.0))
 
     first.pipe = First(first.pipe, then)  # type: ignore[assignment, arg-type]
-    assert receive([first, second], 60) == [Reply(taken_bytes=1), Reply(taken_bytes=2)]
+    assert receive([first, second], 60) == [Reply(own_s=1.0), Reply(own_s=2.0)]
     assert not second.killed, "that it has ended is told in its next turn"
 
 

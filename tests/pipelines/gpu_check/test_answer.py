@@ -125,7 +125,7 @@ def test_what_is_as_it_should_be_passes_with_what_was_found(line: Line, text: st
     [
         (
             facts.settings_line([GPU, replace(GPU, compute_mode="prohibited")]),
-            "compute mode shared: the mode 'prohibited' keeps resident arms out; ask for Default",
+            "compute mode shared: the mode 'prohibited' keeps a second arm out; ask for Default",
         ),
         (
             facts.neighbours_line([replace(GPU, foreign=1), replace(GPU, foreign=2)]),

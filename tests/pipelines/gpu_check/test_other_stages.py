@@ -80,7 +80,7 @@ def test_ranks_that_cannot_reach_each_other_fail(here: Here, monkeypatch: pytest
 def test_one_gpu_is_too_few_for_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine = Line(name="", verdict=Verdict.PASS, text="")
     monkeypatch.setattr(processes, "fork_line", lambda here: fine)
-    monkeypatch.setattr(processes, "resident_line", lambda here, overrides: fine)
+    monkeypatch.setattr(processes, "turns_line", lambda here, overrides: fine)
     *_, ranks = processes.examine(Here(Device("cuda", 1), tmp_path))
     assert (ranks.verdict, ranks.text) == (Verdict.NEEDS_GPU, "two of them")
 
@@ -270,13 +270,13 @@ def test_a_level_that_cannot_act_here_waits_for_a_gpu_or_could_not_act_on_one_ei
 @pytest.mark.parametrize(
     ("outcomes", "passes", "text"),
     [
-        (["ok"] * 8, True, "8 turns of 2 arms ended well, 0 did not"),
-        (["ok"] * 9, True, "9 turns of 2 arms ended well, 0 did not"),
-        (["ok"] * 7, False, "7 turns of 2 arms ended well, 0 did not"),
-        (["ok"] * 8 + ["oom"], False, "8 turns of 2 arms ended well, 1 did not"),
+        (["ok"] * 8, True, "8 trials of 2 arms in turns ended well, 0 did not"),
+        (["ok"] * 9, True, "9 trials of 2 arms in turns ended well, 0 did not"),
+        (["ok"] * 7, False, "7 trials of 2 arms in turns ended well, 0 did not"),
+        (["ok"] * 8 + ["oom"], False, "8 trials of 2 arms in turns ended well, 1 did not"),
     ],
 )
-def test_every_turn_of_two_resident_arms_must_end_well(
+def test_every_trial_of_two_arms_that_take_turns_must_end_well(
     here: Here, monkeypatch: pytest.MonkeyPatch, outcomes: list[str], passes: bool, text: str
 ) -> None:
     asked: list[str] = []
@@ -288,9 +288,9 @@ def test_every_turn_of_two_resident_arms_must_end_well(
         return SimpleNamespace(progress=progress, manifest=SimpleNamespace(arms=("a", "b")))
 
     monkeypatch.setattr(processes, "measured", measured)
-    line = processes.resident_line(here, ["workload=selftest"])
-    assert (good(line), line.text, line.figures["turns"]) == (passes, text, float(outcomes.count("ok")))
-    assert asked[:3] == ["resident", "workload=selftest", "measure=resident"]
+    line = processes.turns_line(here, ["workload=selftest"])
+    assert (good(line), line.text, line.figures["trials"]) == (passes, text, float(outcomes.count("ok")))
+    assert asked[:3] == ["turns", "workload=selftest", "measure.rounds=4"]
 
 
 @pytest.mark.parametrize(

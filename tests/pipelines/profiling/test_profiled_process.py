@@ -26,6 +26,7 @@ from perfsweep.pipelines.profiling.profiled_process import (
 from perfsweep.pipelines.profiling.profiled_slice import Slice
 from perfsweep.pipelines.profiling.tool import Measured, Tool
 from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
@@ -144,7 +145,7 @@ def repeated(chosen: Slice, workload: Any = None, **options: Any) -> tuple[Repea
     config = ProfileConfig(**{"tool": "torch", "wait": 1, "warmup": 2, "repeats": 3, **options})
     tool = Noted(config)
     scene: Any = SimpleNamespace(
-        workload=workload or Counting(), device=SimpleNamespace(type="cpu"), log=SimpleNamespace(clear=int)
+        workload=workload or Counting(), device=SimpleNamespace(type="cpu"), log=BufferedLog()
     )
     found = Repeated(scene, chosen, tool, SimpleNamespace(options=config))  # type: ignore[arg-type]
     found.run()
@@ -248,7 +249,7 @@ def test_a_slice_follows_the_options_the_tool_and_the_workload(
     samples: bool, slice_: str, shape: str, meant: Slice
 ) -> None:
     options = ProfileConfig(slice=slice_, wait=1, warmup=2, active=5)
-    trial = SimpleNamespace(measure=SimpleNamespace(iterations=6))
+    trial = SimpleNamespace(timed_iterations=6)
     spec: Any = SimpleNamespace(options=options, trial=trial)
     tool: Any = SimpleNamespace(samples=samples)
     assert slice_of(spec, SimpleNamespace(shape=shape), tool, cadence=4) == meant  # type: ignore[arg-type]

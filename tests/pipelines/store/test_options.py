@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import suppress
 from dataclasses import fields, replace
 
@@ -15,7 +16,7 @@ from perfsweep.pipelines.store.schema import Sweep
 DEFAULT = MeasureConfig()
 
 METHOD = {
-    "iterations": 60,
+    "iterations": None,
     "jobs": 1,
     "discard_s": None,
     "warmup_max": 400,
@@ -23,11 +24,10 @@ METHOD = {
     "counting_iterations": 6,
     "threads": 1,
     "seed": 0,
-    "isolation": "fresh",
     "memory_gib": None,
     "allocator": "steady",
-    "region_s": None,
-    "slices": 1,
+    "region_s": 0.08,
+    "turn_s": 0.009,
 }
 """Options that are part of the method, with their defaults."""
 
@@ -40,7 +40,6 @@ OTHER = {
     "counting_iterations": 7,
     "threads": 2,
     "seed": 1,
-    "isolation": "resident",
     "memory_gib": 1.0,
     "rounds": 11,
     "timeout_s": 1.0,
@@ -53,9 +52,8 @@ OTHER = {
     "servers": 2,
     "allocator": "system",
     "seeds": 6,
-    "turns": 6,
     "region_s": 1.0,
-    "slices": 2,
+    "turn_s": 0.1,
     "look": True,
     "timed_parity": False,
     "stall": True,
@@ -81,9 +79,8 @@ def test_an_option_of_the_method_makes_trials_incomparable_and_no_other_does(nam
     assert (changed.method != DEFAULT.method) == (name in METHOD)
 
 
-def test_turns_count_where_processes_are_resident() -> None:
-    resident = replace(DEFAULT, isolation="resident")
-    assert replace(resident, turns=6).method != resident.method
+def test_trials_that_did_not_take_turns_are_of_another_method() -> None:
+    assert DEFAULT.method != hashlib.sha256(b"{}").hexdigest()[:16], "as before there were turns"
 
 
 def test_the_defaults_of_the_method_are_the_ones_records_were_measured_with() -> None:
@@ -112,7 +109,7 @@ def test_a_sweep_with_an_unknown_option_of_measuring_is_refused() -> None:
 def test_the_schema_of_a_sweep_describes_every_option_of_measuring() -> None:
     properties = Sweep.model_json_schema()["$defs"]["MeasureConfig"]["properties"]
     assert properties["rounds"]["minimum"] == 1
-    assert properties["isolation"]["enum"] == ["fresh", "resident"]
+    assert properties["allocator"]["enum"] == ["steady", "system"]
     assert all(one["description"] for one in properties.values())
 
 
@@ -187,20 +184,19 @@ def _sweep(**values: object) -> Sweep:
 
 
 @pytest.mark.parametrize(
-    ("own", "planned", "server", "stride"),
+    ("own", "planned", "server"),
     [
-        ({"rounds": 10, "servers": 4}, 10, 2, 1),
-        ({"rounds": 3, "servers": 4}, 3, 1, 1),
-        ({"rounds": 10, "servers": 4, "turns": 5, "isolation": "resident"}, 10, 5, 5),
-        ({"rounds": 10, "rounds_max": 40, "servers": 10}, 10, 1, 1),
-        ({"rounds": 10, "rounds_max": 40, "servers": 10, "precision": 0.1}, 40, 1, 1),
-        ({"rounds": 10, "rounds_max": 4, "servers": 10, "budget_s": 9.0}, 10, 1, 1),
+        ({"rounds": 10, "servers": 4}, 10, 2),
+        ({"rounds": 3, "servers": 4}, 3, 1),
+        ({"rounds": 10, "rounds_max": 40, "servers": 10}, 10, 1),
+        ({"rounds": 10, "rounds_max": 40, "servers": 10, "precision": 0.1}, 40, 1),
+        ({"rounds": 10, "rounds_max": 4, "servers": 10, "budget_s": 9.0}, 10, 1),
     ],
-    ids=["servers", "few rounds", "resident", "as planned", "until it is precise", "at least as planned"],
+    ids=["servers", "few rounds", "as planned", "until it is precise", "at least as planned"],
 )
-def test_rounds_share_servers_and_processes(own: dict, planned: int, server: int, stride: int) -> None:
+def test_rounds_share_servers(own: dict, planned: int, server: int) -> None:
     found = MeasureConfig(**own)
-    assert (found.rounds_planned, found.rounds_per_server, found.stride) == (planned, server, stride)
+    assert (found.rounds_planned, found.rounds_per_server) == (planned, server)
     assert found.adaptive is bool({"precision", "budget_s"} & own.keys())
 
 

@@ -58,18 +58,16 @@ def test_a_trial_has_the_iterations_and_neighbours_of_its_own(
 
 def test_a_record_names_the_trial_that_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 20.0)
-    told = spec(round=3, attempt=2, generation=5, server=6, replicate=7)
+    told = spec(round=3, attempt=2, server=6, replicate=7)
     found = TrialRecord.of(told, 10.0, outcome=Outcome.OK, units=4.0)
-    same = ("kind", "pack", "round", "attempt", "generation", "server", "replicate", "code", "placement")
+    same = ("kind", "pack", "round", "attempt", "server", "replicate", "code", "placement")
     assert [getattr(found, name) for name in same] == [getattr(told, name) for name in same]
     assert (found.arm, found.method, found.started, found.ended) == (FAST, told.measure.method, 10.0, 20.0)
     assert (found.outcome, found.units) == (Outcome.OK, 4.0)
 
 
-@pytest.mark.parametrize(
-    ("own", "draw"), [({}, None), ({"server": 4}, 4), ({"server": 4, "generation": 0}, 0)]
-)
-def test_trials_share_their_draw_by_process_or_by_server(own: dict, draw: int | None) -> None:
+@pytest.mark.parametrize(("own", "draw"), [({}, None), ({"server": 4}, 4)])
+def test_trials_share_their_draw_by_server(own: dict, draw: int | None) -> None:
     assert record(FAST, **own).draw == draw
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -275,6 +278,34 @@ def test_a_process_says_when_it_is_warm_and_ends_each_turn_and_at_last_its_recor
     assert (timing.turns, Stage.host) == (turns, "the host")
     assert (record := read_record(tmp_path)) and record.outcome is Outcome.OK
     assert not (tmp_path / "scratch").exists()
+
+
+FORKS = """
+import ctypes, os, threading
+from perfsweep.pipelines.trial import process
+
+os.register_at_fork(before=process._note_thread, after_in_child=process._end_with_parent)
+
+
+def fork():
+    if (pid := os.fork()) == 0:
+        number = ctypes.c_int()
+        ctypes.CDLL(None).prctl(2, ctypes.byref(number))
+        print(number.value, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+fork()
+other = threading.Thread(target=fork)
+other.start()
+other.join()
+"""
+
+
+def test_a_worker_ends_with_its_arm_and_not_with_a_thread_that_started_it() -> None:
+    told = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True).stdout
+    assert told.split() == [str(int(number)) for number in (signal.SIGKILL, signal.SIGCONT)]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -57,8 +57,8 @@ class Variant:
 TWO_LEVELS = ("axes.slab=[2,3]", "axes.work=[single]", "measure.servers=2")
 
 VARIANTS = (
-    Variant("fresh", TWO_LEVELS, 4),
-    Variant("resident", (*TWO_LEVELS, "measure.isolation=resident", "measure.turns=2"), 2),
+    Variant("usual", TWO_LEVELS, 4),
+    Variant("long", (*TWO_LEVELS, "measure.turn_s=0.05", "measure.region_s=0.3"), 2),
     Variant("repeats", ("axes.slab=[2]", "axes.work=[single]", "measure.servers=2", "measure.repeats=2"), 2),
     Variant("exec", ("axes.variable=[on]", "measure.servers=1", "measure.rounds=3"), 1),
     Variant("shared", (*TWO_LEVELS, "cluster.packs_per_job=2"), 3, slurm=True),

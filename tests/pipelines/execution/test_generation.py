@@ -1,0 +1,437 @@
+"""Arms of a generation take turns: who works, who is stopped, who is measured alone, and what is noted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfsweep.pipelines.execution import generation as module
+from perfsweep.pipelines.execution.generation import Generation, Trial
+from perfsweep.pipelines.execution.interruption import Interrupted
+from perfsweep.pipelines.execution.spawn import Termination
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.records import (
+    Failure,
+    Outcome,
+    TrialRecord,
+    TrialSpec,
+    read_record,
+    write_record,
+)
+from perfsweep.pipelines.store.schema import Arm, Kind
+from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
+
+GIB = 2**30
+MS = 10**6
+DEAD = Termination(Outcome.FAILED, Failure(type="SIGSEGV", message="ended"))
+LATE = Termination(Outcome.TIMEOUT, Failure(type="Timeout", message="did not end within 9 s"))
+
+
+def warm(steps: int = 30, step_ns: int = MS, **own: Any) -> Reply:
+    """What an arm says when it is warm: by default four turns of 9, 9, 9 and 3 ms."""
+    facts = {"taken_bytes": GIB, "rests": True, "spares": True, **own}
+    return Reply(ready=Ready(step_ns=step_ns, steps=steps, **facts))
+
+
+class Pipe:
+    """What was said to a process."""
+
+    def __init__(self, process: Process, told: list[tuple[str, Any]]) -> None:
+        self.process, self.told, self.broken = process, told, False
+
+    def send(self, word: Any) -> None:
+        if self.broken:
+            raise BrokenPipeError
+        self.told.append((self.process.arm, word))
+
+
+class Process:
+    """A process of an arm; `left` are its steps."""
+
+    def __init__(self, arm: str, told: list[tuple[str, Any]], piped: bool = True) -> None:
+        self.arm, self.pid, self.left = arm, 0, 0
+        self.pipe = Pipe(self, told) if piped else None
+
+
+class Arms:
+    """Starts arms, and replies for them: what a test says first, and then as one that is well."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[tuple[str, Any]] = []
+        self.started: list[tuple[str, bool, dict]] = []
+        self.ended: list[str] = []
+        self.warm: dict[str, Reply] = {}
+        self.replies: dict[str, list[Any]] = defaultdict(list)
+        self.timeouts: set[float] = set()
+        self.signals: list[tuple[str, str]] = []
+        self.processes: dict[str, list[Process]] = {}
+        self.elsewhere: set[str] = set()
+        monkeypatch.setattr(module, "receive", self.receive)
+        monkeypatch.setattr(module, "end", lambda children: self.ended.append(children[0].arm))
+        monkeypatch.setattr(module, "_signal", self.signal)
+
+    def start(self, spec_file: Path, world: int, env: Any, stay: bool = False) -> list[Process]:
+        arm = spec_file.parent.parent.name
+        self.started.append((arm, stay, dict(env)))
+        found = [Process(arm, self.told) for _ in range(world)]
+        if arm in self.elsewhere:
+            found[-1].pipe = None
+        self.processes[arm] = found
+        return found
+
+    def signal(self, children: list[Process], number: int) -> None:
+        self.signals.append((children[0].arm, signal.Signals(number).name))
+
+    def receive(self, children: list[Process], timeout_s: float) -> Any:
+        self.timeouts.add(timeout_s)
+        arm = children[0].arm
+        told = [word for name, word in self.told if name == arm]
+        if left := self.replies[arm]:
+            reply = left.pop(0)
+            if isinstance(reply, BaseException):
+                raise reply
+        elif not told:
+            reply = self.warm.get(arm, warm())
+            children[0].left = reply.ready.steps if reply.ready else 0
+        elif isinstance(told[-1], Turn):
+            children[0].left -= told[-1].steps
+            reply = Reply(own_s=0.5) if children[0].left <= 0 else Reply()
+        else:
+            reply = Reply()
+        return reply if isinstance(reply, Termination) else [reply] * len(children)
+
+    def turns(self) -> list[tuple[str, int, int]]:
+        """Turns that were given: arm, timed steps, and steps before them."""
+        return [(arm, word.steps, word.untimed) for arm, word in self.told if isinstance(word, Turn)]
+
+    def order(self) -> str:
+        return "".join(arm for arm, _, _ in self.turns())
+
+
+@pytest.fixture
+def arms(monkeypatch: pytest.MonkeyPatch) -> Arms:
+    return Arms(monkeypatch)
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Callable[..., Trial]:
+    """A trial of an arm; one that ends well has left its record."""
+
+    def make(arm: str, recorded: bool = True, world: int = 1) -> Trial:
+        spec = TrialSpec(
+            sweep="s",
+            workload="w",
+            config={},
+            arm=Arm(id=arm, label=f"arm {arm}", levels={}),
+            kind=Kind.TIMING,
+            pack="p000",
+            round=1,
+            attempt=0,
+            measure=MeasureConfig(),
+            code="",
+            cache_dir="",
+            world=world,
+        )
+        folder = tmp_path / arm / "r1"
+        folder.mkdir(parents=True)
+        if recorded:
+            write_record(folder, TrialRecord.of(spec, 0.0, outcome=Outcome.OK))
+        return Trial(spec, folder, {"OWN": arm})
+
+    return make
+
+
+def measured(
+    arms: Arms, trials: list[Trial], memory_bytes: int = 0, seed: int = 0
+) -> tuple[dict[str, TrialRecord], dict[str, str]]:
+    """Records of a generation, and why arms are measured alone."""
+    with Generation(arms, memory_bytes, 9.0, 0.009) as generation:  # type: ignore[arg-type]
+        for one in trials:
+            generation.start(one)
+        records = {trial.spec.arm.id: record for trial, record in generation.run(random.Random(seed))}
+    return records, {trial.spec.arm.id: why for trial, why in generation.alone}
+
+
+def test_arms_are_warm_before_any_works_and_take_turns_until_their_regions_are_whole(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    records, alone = measured(arms, [trial("a"), trial("b")])
+    assert arms.started == [("a", True, {"OWN": "a"}), ("b", True, {"OWN": "b"})]
+    assert [(arm, record.outcome) for arm, record in records.items()] == [
+        ("a", Outcome.OK),
+        ("b", Outcome.OK),
+    ]
+    turns = arms.turns()
+    assert all({arm for arm, _, _ in turns[at : at + 2]} == {"a", "b"} for at in range(0, 8, 2))
+    assert (len(turns), alone, arms.timeouts, arms.ended) == (8, {}, {9.0}, ["a", "b"])
+
+
+def test_each_cycle_has_an_order_of_its_own_from_the_given_draw(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    trials = [trial(arm) for arm in "abcd"]
+    orders = []
+    for seed in (3, 3, 4):
+        arms.told.clear()
+        measured(arms, trials, seed=seed)
+        orders.append(arms.order())
+    assert orders[0] == orders[1] != orders[2]
+    cycles = [orders[0][at : at + 4] for at in range(0, 16, 4)]
+    assert all(sorted(cycle) == list("abcd") for cycle in cycles) and len(set(cycles)) > 1
+
+
+def test_what_all_arms_did_themselves_is_told_with_the_machine_before_and_after(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    before_s = sum(os.times()[:4])
+    measured(arms, [trial("a"), trial("b")])
+    after_s = sum(os.times()[:4])
+    hosts = [word for _, word in arms.told if not isinstance(word, Turn)]
+    assert len(hosts) == 2 and hosts[0] == hosts[1]
+    before, after = hosts[0]
+    assert before.at_s < after.at_s
+    assert 1.0 <= after.own_s - before.own_s <= 1.0 + after_s - before_s, "half a second of each arm"
+
+
+def test_turns_of_a_fast_arm_are_spread_over_those_of_a_slow_one(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    arms.warm = {"f": warm(18), "s": warm(90)}
+    measured(arms, [trial("f"), trial("s")])
+    order = arms.order()
+    assert (order.count("f"), order.count("s")) == (2, 10)
+    cycle_of = [order[: at + 1].count("s") for at, arm in enumerate(order) if arm == "f"]
+    assert cycle_of[0] in (4, 5) and cycle_of[1] in (9, 10), "in the middle and at the end"
+
+
+@pytest.mark.parametrize(
+    ("ready", "steps", "untimed"),
+    [
+        ({"step_ns": MS}, 9, 2),
+        ({"step_ns": 300_000}, 30, 7),
+        ({"step_ns": 4 * MS}, 2, 1),
+        ({"step_ns": 6 * MS}, 2, 0),
+        ({"step_ns": 500 * MS}, 1, 0),
+        ({"step_ns": MS, "rests": False}, 9, 0),
+        ({"step_ns": MS, "spares": False}, 9, 0),
+    ],
+    ids=["1 ms", "0.3 ms", "4 ms", "6 ms", "half a second", "works ahead", "a job"],
+)
+def test_steps_are_left_untimed_only_where_they_are_short_and_nothing_works_ahead(
+    ready: dict[str, Any], steps: int, untimed: int, arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    arms.warm["a"] = warm(60, **ready)
+    measured(arms, [trial("a")])
+    assert set(arms.turns()) == {("a", steps, untimed)}
+
+
+def test_all_ranks_are_told_and_the_slowest_says_how_long_a_step_is(
+    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = arms.receive
+
+    def unlike(children: list[Process], timeout_s: float) -> Any:
+        found = receive(children, timeout_s)
+        return [warm(9, 3 * MS), warm(9, MS)] if found[0].ready else found
+
+    monkeypatch.setattr(module, "receive", unlike)
+    measured(arms, [trial("a", world=2)])
+    assert set(arms.turns()) == {("a", 3, 1)} and len(arms.turns()) % 2 == 0
+
+
+def test_only_an_arm_that_works_on_is_stopped_while_it_waits(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    arms.warm = {"r": warm(9), "w": warm(18, rests=False)}
+    measured(arms, [trial("r"), trial("w")])
+    assert {arm for arm, _ in arms.signals} == {"w"}
+    words = [word for _, word in arms.signals]
+    # Once warm it is stopped; then it goes on and is stopped for each of its two turns, and goes on to save.
+    assert words == ["SIGSTOP", *["SIGCONT", "SIGSTOP"] * 2, "SIGCONT"]
+
+
+def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
+    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(children: list[Process], number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(module, "_signal", refuse)
+    arms.warm["w"] = warm(rests=False)
+    records, alone = measured(arms, [trial("r"), trial("w"), trial("q")])
+    assert (list(records), list(alone)) == (["r", "q"], ["w"])
+    assert alone["w"] == "it has processes that cannot be stopped while others work"
+    assert arms.ended == ["w", "r", "q"], "before others work"
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "each_gib", "alone"),
+    [(10, 4.4, "c"), (10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bcd")],
+    ids=["fit", "do not", "unknown", "not even one"],
+)
+def test_an_arm_that_does_not_fit_is_measured_alone_and_the_others_go_on(
+    memory_gib: int, each_gib: float, alone: str, arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    arms.warm = {arm: warm(taken_bytes=round(each_gib * GIB)) for arm in "abc"} | {"d": warm(taken_bytes=0)}
+    records, why = measured(arms, [trial(arm) for arm in "abcd"], memory_gib * GIB)
+    assert "".join(why) == alone
+    assert list(records) == [arm for arm in "abcd" if arm not in why]
+    if each_gib == 4.6:
+        assert why["b"] == "it takes 4.6 GiB, and the others leave 4.4"
+    assert set(arms.order()) == set(records)
+
+
+def test_one_with_ranks_on_other_nodes_is_measured_alone(arms: Arms, trial: Callable[..., Trial]) -> None:
+    arms.elsewhere.add("a")
+    records, alone = measured(arms, [trial("a", world=2), trial("b")])
+    assert (list(records), alone) == (["b"], {"a": "it has ranks on other nodes"})
+    assert arms.ended[0] == "a"
+
+
+def test_one_that_dies_in_a_turn_has_a_record_that_says_so_and_no_more_turns(
+    arms: Arms, trial: Callable[..., Trial], tmp_path: Path
+) -> None:
+    arms.replies["a"] = [warm(), Reply(), DEAD]
+    records, _ = measured(arms, [trial("a", recorded=False), trial("b")])
+    assert (records["a"].outcome, records["a"].failure) == (DEAD.outcome, DEAD.failure)
+    assert read_record(tmp_path / "a/r1") == records["a"]
+    assert records["a"].started > 0 and records["b"].outcome is Outcome.OK
+    assert (arms.order().count("a"), arms.order().count("b")) == (2, 4)
+    assert arms.ended == ["b"], "the other has been ended already"
+
+
+def test_one_that_hangs_in_a_turn_is_a_timeout_and_the_others_go_on(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    arms.replies["a"] = [warm(), LATE]
+    records, _ = measured(arms, [trial("a", recorded=False), trial("b")])
+    assert records["a"].outcome is Outcome.TIMEOUT and records["b"].outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [(Failure(type="ValueError", message="mine"), "mine"), (None, "the process gave no reason")],
+)
+def test_one_that_replies_that_it_failed_is_ended(
+    arms: Arms, trial: Callable[..., Trial], failure: Failure | None, message: str
+) -> None:
+    arms.replies["a"] = [Reply(Outcome.OOM, failure)]
+    with Generation(arms, 0, 9.0, 0.009) as generation:  # type: ignore[arg-type]
+        generation.start(trial("a", recorded=False))
+        assert arms.ended == ["a"]
+        ((_, record),) = generation.run(random.Random(0))
+    assert arms.ended == ["a"] and arms.turns() == []
+    assert record.outcome is Outcome.OOM and record.failure and record.failure.message == message
+
+
+@pytest.mark.parametrize("ends", [DEAD, Reply(Outcome.FAILED, DEAD.failure)], ids=["dies", "says so"])
+def test_one_that_fails_while_it_saves_does_so_alone(
+    arms: Arms, trial: Callable[..., Trial], ends: Any
+) -> None:
+    arms.replies["a"] = [warm(9), Reply(own_s=0.1), ends]
+    records, _ = measured(arms, [trial("a", recorded=False), trial("b")])
+    assert (records["a"].outcome, records["a"].failure) == (DEAD.outcome, DEAD.failure)
+    assert records["b"].outcome is Outcome.OK
+
+
+def test_one_that_ends_well_without_a_record_has_failed(arms: Arms, trial: Callable[..., Trial]) -> None:
+    records, _ = measured(arms, [trial("a", recorded=False)])
+    assert records["a"].failure and records["a"].failure.type == "NoRecord"
+
+
+def test_one_that_has_died_unheard_is_found_by_its_silence(arms: Arms, trial: Callable[..., Trial]) -> None:
+    with Generation(arms, 0, 9.0, 0.009) as generation:  # type: ignore[arg-type]
+        generation.start(trial("a", recorded=False))
+        arms.processes["a"][0].pipe.broken = True  # type: ignore[union-attr]
+        arms.replies["a"] = [DEAD]
+        ((_, record),) = generation.run(random.Random(0))
+    assert record.failure == DEAD.failure
+
+
+def test_an_interrupt_while_an_arm_warms_up_ends_it_and_all_others(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    arms.replies["b"] = [Interrupted("SIGTERM")]
+    with pytest.raises(Interrupted):
+        measured(arms, [trial("a"), trial("b")])
+    assert sorted(arms.ended) == ["a", "b"]
+
+
+def test_an_arm_that_is_stopped_goes_on_as_it_is_ended_so_that_what_it_started_sees_that(
+    arms: Arms, trial: Callable[..., Trial]
+) -> None:
+    arms.warm["a"] = warm(rests=False)
+    with Generation(arms, 0, 9.0, 0.009) as generation:  # type: ignore[arg-type]
+        generation.start(trial("a"))
+    assert (arms.signals, arms.ended) == ([("a", "SIGSTOP"), ("a", "SIGCONT")], ["a"])
+
+
+def test_scratch_of_processes_that_were_ended_is_removed(
+    arms: Arms, trial: Callable[..., Trial], tmp_path: Path
+) -> None:
+    with Generation(arms, 0, 9.0, 0.009) as generation:  # type: ignore[arg-type]
+        generation.start(trial("a"))
+        (tmp_path / "a/r1/scratch").mkdir()
+    assert not (tmp_path / "a/r1/scratch").exists()
+
+
+FAMILY = """
+import subprocess, sys, time
+spin = [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)"]
+children = [subprocess.Popen(spin), subprocess.Popen(spin, start_new_session=True)]
+print(*(child.pid for child in children), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def family() -> Iterator[tuple[Any, list[int]]]:
+    """A process with a worker of its own group, and one that has left it."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert parent.stdout is not None
+    pids = [parent.pid, *map(int, parent.stdout.readline().split())]
+    yield parent, pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def become(pids: list[int], states: str) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if all(state(pid) in states for pid in pids):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_all_that_an_arm_started_is_stopped_and_goes_on_whatever_group_it_has(family: Any) -> None:
+    parent, pids = family
+    assert len(pids) == 3 and os.getpgid(pids[2]) != os.getpgid(pids[1]) == parent.pid
+    module._signal([parent], signal.SIGSTOP)
+    assert become(pids, "T")
+    module._signal([parent], signal.SIGCONT)
+    assert become(pids, "SR")
+
+
+def test_an_arm_that_has_ended_is_no_reason_to_fail() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    module._signal([gone], signal.SIGSTOP)  # type: ignore[list-item]
