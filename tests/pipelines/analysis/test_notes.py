@@ -103,8 +103,6 @@ def test_a_reference_without_a_round_is_named_where_others_have_some(swept) -> N
     assert notes_of((folder, manifest), "has no finished round") == []
 
 
-
-
 def test_what_an_arm_waits_for_is_told_where_the_devices_work_is_known(swept) -> None:
     folder, manifest = swept()
     assert notes_of((folder, manifest), "-bound") == []
