@@ -225,8 +225,6 @@ class MeasureConfig:
         """How many rounds there are at most."""
         return max(self.rounds, self.rounds_max) if self.adaptive else self.rounds
 
-    stride = 1
-
     @property
     def rounds_per_server(self) -> int:
         """Rounds after which a pack's fork server is renewed; at least two servers take part where it can."""

@@ -1,7 +1,6 @@
 """Progress of a sweep: the one rule for resume, status and collect.
 
-The unit of progress is the round, or the rounds of one process generation where processes stay. It is
-finished when every arm that it was to measure has a record of one attempt: pairs never mix attempts, so what
+The unit of progress is the round. It is finished when every arm that it was to measure has a record of one attempt: pairs never mix attempts, so what
 was interrupted is measured again whole. A finished round that something disturbed may be measured again,
 within `measure.repeats`; of several finished attempts the one in which most arms ended well is used, of equal
 ones that with the fewest disturbed trials, then the latest. A round is finished without an arm that keeps
@@ -10,7 +9,6 @@ failing, which is retired for good, and without those that have left by `stop_ru
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +42,7 @@ class Progress:
     """Records of a sweep, by what they belong to.
 
     `damaged` files are named, never guessed; `left_out` counts records of another experiment by what sets
-    them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
+    them apart. `repeats` rounds of a pack may be measured again, and
     `rule` says which rounds a pack needs, and of which arms (None: all that are planned). `seeds` holds the
     evidence of further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well,
     `courses` its course trials by the offset of their seed; `trainings` holds those to the target, by arm
@@ -65,7 +63,6 @@ class Progress:
     trainings: dict[tuple[str, int], StoredTrial] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    stride: int = 1
     repeats: int = 0
     rule: StopRule | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -89,8 +86,7 @@ class Progress:
         self.every.append(trial)
         record = trial.record
         if record.kind is Kind.TIMING and record.round is not None:
-            for member in self.together(record.round):
-                self._attempts.pop((record.pack, member), None)
+            self._attempts.pop((record.pack, record.round), None)
             self.timing[record.pack, record.round][record.attempt][record.arm] = trial
             self._timings[record.pack, record.arm][record.round, record.attempt] = trial
             if record.outcome is not Outcome.OK:
@@ -203,7 +199,7 @@ class Progress:
         return unfinished or self.to_repeat(pack)
 
     def forget(self, pack: Pack, number: int) -> None:
-        """Drop the records of a round, and of those in its processes, once it is finished for good.
+        """Drop the records of a round once it is finished for good.
 
         A pack of thousands of trials knows of them no more than that. What is kept: attempts that may still
         be chosen between, and rounds that may be measured again.
@@ -211,14 +207,10 @@ class Progress:
         attempts = self._finished(pack.id, number, self.measured(pack, number))
         if len(attempts) != 1 or (self.repeats and self._disturbed(pack.id, number, attempts[0])):
             return
-        members = self.together(number)
-        for member in members:
-            self._finished(pack.id, member, self.measured(pack, member))  # which is kept
-        self._forgotten |= {(pack.id, member) for member in members}
-        for member in members:
-            for attempt, trials in self.timing.pop((pack.id, member), {}).items():
-                for arm in trials:
-                    self._timings[pack.id, arm].pop((member, attempt))
+        self._forgotten.add((pack.id, number))
+        for attempt, trials in self.timing.pop((pack.id, number), {}).items():
+            for arm in trials:
+                self._timings[pack.id, arm].pop((number, attempt))
         self.every = [one for one in self.every if not self._is_forgotten(one.record)]
         for arm in pack.arms:
             self.timed[arm] = [one for one in self.timed[arm] if not self._is_forgotten(one)]
@@ -241,16 +233,14 @@ class Progress:
         return [arm for arm in arms if arm not in retired]
 
     def to_repeat(self, pack: Pack) -> list[int]:
-        """List the disturbed rounds that may be measured again; of rounds in the same processes the first."""
+        """List the disturbed rounds that may be measured again."""
         if not self.repeats:
             return []
         finished = {
             number: self._finished(pack.id, number, self.measured(pack, number))
-            for number in range(0, self.rounds_wanted(pack), self.stride)
+            for number in range(self.rounds_wanted(pack))
         }
-        left = math.ceil(self.repeats / self.stride) - sum(
-            max(0, len(attempts) - 1) for attempts in finished.values()
-        )
+        left = self.repeats - sum(max(0, len(attempts) - 1) for attempts in finished.values())
         disturbed = [
             n
             for n, tries in finished.items()
@@ -279,16 +269,12 @@ class Progress:
         return again <= trials.keys() and not any(one.record.outcome in retry for one in trials.values())
 
     def _finished(self, pack: str, number: int, arms: Sequence[str]) -> list[int]:
-        """List attempts with a record of each of these arms, in all rounds of the same processes."""
+        """List attempts with a record of each of these arms."""
         needed = self._needed(pack, arms)
         if (known := self._known(pack, number, needed)) is not None:
             return known
-        rounds = [self.timing.get((pack, member), {}) for member in self.together(number)]
-        found = [
-            attempt
-            for attempt in self.timing.get((pack, number), {})
-            if all(arm in attempts.get(attempt, {}) for attempts in rounds for arm in needed)
-        ]
+        attempts = self.timing.get((pack, number), {})
+        found = [attempt for attempt, trials in attempts.items() if all(arm in trials for arm in needed)]
         self._attempts[pack, number] = needed, found
         return found
 
@@ -303,13 +289,8 @@ class Progress:
         return len({*arms} - good), self._disturbed(pack, number, attempt)
 
     def _disturbed(self, pack: str, number: int, attempt: int) -> int:
-        rounds = [self.timing.get((pack, member), {}).get(attempt, {}) for member in self.together(number)]
-        return sum(bool(trial.record.disturbed) for trials in rounds for trial in trials.values())
-
-    def together(self, number: int) -> range:
-        """List the rounds that share their processes with this one."""
-        first = number - number % self.stride
-        return range(first, first + self.stride)
+        trials = self.timing.get((pack, number), {}).get(attempt, {})
+        return sum(bool(trial.record.disturbed) for trial in trials.values())
 
     def repeated(self, pack: Pack) -> list[int]:
         """List the rounds that were measured again with less disturbance."""

@@ -1,7 +1,6 @@
-"""Which arms each generation of a pack measures, and when it ends: by precision, or by budget.
+"""Which arms each round of a pack measures, and when it ends: by precision, or by budget.
 
-A function of the records alone, so that a sweep that was interrupted goes on as it would have gone on. A
-generation is a round, or the rounds of one set of processes where these stay.
+A function of the records alone, so that a sweep that was interrupted goes on as it would have gone on.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest, Outcome
 LEAST_TO_STOP = 6
 """Rounds from which arms may leave a pack: two that agree by luck would cover .89, not .95."""
 
-_FAILED = 2  # generations without a good trial of an arm, after which its effects are waited for no longer
+_FAILED = 2  # rounds without a good trial of an arm, after which its effects are waited for no longer
 _SHARE = 40  # of the rounds that are there pass between two looks, so that thousands of them cost no hours
 
 
@@ -47,9 +46,9 @@ class Measured(Protocol):
 
 @dataclass
 class _Course:
-    """What was decided in a pack: the effects `open` before each generation, by the trials of those before.
+    """What was decided in a pack: the effects `open` before each round, by the trials of those before.
 
-    `read` says up to which record; `data` are the good trials of each generation, and `attempts` theirs.
+    `read` says up to which record; `data` are the good trials of each round, and `attempts` theirs.
     """
 
     open: list[tuple[Effect, ...]]
@@ -61,7 +60,7 @@ class _Course:
 class StopRule:
     """Lets each arm leave by itself once all effects that it takes part in are closed; references stay.
 
-    An effect is looked at after each generation from `LEAST_TO_STOP` rounds on, and is closed for good
+    An effect is looked at after each round from `LEAST_TO_STOP` rounds on, and is closed for good
 
     - when the 95 % interval that it will be judged by is as narrow as `measure.precision`. Significance has
       no part in it: stopping on p < .05 would find effects that are not there;
@@ -71,7 +70,7 @@ class StopRule:
     - when one of its arms has failed and is not started any more.
 
     An effect of many arms, such as a contrast of a factorial design, keeps all of them until it is closed.
-    Looks read the first good attempt of a generation, so that one that is repeated changes no decision.
+    Looks read the first good attempt of a round, so that one that is repeated changes no decision.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -79,8 +78,7 @@ class StopRule:
         self._measure = manifest.sweep.measure
         self._apart = apart(manifest)
         self._courses: dict[str, _Course] = {}
-        stride = self._measure.stride
-        self._first = math.ceil(min(self._measure.rounds, LEAST_TO_STOP) / stride) * stride
+        self._first = min(self._measure.rounds, LEAST_TO_STOP)
 
     def arms(self, pack: Pack, progress: Measured, number: int) -> Collection[str] | None:
         """List the arms that a round measures; None: all of the pack."""
@@ -88,21 +86,21 @@ class StopRule:
             return None
         decided = self._course(pack, progress).open
         last = len(decided) - 1 - (not decided[-1])  # what lies beyond the end was measured before the end
-        return self._needed(pack, decided[min(number // self._measure.stride, last)])
+        return self._needed(pack, decided[min(number, last)])
 
     def rounds(self, pack: Pack, progress: Measured) -> int:
-        """Count the rounds that the pack needs; while it goes on, one generation more than there is."""
-        planned, stride = len(pack.orders), self._measure.stride
+        """Count the rounds that the pack needs; while it goes on, one more than there are."""
+        planned = len(pack.orders)
         if not self._measure.adaptive:
             return planned
         numbers = range(planned)
         there = next((n for n in numbers if progress.finished_attempt(pack, n) is None), planned)
-        wanted = [planned, max(self._first, (there // stride + 1) * stride)]
+        wanted = [planned, max(self._first, there + 1)]
         if self._apart and not (decided := self._course(pack, progress).open)[-1]:
-            wanted.append(max(self._first, (len(decided) - 1) * stride))
+            wanted.append(max(self._first, len(decided) - 1))
         budget_s = self._measure.budget_s
         if budget_s is not None and progress.seconds(pack.id, there) >= budget_s:
-            looks = range(self._first, planned, stride)
+            looks = range(self._first, planned)
             wanted += [n for n in looks if progress.seconds(pack.id, n) >= budget_s][:1]
         return min(wanted)
 
@@ -111,39 +109,33 @@ class StopRule:
         course = self._courses.setdefault(pack.id, _Course([self._effects(pack)]))
         if course.read == (id(progress), len(progress.every)):
             return course
-        stride = self._measure.stride
         end = max((number for name, number in progress.timing if name == pack.id), default=-1)
-        for place in range(end // stride + 1):
-            if place == len(course.open) - 1 and not course.open[place]:
+        for number in range(end + 1):
+            if number == len(course.open) - 1 and not course.open[number]:
                 break
-            self._advance(course, pack, progress, place)
+            self._advance(course, pack, progress, number)
         course.read = (id(progress), len(progress.every))
         return course
 
-    def _advance(self, course: _Course, pack: Pack, progress: Measured, place: int) -> None:
-        """Take a generation in, and decide on the next, unless that was done with the same trials."""
-        number, stride = place * self._measure.stride, self._measure.stride
-        arms = pack.arms if number < self._first else self._needed(pack, course.open[place])
+    def _advance(self, course: _Course, pack: Pack, progress: Measured, number: int) -> None:
+        """Take a round in, and decide on the next, unless that was done with the same trials."""
+        arms = pack.arms if number < self._first else self._needed(pack, course.open[number])
         attempt = progress.first_attempt(pack, number, arms)
-        members = range(number, number + stride) if attempt is not None else ()
-        trials = [
-            one.record
-            for member in members
-            for one in progress.timing.get((pack.id, member), {}).get(attempt or 0, {}).values()
-        ]
-        if course.attempts[place : place + 1] == [(attempt, len(trials))]:
+        attempts = progress.timing.get((pack.id, number), {})
+        trials = [] if attempt is None else [one.record for one in attempts[attempt].values()]
+        if course.attempts[number : number + 1] == [(attempt, len(trials))]:
             return
-        del course.open[place + 1 :], course.data[place:], course.attempts[place:]
+        del course.open[number + 1 :], course.data[number:], course.attempts[number:]
         course.attempts.append((attempt, len(trials)))
         course.data.append([one for one in trials if one.outcome is Outcome.OK and one.units > 0])
-        course.open.append(self._look(pack, course, number + stride))
+        course.open.append(self._look(pack, course, number + 1))
 
     def _look(self, pack: Pack, course: _Course, number: int) -> tuple[Effect, ...]:
         """The effects that are still open before a round, of those that were before."""
         still = course.open[-1]
         recent = [data for data in course.data if data][-_FAILED:]
-        step = max(1, number // _SHARE // self._measure.stride)
-        if number < self._first or len(recent) < _FAILED or number // self._measure.stride % step:
+        step = max(1, number // _SHARE)
+        if number < self._first or len(recent) < _FAILED or number % step:
             return still
         cells = (
             Cell(pack.id, one.round or 0, one.draw, one.arm, one.ns_per_unit, one.plain_ns_per_unit)

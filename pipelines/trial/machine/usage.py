@@ -24,6 +24,7 @@ OTHERS_SHARE = 0.01
 """Share of a region's CPU time beyond which other threads count as part of its work."""
 
 _TASKS = Path("/proc/self/task")
+_OWN = Path("/proc/thread-self/schedstat")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Usage:
     ----------
     run_delay_ns : time that threads were runnable and others had their cores, summed over threads that were
         there at the end; None where the kernel does not tell
-    own_delay_ns : the same of the thread that asked alone
+    own_delay_ns : the same of the thread that asked alone, read next to the region's first and last mark
     others_ns : CPU time of threads other than the one that asked
     displacements : how often the core of a thread was taken away
     """
@@ -66,7 +67,6 @@ class Usage:
         own, then, now = threading.get_native_id(), before.counts, after.counts
         return cls(
             run_delay_ns=sum(waited for _, waited in grown.values()) if grown else None,
-            own_delay_ns=grown[own][1] if own in grown else None,
             others_ns=sum(on_core for thread, (on_core, _) in grown.items() if thread != own),
             system_ns=round((now.ru_stime - then.ru_stime) * 1e9),
             minor_faults=now.ru_minflt - then.ru_minflt,
@@ -96,6 +96,14 @@ def _sum(one: int | None, other: int | None) -> Any:
 def moment() -> Moment:
     """Read the counts of all threads; some 50 us."""
     return Moment(_thread_times(), resource.getrusage(resource.RUSAGE_SELF))
+
+
+def delay_ns() -> int | None:
+    """Time that this thread was runnable and others had its core; None where the kernel does not tell."""
+    try:
+        return int(_OWN.read_text().split()[1])
+    except (OSError, IndexError):
+        return None
 
 
 def _thread_times() -> dict[int, tuple[int, int]]:

@@ -38,6 +38,7 @@ class HostClock:
     cpu_ns = staticmethod(time.process_time_ns)
     thread_cpu_ns = staticmethod(time.thread_time_ns)
     usage = staticmethod(usage.moment)
+    delay_ns = staticmethod(usage.delay_ns)
 
     times_device = False
     """Whether there is a device whose time line events mark."""
@@ -136,6 +137,10 @@ class ChildClock(HostClock):
     def usage(self) -> Moment:  # type: ignore[override]
         """Counts so far; of threads that have ended none are kept."""
         return Moment({}, self._child_usage())
+
+    def delay_ns(self) -> int | None:  # type: ignore[override]
+        """Unknown of other processes."""
+        return None
 
     def reset_peak(self) -> None:
         """Keep the peak, which is that of the whole trial."""

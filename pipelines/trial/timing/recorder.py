@@ -7,7 +7,7 @@ are ready, and phases are worked out after the region. Nothing here waits for th
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,12 @@ class _Region:
     thread_ns: list[int] = field(default_factory=list)
     cpu_ns: int = 0
     moments: list[Moment] = field(default_factory=list)
+    delays_ns: list[int | None] = field(default_factory=list)
     stopped: bool = False
+
+
+def _grown(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
 
 
 class Recorder:
@@ -175,6 +180,8 @@ class Recorder:
         self._clock.synchronize()
         self._region.moments.append(self._clock.usage())
         self._region.cpu_ns = -self._clock.cpu_ns()
+        # Last, and first at the end: a delay between a reading and its mark is none of the region's.
+        self._region.delays_ns.append(self._clock.delay_ns())
         self._mark(BOUNDARY)
         self._mark_cpu()
 
@@ -206,6 +213,7 @@ class Recorder:
         self._clock.synchronize()
         self._put(self._now())
         self._put(BOUNDARY)
+        region.delays_ns.append(self._clock.delay_ns())
         region.cpu_ns += self._clock.cpu_ns()
         self._mark_cpu()
         region.moments.append(self._clock.usage())
@@ -234,7 +242,7 @@ class Recorder:
             flagged=region.flagged,
             thread_ns=region.thread_ns,
             cpu_ns=region.cpu_ns,
-            usage=Usage.between(*region.moments),
+            usage=replace(Usage.between(*region.moments), own_delay_ns=_grown(*region.delays_ns)),
             names=tuple(self._phases),
         ).series()
 
