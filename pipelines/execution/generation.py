@@ -65,7 +65,9 @@ class Trial:
 class _Arm:
     """An arm that takes turns: its processes, and what they said when they were warm."""
 
-    def __init__(self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float) -> None:
+    def __init__(
+        self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float
+    ) -> None:
         self.trial, self.children = trial, children
         self.rests = all(one.rests for one in ready)
         step_ns = max(one.step_ns for one in ready)
@@ -195,7 +197,9 @@ class Generation:
         taken_bytes = sum(one.taken_bytes for one in ready)
         room = max(0.0, MEMORY_SHARE * self._memory_bytes - self._taken_bytes)
         if self._memory_bytes and taken_bytes > room and len(self._arms) > 1:
-            self._leave(arm, f"it takes {taken_bytes / 2**30:.1f} GiB, and the others leave {room / 2**30:.1f}")
+            self._leave(
+                arm, f"it takes {taken_bytes / 2**30:.1f} GiB, and the others leave {room / 2**30:.1f}"
+            )
             return
         self._taken_bytes += taken_bytes
         self._stop(arm)

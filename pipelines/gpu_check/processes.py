@@ -64,7 +64,9 @@ def turns_line(here: Here, overrides: Sequence[str]) -> Line:
         for trial in arms.values()
     ]
     due, good = ROUNDS * len(sweep.manifest.arms), ended.count("ok")
-    text = f"{good} trials of {len(sweep.manifest.arms)} arms in turns ended well, {len(ended) - good} did not"
+    text = (
+        f"{good} trials of {len(sweep.manifest.arms)} arms in turns ended well, {len(ended) - good} did not"
+    )
     return judged("turns", due <= good == len(ended), text, trials=good)
 
 

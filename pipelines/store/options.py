@@ -52,14 +52,14 @@ class MeasureConfig:
     )
     iterations: int | None = option(
         None,
-        "Timed iterations of a step-shaped workload in each round, rounded up to its cadence; null: as many as"
-        " `region_s` says.",
+        "Timed iterations of a step-shaped workload in each round, rounded up to its cadence; null: as many"
+        " as `region_s` says.",
         least=1,
     )
     region_s: float = option(
         0.08,
         "Seconds of timed iterations in each round, at least one cadence of them: as many as the reference's"
-        " evidence does in that time, the same for all arms. More rounds buy more than longer ones.",
+        " evidence does in that time, the same for all arms; more rounds buy more than longer ones.",
         above=0,
     )
     turn_s: float = option(

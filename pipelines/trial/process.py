@@ -23,7 +23,7 @@ from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
 from perfsweep.pipelines.trial.fork_server import flush_streams
 from perfsweep.pipelines.trial.parent import Reply, die_with_parent
-from perfsweep.pipelines.trial.scene import Scene, set_up
+from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial
 from perfsweep.pipelines.trial.turns import Turns
 from perfsweep.pipelines.trial.untimed import (

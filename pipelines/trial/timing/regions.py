@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from perfsweep.pipelines.store.trial_files import write_status
-from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK, RankFigures, TrialSpec
+from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK, TrialSpec
 from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.collector import settle_collector
 from perfsweep.pipelines.trial.counting.counters import CompileCounting

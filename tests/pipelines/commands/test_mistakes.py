@@ -128,7 +128,10 @@ BEFORE_HYDRA = [
     ("new perfsweep", "perfsweep is perfsweep itself: choose another name"),
     (DIGITS + "measure.slices=4", "measure.slices is gone: arms always take turns of measure.turn_s seconds"),
     (DIGITS + "+measure.isolation=resident", "measure.isolation is gone: arms always take turns"),
-    ("run digits measure.turns=5", "measure.turns is gone: each round has processes of its own; more of them"),
+    (
+        "run digits measure.turns=5",
+        "measure.turns is gone: each round has processes of its own; more of them",
+    ),
     ("run digits sweep=demo", "sweep is an option of perfsweep sweep, and not of run; choose from: workload"),
     ("run digits axes.amp=[off]", "axes.amp is an option of perfsweep sweep, and not of run; choose from"),
     ("sweep digits profile.tool=torch", "profile.tool is an option of perfsweep profile, and not of sweep;"),
@@ -181,7 +184,10 @@ COMPOSED = [
     ("site$ " + DIGITS + "cluster=none", "a YAML file of the configuration has a key that is no name"),
     ("run workload=script", "workload.path is missing: give it as workload.path=VALUE"),
     ("site$ " + DIGITS + "sweep=old", "measure.slices is gone: arms always take turns of measure.turn_s"),
-    ("site$ " + DIGITS + "measure=old", "measure/old.yaml: measure.isolation is gone: arms always take turns"),
+    (
+        "site$ " + DIGITS + "measure=old",
+        "measure/old.yaml: measure.isolation is gone: arms always take turns",
+    ),
     (DIGITS + "measure.rounds=none --cfg job", "measure.rounds=none is not a whole number"),
 ]
 

@@ -249,9 +249,7 @@ def test_all_ranks_are_told_and_the_slowest_says_how_long_a_step_is(
     assert set(arms.turns()) == {("a", 3, 1)} and len(arms.turns()) % 2 == 0
 
 
-def test_only_an_arm_that_works_on_is_stopped_while_it_waits(
-    arms: Arms, trial: Callable[..., Trial]
-) -> None:
+def test_only_an_arm_that_works_on_is_stopped_while_it_waits(arms: Arms, trial: Callable[..., Trial]) -> None:
     arms.warm = {"r": warm(9), "w": warm(18, rests=False)}
     measured(arms, [trial("r"), trial("w")])
     assert {arm for arm, _ in arms.signals} == {"w"}

@@ -140,12 +140,7 @@ def test_a_region_asked_for_in_seconds_has_as_many_iterations_as_the_reference_d
 
 @pytest.mark.parametrize(
     ("trouble", "outcome"),
-    [
-        ("raise", Outcome.FAILED),
-        ("oom", Outcome.OOM),
-        ("kill", Outcome.FAILED),
-        ("late", Outcome.FAILED),
-    ],
+    [("raise", Outcome.FAILED), ("oom", Outcome.OOM), ("kill", Outcome.FAILED), ("late", Outcome.FAILED)],
 )
 def test_an_arm_that_fails_in_set_up_warm_up_or_its_turn_is_an_outcome_and_the_others_go_on(
     command, prepared: Prepare, trouble: str, outcome: Outcome

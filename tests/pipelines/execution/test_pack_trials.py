@@ -29,9 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def bare(built: Built, start: str = "fork", **own: Any) -> Any:
     """A pack that has no processes, of two arms and three rounds, of which nothing is finished."""
     run = object.__new__(PackRun)
-    progress = SimpleNamespace(
-        other={}, seeds={}, timing={}, retired=lambda pack, arms: []
-    )
+    progress = SimpleNamespace(other={}, seeds={}, timing={}, retired=lambda pack, arms: [])
     progress.forget = lambda *words: None
     given = {
         "folder": built.folder,
@@ -282,9 +280,7 @@ def test_courses_are_followed_once_each_and_further_ones_are_another_attempt(
     assert run.advanced, "a job that ends at its time limit goes on from there"
 
 
-def test_arms_that_end_jobs_are_not_trained(
-    built: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arms_that_end_jobs_are_not_trained(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "untrained", lambda *words: [(NAIVE.id, 0), (FAST.id, 0), (FAST.id, 1)])
     monkeypatch.setattr(pack, "arms_without", lambda *words: [NAIVE, Arm(id="c" * 16, label="c", levels={})])
     run, asked = bare(built), list[Any]()

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.trial.machine.energy import Spent
-from perfsweep.pipelines.trial.timing.iterations import (
-    endless_step,
-    iterate,
-    numbers_of,
-    whole_cadences,
-)
+from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
 from perfsweep.pipelines.trial.timing.quantities import job_units, record_fields
 from perfsweep.workloads.errors import ContractError
 
