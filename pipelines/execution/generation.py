@@ -195,7 +195,7 @@ class Generation:
         arm = _Arm(trial, children, ready, self._turn_s)
         self._arms.append(arm)
         taken_bytes = sum(one.taken_bytes for one in ready)
-        room = MEMORY_SHARE * self._memory_bytes - self._taken_bytes
+        room = max(0.0, MEMORY_SHARE * self._memory_bytes - self._taken_bytes)
         if self._memory_bytes and taken_bytes > room and len(self._arms) > 1:
             self._leave(
                 arm, f"it takes {taken_bytes / 2**30:.1f} GiB, and the others leave {room / 2**30:.1f}"

@@ -115,8 +115,8 @@ def _of_too_few_steps(manifest: Manifest) -> list[str]:
         return []
     # The cadence, to which iterations are rounded up, is known once the workload is set up.
     return [
-        f"{_columns(asked)}: percentiles need {LEAST_STEPS} steps in each round and are withheld where"
-        f" there are fewer; measure.iterations={LEAST_STEPS} would do"
+        f"{_columns(asked)}: percentiles need {LEAST_STEPS} steps in each round and are withheld where there"
+        f" are fewer; measure.iterations={LEAST_STEPS} would do"
     ]
 
 

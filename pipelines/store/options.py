@@ -61,7 +61,7 @@ class MeasureConfig:
     region_s: float = option(
         0.08,
         "Seconds of timed iterations in each round, at least one cadence of them: as many as the reference's"
-        " evidence does in that time, the same for all arms. More rounds buy more than longer ones.",
+        " evidence does in that time, the same for all arms; more rounds buy more than longer ones.",
         above=0,
     )
     turn_s: float = option(

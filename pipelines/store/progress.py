@@ -1,10 +1,11 @@
 """Progress of a sweep: the one rule for resume, status and collect.
 
-The unit of progress is the round. It is finished when every arm that it was to measure has a record of one attempt: pairs never mix attempts, so what
-was interrupted is measured again whole. A finished round that something disturbed may be measured again,
-within `measure.repeats`; of several finished attempts the one in which most arms ended well is used, of equal
-ones that with the fewest disturbed trials, then the latest. A round is finished without an arm that keeps
-failing, which is retired for good, and without those that have left by `stop_rule`.
+The unit of progress is the round. It is finished when every arm that it was to measure has a record of one
+attempt: pairs never mix attempts, so what was interrupted is measured again whole. A finished round that
+something disturbed may be measured again, within `measure.repeats`; of several finished attempts the one in
+which most arms ended well is used, of equal ones that with the fewest disturbed trials, then the latest. A
+round is finished without an arm that keeps failing, which is retired for good, and without those that have
+left by `stop_rule`.
 """
 
 from __future__ import annotations

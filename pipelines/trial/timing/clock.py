@@ -37,8 +37,8 @@ class HostClock:
     now_ns = staticmethod(time.perf_counter_ns)
     cpu_ns = staticmethod(time.process_time_ns)
     thread_cpu_ns = staticmethod(time.thread_time_ns)
-    usage = staticmethod(usage.moment)
     delay_ns = staticmethod(usage.delay_ns)
+    usage = staticmethod(usage.moment)
 
     times_device = False
     """Whether there is a device whose time line events mark."""

@@ -42,7 +42,7 @@ MISTAKES = [
     ("measure.iterations=-5", "measure.iterations=-5 must be at least 1"),
     ("measure.timeout_s=0", "measure.timeout_s=0.0 must be above zero"),
     ("measure.threads=0", "measure.threads=0 must be at least 1"),
-    ("measure.turn_s=0", "measure.turn_s=0.* must be above 0"),
+    ("measure.turn_s=0", "measure.turn_s=0.0 must be above zero"),
     ("measure.rounds_max=0", "measure.rounds_max=0 must be at least 1"),
     ("measure.repeats=-1", "measure.repeats=-1 must be at least 0"),
     ("measure.seeds=2", "measure.seeds=2 must be at least 3"),

@@ -99,7 +99,7 @@ def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line
     assert f"records: {folder}" in lines and "there already" not in text
     plain = StringIO()
     progress_display.show_plan(Console(file=plain, width=200), manifest, 0, "runs/toy")
-    assert "1 pack of 2 rounds, every arm once a round in a fresh process\n" in plain.getvalue()
+    assert "1 pack of 2 rounds, in each of them all arms take turns\n" in plain.getvalue()
     assert "told together" not in plain.getvalue() and "until" not in plain.getvalue()
 
 

@@ -1,0 +1,329 @@
+"""Generations of real processes: turns that never overlap, and every way in which an arm can fail."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
+from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.pack import PackRun
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.pipelines.store.trial_files import read_iterations
+from perfsweep.workloads.api import Device
+
+pytestmark = pytest.mark.slow
+
+IN_TURNS = {"rounds": 3, "iterations": 60, "turn_s": 0.003}
+WORK = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+
+Prepare = Callable[[SweepCommand], PackRun]
+
+
+@pytest.fixture
+def prepared() -> Prepare:
+    """The only pack of a sweep, ready to run in this process."""
+
+    def prepare(command: SweepCommand) -> PackRun:
+        manifest = plan.make_plan(command, Device())
+        folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+        launch.prepare(folder, manifest, "")
+        return PackRun(folder, manifest, manifest.packs[0])
+
+    return prepare
+
+
+def timings(run: PackRun, label: str = "baseline") -> dict[int, tuple[Path, TrialRecord]]:
+    """Folders and records of an arm's rounds, of the latest attempt."""
+    arm = next(arm for arm in run.manifest.arms if arm.label == label)
+    found = {}
+    for path, _, stage, _ in run.folder.trial_dirs(arm.id):
+        if stage.startswith("r") and (record := read_record(path)):
+            found[int(stage[1:])] = (path, record)
+    return found
+
+
+def outcomes(run: PackRun, label: str = "baseline") -> list[Outcome]:
+    return [record.outcome for _, (_, record) in sorted(timings(run, label).items())]
+
+
+def spans(folder: Path) -> list[tuple[int, int]]:
+    """Start and end of each iteration, ns of one clock for all processes."""
+    arrays = read_iterations(folder)
+    starts, ends = arrays["start_ns"], arrays["start_ns"] + arrays["wall_ns"]
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def turns_of(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> list[str]:
+    """Who worked, in order; nobody may while the other does."""
+    marks = sorted([(*span, "one") for span in one] + [(*span, "other") for span in other])
+    assert all(first[1] <= then[0] for first, then in itertools.pairwise(marks))
+    return [who for who, _ in itertools.groupby(marks, key=lambda mark: mark[2])]
+
+
+def test_arms_take_turns_in_their_regions_and_never_work_at_once(command, prepared: Prepare) -> None:
+    run = prepared(command(WORK, measure=IN_TURNS))
+    run.run()
+    one, other = timings(run), timings(run, "work=single")
+    for number in range(3):
+        (here, mine), (there, its) = one[number], other[number]
+        assert {mine.outcome, its.outcome} == {Outcome.OK} and mine.iterations == its.iterations == 60
+        assert len(turns_of(spans(here), spans(there))) >= 4, "several turns each"
+
+
+def test_a_region_is_the_sum_of_its_turns_without_what_lies_between(command, prepared: Prepare) -> None:
+    run = prepared(command(WORK, measure=IN_TURNS))
+    run.run()
+    for folder, record in (*timings(run).values(), *timings(run, "work=single").values()):
+        inside_ns = sum(end - start for start, end in spans(folder))
+        assert record.units == 60 * 40 and record.reached > 60 + record.warmup_iterations, "some untimed"
+        assert inside_ns <= record.region_ns < spans(folder)[-1][1] - spans(folder)[0][0]
+
+
+def test_each_round_has_processes_of_its_own_and_each_is_a_value_of_the_interval(
+    command, prepared: Prepare
+) -> None:
+    run = prepared(command(WORK, measure={**IN_TURNS, "servers": 3}))
+    run.run()
+    assert len({record.setup_s for _, record in timings(run).values()}) == 3
+    trials = collect.collect(run.folder, run.manifest)
+    assert trials.filter(pl.col("used")).height == 6
+    (result,) = compare.compare(run.folder, run.manifest, trials).effects
+    assert result.derivation is not None and result.derivation.estimate.n == 3
+    assert result.ratio is not None
+
+
+def test_whole_jobs_are_timed_in_turns_from_their_first_step_to_their_last(
+    command, prepared: Prepare
+) -> None:
+    jobs = DesignConfig("one_at_a_time", levels={"pause_ms": [1]})
+    run = prepared(
+        command(jobs, workload="toys.jobs:Countdown", measure={"rounds": 3, "turn_s": 0.008, "jobs": 2})
+    )
+    run.run()
+    one, other = timings(run), timings(run, "pause_ms=1")
+    for number in range(3):
+        (here, mine), (there, its) = one[number], other[number]
+        assert (mine.units, its.units) == (10.0, 10.0)
+        # One job is discarded in warm-up; the record is of the second of those that are timed.
+        assert mine.counters["jobs"] == its.counters["jobs"] == 3.0
+        assert len(turns_of(spans(here), spans(there))) >= 3
+
+
+def test_a_region_asked_for_in_seconds_has_as_many_iterations_as_the_reference_does_in_them(
+    command, prepared: Prepare
+) -> None:
+    run = prepared(command(WORK, measure={"rounds": 3, "iterations": None, "region_s": 0.05}))
+    run.run()
+    (evidence,) = (
+        one.record
+        for (arm, kind), one in run.progress.other.items()
+        if kind is Kind.EVIDENCE and arm == run._reference
+    )
+    assert evidence.iteration_ns is not None
+    every = (*timings(run).values(), *timings(run, "work=single").values())
+    assert {record.iterations for _, record in every} == {math.ceil(0.05e9 / evidence.iteration_ns)}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "outcome"),
+    [("raise", Outcome.FAILED), ("oom", Outcome.OOM), ("kill", Outcome.FAILED), ("late", Outcome.FAILED)],
+)
+def test_an_arm_that_fails_in_set_up_warm_up_or_its_turn_is_an_outcome_and_the_others_go_on(
+    command, prepared: Prepare, trouble: str, outcome: Outcome
+) -> None:
+    run = prepared(command(DesignConfig("one_at_a_time", levels={"trouble": [trouble]}), measure=IN_TURNS))
+    run._generation(0)
+    assert outcomes(run, f"trouble={trouble}") == [outcome]
+    assert outcomes(run) == [Outcome.OK]
+
+
+def test_an_arm_that_is_killed_in_its_turn_fails_and_nothing_else(command, prepared: Prepare) -> None:
+    late = DesignConfig("one_at_a_time", levels={"trouble": ["fourth_turn"]})
+    run = prepared(command(late, measure=IN_TURNS))
+    run._generation(0)
+    ((_, record),) = timings(run, "trouble=fourth_turn").values()
+    assert record.outcome is Outcome.FAILED
+    assert record.failure is not None and "SIGKILL" in record.failure.message
+    assert outcomes(run) == [Outcome.OK]
+    assert not list(run.folder.path.glob("trials/*/*/scratch")), (
+        "the pack removes what a killed process cannot"
+    )
+
+
+def test_an_arm_that_hangs_is_ended_at_its_time_and_the_others_go_on(command, prepared: Prepare) -> None:
+    hang = DesignConfig("one_at_a_time", levels={"trouble": ["hang"]})
+    run = prepared(command(hang, measure={**IN_TURNS, "timeout_s": 3.0}))
+    run._generation(0)
+    assert (outcomes(run, "trouble=hang"), outcomes(run)) == ([Outcome.TIMEOUT], [Outcome.OK])
+
+
+def test_an_interrupted_generation_is_measured_again_whole(command, prepared: Prepare) -> None:
+    toy = command(WORK, measure=IN_TURNS)
+    run = prepared(toy)
+    run.run()
+    next(run.folder.path.glob("trials/*/p000-r002-a0/record.json")).unlink()
+    again = prepared(toy)
+    assert again.progress.unfinished_rounds(again.pack) == [2]
+    again.run()
+    assert read_progress(run.folder, run.manifest).finished_attempt("p000", 2, run.pack.arms) == 1
+    names = {path.parent.name for path in run.folder.path.glob("trials/*/*/record.json")}
+    assert "p000-r002-a1" in names and "p000-r001-a1" not in names
+    assert {len(timings(run)), len(timings(run, "work=single"))} == {3}
+
+
+def test_variables_and_ranks_of_levels_reach_processes_that_take_turns(command, prepared: Prepare) -> None:
+    run = prepared(command(DesignConfig("one_at_a_time", toggles=["variable", "group"]), measure=IN_TURNS))
+    run._generation(0)
+    ((_, with_variable),) = timings(run, "variable=on").values()
+    ((_, of_two),) = timings(run, "group=two").values()
+    assert (with_variable.numbers["variable"], of_two.numbers["ranks"]) == (1.0, 2.0)
+    assert outcomes(run) == [Outcome.OK]
+
+
+def test_an_arm_that_does_not_fit_into_memory_is_measured_by_itself_in_its_round(
+    command, prepared: Prepare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = prepared(command(WORK, measure=IN_TURNS))
+    run._device = Device(memory_bytes=10 * 2**20)
+    run._generation(0)
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "it takes" in line]
+    assert told.endswith(" GiB, and the others leave 0.0; it is measured by itself")
+    (here, mine), (there, its) = timings(run)[0], timings(run, "work=single")[0]
+    assert {mine.outcome, its.outcome} == {Outcome.OK}
+    assert len(turns_of(spans(here), spans(there))) == 2, "one after the other"
+
+
+def test_an_interrupt_between_turns_ends_all_processes(
+    command, prepared: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = prepared(command(WORK, measure=IN_TURNS))
+    children: list[int] = []
+    starter = run._servers.starter
+    started = starter.start
+
+    def start(*arguments, **options):
+        found = started(*arguments, **options)
+        children.extend(child.pid for child in found)
+        return found
+
+    def interrupted(found: object) -> None:
+        raise pack.Interrupted("SIGTERM")
+
+    monkeypatch.setattr(starter, "start", start)
+    monkeypatch.setattr(run, "_note", interrupted)
+    with pytest.raises(pack.Interrupted):
+        run._generation(0)
+    assert len(children) == 2
+    assert not any(runs(pid) for pid in children)
+
+
+def test_no_process_of_a_generation_outlives_its_pack(command, prepared: Prepare) -> None:
+    run = prepared(command(WORK, measure=IN_TURNS))
+    run.run()
+    assert [pid for pid in all_pids() if str(run.folder.path) in words(pid)] == []
+
+
+HELPED = """
+import multiprocessing, os, subprocess, sys, time
+from toys.spinner import Spinner
+
+
+def spin(place):
+    open(place + "/" + str(os.getpid()), "w").close()
+    while True:
+        time.sleep(0.01)
+
+
+class Helped(Spinner):
+    def setup(self, config, levels, context):
+        super().setup(config, levels, context)
+        place = os.environ["HELPERS"]
+        self.helpers = [multiprocessing.get_context("fork").Process(target=spin, args=(place,), daemon=True)]
+        for one in self.helpers:
+            one.start()
+
+    def step(self, clock):
+        time.sleep(0.003)
+        super().step(clock)
+"""
+"""A workload of which each process has a worker that works on by itself, and never looks for its parent."""
+
+
+def test_helpers_of_arms_wait_stopped_and_end_with_a_pack_that_is_killed(
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helpers = tmp_path / "helpers"
+    helpers.mkdir()
+    (tmp_path / "helped.py").write_text(HELPED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("HELPERS", str(helpers))
+    toy = command(WORK, workload="helped:Helped", measure={"rounds": 3, "iterations": 5000})
+    manifest = plan.make_plan(toy, Device())
+    folder = SweepFolder(Path(toy.runs) / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "perfsweep.pipelines.execution.pack", str(folder.path), "p000"],
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert eventually(lambda: states(helpers).count("T") == 1 and len(states(helpers)) == 2, 90), (
+            "of two arms in turns exactly one has a worker that is stopped"
+        )
+        assert eventually(lambda: "T" not in states(helpers) or states(helpers).count("T") == 1, 5)
+    finally:
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+    assert eventually(lambda: states(helpers) == [], 30), "stopped ones too"
+
+
+def eventually(holds: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def states(folder: Path) -> list[str]:
+    """What the processes that left their numbers do; none of those that have ended."""
+    return [state(int(path.name)) for path in folder.iterdir() if runs(int(path.name))]
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "Z"
+
+
+def runs(pid: int) -> bool:
+    return state(pid) not in "ZX"
+
+
+def all_pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def words(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
