@@ -47,8 +47,8 @@ class MeasureConfig:
 
     rounds: int = option(
         10,
-        "Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything."
-        " With precision or budget_s, these decide from six rounds on.",
+        "Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything;"
+        " with precision or budget_s, these decide from six rounds on.",
         least=1,
         method=False,
     )
