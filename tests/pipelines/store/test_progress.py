@@ -85,12 +85,11 @@ def timing(arm: str, number: int, attempt: int = 0, **facts: Any) -> StoredTrial
     return StoredTrial(Path(), TrialRecord(arm=arm, kind=Kind.TIMING, **own, **facts))
 
 
-@pytest.mark.parametrize("stride", [1, 5])
 def test_a_round_that_was_found_finished_is_not_looked_at_again_unless_it_gets_a_record(
-    monkeypatch: pytest.MonkeyPatch, stride: int
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise each of thousands of rounds costs a pack more than the one before."""
-    pack, progress = Pack(id="p000", orders=(ARMS,) * 40, start="fork"), Progress(stride=stride)
+    pack, progress = Pack(id="p000", orders=(ARMS,) * 40, start="fork"), Progress()
     for number in range(30):
         for arm in ARMS:
             progress.add(timing(arm, number))
@@ -107,7 +106,7 @@ def test_a_round_that_was_found_finished_is_not_looked_at_again_unless_it_gets_a
     looked.clear()
     progress.add(timing(ARMS[0], 7, attempt=1))
     assert progress.unfinished_rounds(pack) == list(range(30, 40))
-    assert {*looked} == {*progress.together(7), *range(30, 40)}
+    assert {*looked} == {7, *range(30, 40)}
 
 
 def test_what_records_say_alike_lies_in_memory_once() -> None:
@@ -214,14 +213,6 @@ def test_the_attempt_that_counts(trials: list, attempt: int | None) -> None:
     assert len(progress.used(PACK, 0)) == (0 if attempt is None else 2)
 
 
-def test_rounds_that_share_processes_are_finished_together() -> None:
-    progress = told(*both(0), *both(1), *both(2), stride=2)
-    assert [list(progress.together(number)) for number in (0, 1, 2)] == [[0, 1], [0, 1], [2, 3]]
-    assert [progress.finished_attempt(PACK, number) for number in range(3)] == [0, 0, None]
-    assert progress.finished_rounds(PACK) == 2
-    assert progress.unfinished_rounds(PACK) == [2]
-
-
 @pytest.mark.parametrize(
     ("failures", "retired"),
     [
@@ -296,17 +287,15 @@ def test_rounds_that_are_left(trials: list, retry: frozenset, left: list[int]) -
 
 
 @pytest.mark.parametrize(
-    ("trials", "repeats", "stride", "again"),
+    ("trials", "repeats", "again"),
     [
-        ([both(0, **NOISE), both(1, **NOISE), both(2)], 0, 1, []),
-        ([both(0, **NOISE), both(1, **NOISE), both(2)], 1, 1, [0]),
-        ([both(0, **NOISE), both(1, **NOISE), both(2)], 9, 1, [0, 1]),
-        ([both(0), [(A, 1, 0, {}), (B, 1, 0, NOISE)], both(2)], 1, 1, [1]),
-        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 1, 1, []),
-        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 2, 1, [1]),
-        ([both(0, **NOISE), both(0, 1, **NOISE), both(1), both(2)], 2, 1, [0]),
-        ([both(0), both(1, **NOISE), both(2), both(3)], 1, 2, [0]),
-        ([both(0), both(1), both(2), both(3, **NOISE)], 3, 2, [2]),
+        ([both(0, **NOISE), both(1, **NOISE), both(2)], 0, []),
+        ([both(0, **NOISE), both(1, **NOISE), both(2)], 1, [0]),
+        ([both(0, **NOISE), both(1, **NOISE), both(2)], 9, [0, 1]),
+        ([both(0), [(A, 1, 0, {}), (B, 1, 0, NOISE)], both(2)], 1, [1]),
+        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 1, []),
+        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 2, [1]),
+        ([both(0, **NOISE), both(0, 1, **NOISE), both(1), both(2)], 2, [0]),
     ],
     ids=[
         "none may be",
@@ -316,15 +305,13 @@ def test_rounds_that_are_left(trials: list, retry: frozenset, left: list[int]) -
         "one was",
         "and another may be",
         "again",
-        "with those of its processes",
-        "which are counted together",
     ],
 )
 def test_disturbed_rounds_are_measured_again_as_often_as_they_may_be(
-    trials: list, repeats: int, stride: int, again: list[int]
+    trials: list, repeats: int, again: list[int]
 ) -> None:
-    pack = PACK.model_copy(update={"orders": ((A, B),) * (4 if stride == 2 else 3)})
-    progress = told(*(one for group in trials for one in group), repeats=repeats, stride=stride)
+    pack = PACK.model_copy(update={"orders": ((A, B),) * 3})
+    progress = told(*(one for group in trials for one in group), repeats=repeats)
     assert progress.unfinished_rounds(pack) == again
 
 
@@ -368,20 +355,19 @@ def test_trials_lie_with_what_they_are_for() -> None:
     assert len(found.every) == 6
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-def test_a_forgotten_round_is_finished_and_leaves_nothing_else_behind(stride: int) -> None:
+def test_a_forgotten_round_is_finished_and_leaves_nothing_else_behind() -> None:
     pack = Pack(id="p000", orders=((A, B),) * 4, start="fork")
-    progress = told(*both(0), *both(1), *both(2), (A, 3, 0, {}), stride=stride)
+    progress = told(*both(0), *both(1), *both(2), (A, 3, 0, {}))
     evidence = StoredTrial(Path(), replace(timing(A, 0).record, kind=Kind.EVIDENCE, round=None))
     progress.add(evidence)
     progress.forget(pack, 0)
     progress.forget(pack, 3)
-    kept = [*([(1, A), (1, B)] if stride == 1 else []), (2, A), (2, B), (3, A)]
+    kept = [(1, A), (1, B), (2, A), (2, B), (3, A)]
     assert [(one.record.round, one.record.arm) for one in progress.every] == [*kept, (None, A)]
     assert [one.round for one in progress.timed[A]] == [number for number, arm in kept if arm == A]
     assert [one.record.round for one in progress.timings("p000", B)] == [n for n, arm in kept if arm == B]
     assert {number for _, number in progress.timing} == {number for number, _ in kept}
-    assert progress.unfinished_rounds(pack) == ([3] if stride == 1 else [2, 3])
+    assert progress.unfinished_rounds(pack) == [3]
     assert progress.finished_rounds(pack) == 4 - len(progress.unfinished_rounds(pack))
 
 

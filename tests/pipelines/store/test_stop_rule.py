@@ -38,7 +38,7 @@ def measured(command) -> Measured:
         )
         manifest = plan.make_plan(toy, Device())
         measure = manifest.sweep.measure
-        progress = Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest))
+        progress = Progress(repeats=measure.repeats, rule=StopRule(manifest))
         rng = np.random.default_rng(0)
         for number in range(there):
             for arm in manifest.arms:
