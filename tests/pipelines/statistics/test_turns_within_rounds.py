@@ -14,9 +14,8 @@ import pytest
 
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.pipelines.trial.timing.iterations import Slices
 
-ROUNDS, ITERATIONS, SLICES = 6, 300, 100
+ROUNDS, ITERATIONS, TURNS = 6, 300, 100
 MARGIN = math.log1p(0.05)
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="head", pairs=(("head", "base"),))
 
@@ -28,35 +27,30 @@ def crowded_times(rng: np.random.Generator, count: int) -> np.ndarray:
     return np.where(there, 1.5, 1.0) * np.exp(0.1 * rng.standard_normal(count))
 
 
-def half_width_and_log_ratio(rng: np.random.Generator, slices: int, change: float) -> tuple[float, float]:
+def half_width_and_log_ratio(rng: np.random.Generator, turns: int, change: float) -> tuple[float, float]:
     """The 95 % interval of six rounds, each with a server of its own, of a head with a planted log ratio."""
-    cells = [cell for number in range(ROUNDS) for cell in a_round(rng, number, slices, change)]
+    cells = [cell for number in range(ROUNDS) for cell in a_round(rng, number, turns, change)]
     estimate = Rounds(cells, "cpu_ns_per_unit").estimate(EFFECT)
     assert estimate.interval is not None
     return estimate.interval.half_width, estimate.log_ratio
 
 
-def a_round(rng: np.random.Generator, number: int, slices: int, change: float) -> Iterator[Cell]:
-    """Mean times of the two versions, which take turns slice by slice on one core."""
-    sizes = Slices.cut(ITERATIONS, slices)
-    owners = np.concatenate([np.repeat(("base", "head"), size) for size in sizes])
+def a_round(rng: np.random.Generator, number: int, turns: int, change: float) -> Iterator[Cell]:
+    """Mean times of the two versions, which take turns on one core, in random order in each cycle."""
+    length = ITERATIONS // turns
+    cycles = [rng.permutation(["base", "head"]) for _ in range(turns)]
+    owners = np.concatenate([np.repeat(cycle, length) for cycle in cycles])
     times = crowded_times(rng, len(owners))
     for arm, factor in (("base", 1.0), ("head", math.exp(change))):
         yield Cell("p000", number, number, arm, float(times[owners == arm].mean()) * factor)
 
 
 @pytest.mark.parametrize("change", [0.0, -math.log(1.05)], ids=["without effect", "5 % faster"])
-def test_slices_decide_in_six_rounds_what_one_region_after_the_other_leaves_open(change: float) -> None:
+def test_turns_decide_in_six_rounds_what_one_region_after_the_other_leaves_open(change: float) -> None:
     rng = np.random.default_rng(26)
-    sliced = [half_width_and_log_ratio(rng, SLICES, change) for _ in range(30)]
+    in_turns = [half_width_and_log_ratio(rng, TURNS, change) for _ in range(30)]
     whole = [half_width_and_log_ratio(rng, 1, change) for _ in range(30)]
-    assert np.mean([half <= MARGIN / 2 for half, _ in sliced]) >= 0.95
+    assert np.mean([half <= MARGIN / 2 for half, _ in in_turns]) >= 0.95
     assert np.mean([half <= MARGIN / 2 for half, _ in whole]) <= 0.05
-    missed = np.mean([abs(ratio - change) > half for half, ratio in sliced])
+    missed = np.mean([abs(ratio - change) > half for half, ratio in in_turns])
     assert missed <= 0.12, "intervals are narrower, and cover as often"
-
-
-def test_slices_are_as_equal_as_whole_iterations_let_them_be_and_never_empty() -> None:
-    assert Slices.cut(300, 100) == [3] * 100
-    assert Slices.cut(7, 3) == [2, 2, 3]
-    assert Slices.cut(3, 100) == [1, 1, 1]
