@@ -274,7 +274,7 @@ def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     ("memory_gib", "each_gib", "alone"),
-    [(10, 4.4, "c"), (10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bcd")],
+    [(10, 4.4, "c"), (10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bc")],
     ids=["fit", "do not", "unknown", "not even one"],
 )
 def test_an_arm_that_does_not_fit_is_measured_alone_and_the_others_go_on(

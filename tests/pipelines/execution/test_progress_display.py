@@ -77,7 +77,7 @@ def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line
     joint = manifest.effects[0].model_copy(update={"toggle": "a = b", "contrast": {"x": 1.0, "y": -1.0}})
     alone = joint.model_copy(update={"toggle": "a"})
     refused = Refused(design="arms", toggle="never", level="on", reason="needs [a GPU]")
-    measure = dataclasses.replace(manifest.sweep.measure, precision=0.01, budget_s=90.0, isolation="resident")
+    measure = dataclasses.replace(manifest.sweep.measure, precision=0.01, budget_s=90.0)
     sweep = manifest.sweep.model_copy(update={"measure": measure})
     own = {"effects": (*manifest.effects, joint, alone), "refused": (refused,), "sweep": sweep}
     out, folder = StringIO(), "runs/" + "a/" * 60
@@ -87,7 +87,7 @@ def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line
     designs = f"{len(manifest.effects) + 2} by one_at_a_time"
     assert f"toy: workload {sweep.workload}, {len(manifest.arms)} arms, " in text
     assert f"{len(changed.effects)} effects ({designs})" in text
-    assert f"2 packs of {measure.rounds} rounds, every arm once a round in processes that stay for" in text
+    assert f"2 packs of {measure.rounds} rounds, in each of them all arms take turns" in text
     assert (
         f"; up to {measure.rounds_planned} rounds, each arm until its interval is within +-1.0% or"
         " 90 s are spent" in text

@@ -55,9 +55,10 @@ def recorded(tmp_path: Path) -> Recorded:
             world=own.pop("world", 1),
         )
         workload: Any = SimpleNamespace(data_digest=lambda: "", child_usage=lambda: children)
-        waits = own.pop("waits", ())
+        host = own.pop("host", None)
+        over = None if host is None else lambda: host
         region = {"region_ns": WALL_NS, "region_cpu_ns": WALL_NS // 2, "peak_bytes": 1, "usage": usage, **own}
-        return Scene(workload, device or Device(), BufferedLog(), 0.0).measure(spec, lambda: region, waits)
+        return Scene(workload, device or Device(), BufferedLog(), 0.0).measure(spec, lambda: region, over)
 
     return run
 
@@ -164,7 +165,8 @@ def test_what_others_do_while_an_arm_waits_for_its_turn_disturbs_nothing(
     moments(0.0, 36.0)
     assert recorded(Usage())["disturbed"] == ("other processes used 3.6 of 4 cores",)
     moments(0.0, 36.0)
-    assert recorded(Usage(), waits=[(moment(1.0, 1.0), moment(33.0, 9.0))])["disturbed"] == ()
+    turns = moment(0.0, 0.0), replace(moment(36.0, 10.0), own_s=33.0)
+    assert recorded(Usage(), host=turns)["disturbed"] == (), "what the arms used is not that of others"
 
 
 @pytest.mark.parametrize(("cores", "disturbed"), [(1, 0), (3, 1)])

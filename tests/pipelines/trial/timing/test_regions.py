@@ -216,13 +216,13 @@ def test_what_a_workload_counts_itself_is_told_for_one_iteration_and_of_jobs_as_
     assert timed(Brief, FakeClock(tick_ns=1000))["counters"]["draws"] == 5.0
 
 
-def test_a_warm_up_ends_with_a_whole_cadence_as_its_region_does(
+def test_a_warm_up_sees_a_short_cadence_whole_and_a_region_is_whole_ones(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for cadence, warm, region in ((1, 6, 8), (3, 6, 9), (7, 7, 14)):
+    for cadence, warm, region in ((1, (5, 6), 8), (3, (5, 6), 9), (7, (7,), 14)):
         monkeypatch.setattr(Endless, "cadence", cadence)
         found = timed(Endless, FakeClock(tick_ns=1000))
-        assert (found["warmup_iterations"], found["iterations"]) == (warm, region)
+        assert found["warmup_iterations"] in warm and found["iterations"] == region
 
 
 @pytest.mark.parametrize(("discard_s", "steps"), [(None, 2), (1.0, 2), (1.5e-6, 1)])
