@@ -36,8 +36,10 @@ def half_width_and_log_ratio(rng: np.random.Generator, turns: int, change: float
 
 
 def a_round(rng: np.random.Generator, number: int, turns: int, change: float) -> Iterator[Cell]:
-    """Mean times of the two versions, which take turns on one core."""
-    owners = np.tile(np.repeat(("base", "head"), ITERATIONS // turns), turns)
+    """Mean times of the two versions, which take turns on one core, in random order in each cycle."""
+    length = ITERATIONS // turns
+    cycles = [rng.permutation(["base", "head"]) for _ in range(turns)]
+    owners = np.concatenate([np.repeat(cycle, length) for cycle in cycles])
     times = crowded_times(rng, len(owners))
     for arm, factor in (("base", 1.0), ("head", math.exp(change))):
         yield Cell("p000", number, number, arm, float(times[owners == arm].mean()) * factor)

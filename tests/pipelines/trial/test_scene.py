@@ -95,7 +95,7 @@ def test_a_thread_that_rests_changes_nothing(recorded: Recorded, resting_thread:
 
 def test_a_kernel_that_tells_no_run_delay_leaves_crowding_a_disturbance(recorded: Recorded) -> None:
     found = recorded(Usage(displacements=400))
-    assert found["lost_ns"] == 0 and "others took its core 400 times" in found["disturbed"]
+    assert found["lost_ns"] is None and "others took its core 400 times" in found["disturbed"]
 
 
 def test_own_threads_may_be_what_a_region_waited_for(
@@ -103,7 +103,7 @@ def test_own_threads_may_be_what_a_region_waited_for(
 ) -> None:
     moments(0.0, 50.0)
     found = recorded(replace(CROWDED, others_ns=WALL_NS // 4))
-    assert (found["lost_ns"], found["disturbed"]) == (0, (LOAD,))
+    assert (found["lost_ns"], found["disturbed"]) == (None, (LOAD,))
 
 
 def test_of_an_arm_with_its_own_workers_nothing_is_subtracted_and_crowding_disturbs(
@@ -112,12 +112,12 @@ def test_of_an_arm_with_its_own_workers_nothing_is_subtracted_and_crowding_distu
     monkeypatch.setattr(multiprocessing, "active_children", lambda: ["a loader's worker"])
     moments(0.0, 50.0)
     found = recorded(CROWDED)
-    assert (found["lost_ns"], found["disturbed"]) == (0, (LOAD,))
+    assert (found["lost_ns"], found["disturbed"]) == (None, (LOAD,))
 
 
 def test_of_work_in_other_processes_nothing_is_subtracted(recorded: Recorded) -> None:
     found = recorded(CROWDED, children=resource.struct_rusage((1.0, 0.0, 1, *[0] * 13)))
-    assert found["lost_ns"] == 0
+    assert found["lost_ns"] is None
     assert not any("others had its core" in reason for reason in found["disturbed"])
 
 
@@ -126,7 +126,7 @@ def test_of_threads_ranks_and_devices_nothing_is_subtracted_and_a_lost_core_dist
     recorded: Recorded, own: dict[str, Any]
 ) -> None:
     found = recorded(CROWDED, **own)
-    assert found["lost_ns"] == 0
+    assert found["lost_ns"] is None
     assert "others had its core for 50.0% of the time" in found["disturbed"]
 
 
