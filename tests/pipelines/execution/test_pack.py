@@ -43,9 +43,9 @@ spawn.ForkServer.__init__ = note
 start = spawn.ForkServer.start
 
 
-def note_start(*arguments):
+def note_start(*arguments, **options):
     seen.setdefault("as the first trial starts", "torch" in sys.modules)
-    return start(*arguments)
+    return start(*arguments, **options)
 
 
 spawn.ForkServer.start = note_start
