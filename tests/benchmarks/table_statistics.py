@@ -230,11 +230,11 @@ MIXED = [0.0, 0.0, 0.0, 0.0, 0.01, -0.01, 0.02, -0.02, 0.05, -0.05, 0.2, -0.3]
 def stopping(sweeps: int) -> Table:
     """Sweeps whose arms leave by the shipped rule: +-1 %, or clearly apart; at most 60 rounds."""
     yield (
-        "pairs scatter by 2.1 %, tails of t5",
+        "+-1 %, pairs scatter by 2.1 %, tails of t5",
         "coverage",
         "least of an arm",
-        "sweeps with a false claim, margin 1 %",
-        "margin 0",
+        "sweeps with a false claim",
+        "the same, no goal: margin 0",
         "rounds of an arm",
     )
     rows = [
