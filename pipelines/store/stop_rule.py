@@ -62,8 +62,9 @@ class StopRule:
 
     An effect is looked at after each round from `LEAST_TO_STOP` rounds on, and is closed for good
 
-    - when the 95 % interval that it will be judged by is as narrow as `measure.precision`. Significance has
-      no part in it: stopping on p < .05 would find effects that are not there;
+    - when the 95 % interval that it will be judged by is as narrow as `measure.precision`, from as many
+      replications: servers of two rounds would cover .90 otherwise. Significance has no part in it: stopping
+      on p < .05 would find effects that are not there;
     - when it is clearly `Apart`, by a confidence sequence that allows for all these looks, which is then also
       the interval it is judged by. Student's interval, read where the estimate happened to lie far out, would
       cover less than it says;

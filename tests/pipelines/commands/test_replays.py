@@ -47,8 +47,8 @@ def test_rounds_end_by_the_budget_where_they_are_never_precise(recorded: Recorde
 
 def test_a_further_look_keeps_the_rounds_that_are_there(recorded: Recorded) -> None:
     replay = Replay(recorded, np.random.default_rng(3))
-    first, _ = replay.judged(MeasureConfig(**{**MEASURE.__dict__, "precision": 0.018}))
-    second, _ = replay.judged(MEASURE)
+    first, _ = replay.judged(MeasureConfig(**{**MEASURE.__dict__, "precision": 0.03}))
+    second, _ = replay.judged(MeasureConfig(**{**MEASURE.__dict__, "precision": 0.006}))
     assert 6 <= first.rounds < second.rounds
 
 
