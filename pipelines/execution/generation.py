@@ -275,7 +275,7 @@ class Generation:
 
     @staticmethod
     def _record(trial: Trial, started: float, termination: Termination | None) -> TrialRecord:
-        record = _read(trial.folder)
+        record = record_of(trial.folder)
         if record is None:
             why = Failure(type="NoRecord", message="the process ended without a record")
             ended = termination or Termination(Outcome.FAILED, why)
@@ -285,7 +285,8 @@ class Generation:
         return record
 
 
-def _read(folder: Path) -> TrialRecord | None:
+def record_of(folder: Path) -> TrialRecord | None:
+    """The record of a trial that has ended; None where it left none, or a damaged one."""
     try:
         return read_record(folder)
     except RecordError:

@@ -19,7 +19,7 @@ from typing import Any
 
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.disk import refuse_disk
-from perfsweep.pipelines.execution.generation import Generation, Trial
+from perfsweep.pipelines.execution.generation import Generation, Trial, record_of
 from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from perfsweep.pipelines.execution.missing_trials import ONCE
@@ -46,7 +46,6 @@ from perfsweep.pipelines.store.records import (
     TrialRecord,
     TrialSpec,
     read_evidence,
-    read_record,
     read_spec,
     replay_dir,
     write_record,
@@ -296,7 +295,7 @@ class PackRun:
         termination = wait(
             self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
         )
-        record = _record_of(folder)
+        record = record_of(folder)
         refuse_disk(folder, record, termination)
         if record is None:
             read_spec(folder / "spec.json")  # where that was damaged its arm is not to blame
@@ -342,13 +341,6 @@ def _reason(record: TrialRecord) -> str:
         return ""
     ours = record.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT)
     return record.failure.message if ours else record.failure.text
-
-
-def _record_of(folder: Path) -> TrialRecord | None:
-    try:
-        return read_record(folder)
-    except RecordError:
-        return None  # a damaged record is no record: the ending of the process says what happened
 
 
 def main(arguments: list[str]) -> int:

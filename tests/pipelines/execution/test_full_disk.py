@@ -149,7 +149,7 @@ def test_its_pack_ends_and_the_next_one_tries_the_arm_again(
     launch.prepare(folder, manifest, "")
     with monkeypatch.context() as patch:
         patch.setattr(
-            pack, "_record_of", lambda place: failed("[Errno 28] No space left on device: '/scratch/x'")
+            pack, "record_of", lambda place: failed("[Errno 28] No space left on device: '/scratch/x'")
         )
         assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
     (line,) = capsys.readouterr().out.splitlines()
