@@ -29,7 +29,7 @@ from perfsweep.workloads.api import Device, Evidence
 
 def cells_of(used: pl.DataFrame, figure: str) -> Iterator[Cell]:
     """A figure of the used timing trials."""
-    plain = pl.lit(None, float)
+    plain = pl.lit(None, pl.Float64)
     if figure == "ns_per_unit":
         plain = pl.when(pl.col("lost_ns").is_not_null()).then(pl.col("wall_ns_per_unit"))
     rows = used.select("pack", "round", "server", "arm", figure, plain.alias("plain")).iter_rows()
