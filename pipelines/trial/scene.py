@@ -91,8 +91,7 @@ class Scene:
                 before, after, wall_ns, region, threads, loaded, subtracted=subtracted
             ),
             "calibration_ns": self.calibration_ns,
-            # The kernel was asked just before and after the region: a delay there is none of its own.
-            "lost_ns": None if own_delay_ns is None else min(own_delay_ns, max(0, wall_ns - cpu_ns)),
+            "lost_ns": None if own_delay_ns is None else min(own_delay_ns, wall_ns - 1),
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
             "major_faults": usage.major_faults,

@@ -83,10 +83,12 @@ def test_what_others_had_of_the_core_of_one_thread_is_lost_and_disturbs_nothing(
     assert "usage" not in found
 
 
-def test_no_more_is_lost_than_the_time_without_a_core(recorded: Recorded) -> None:
-    found = recorded(Usage(WALL_NS, own_delay_ns=WALL_NS), region_cpu_ns=WALL_NS * 3 // 4)
-    assert found["lost_ns"] == WALL_NS // 4
-    assert recorded(CROWDED, region_cpu_ns=WALL_NS + 1)["lost_ns"] == 0
+def test_some_time_is_left_whatever_was_lost(recorded: Recorded) -> None:
+    assert recorded(Usage(WALL_NS, own_delay_ns=2 * WALL_NS))["lost_ns"] == WALL_NS - 1
+
+
+def test_the_overhead_of_readings_in_cpu_time_leaves_what_was_lost_as_it_is(recorded: Recorded) -> None:
+    assert recorded(CROWDED, region_cpu_ns=WALL_NS + 1)["lost_ns"] == WALL_NS // 2
 
 
 def test_a_thread_that_rests_changes_nothing(recorded: Recorded, resting_thread: None) -> None:

@@ -17,7 +17,7 @@ from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
 from perfsweep.pipelines.trial.parent import Turn
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import regions
+from perfsweep.pipelines.trial.timing import regions, steady
 from perfsweep.pipelines.trial.turns import Uncut, Wanted
 from perfsweep.workloads.api import Device
 
@@ -142,8 +142,10 @@ def test_a_job_is_timed_from_its_first_step_to_its_last_and_ends_its_region(time
     assert len(arrays["wall_ns"]) == 10
 
 
-def test_warm_up_ends_when_steps_rest_and_not_at_the_end_of_a_long_cadence(timed: Any) -> None:
-    # 400 steps of 0.8 ms are more than the 0.1 s after which a cadence is not waited for.
+def test_warm_up_ends_when_steps_rest_and_not_at_the_end_of_a_long_cadence(
+    timed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steady, "CADENCE_NS", 10**8)  # 400 steps of 0.8 ms take longer
     found, _, _ = timed(itertools.repeat(Turn(400)), iterations=400, cadence=400)
     # Whether steps rest is asked after each: of those that do, it may be denied a few times in a row.
     assert 120 <= found["warmup_iterations"] < 200
