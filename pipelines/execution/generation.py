@@ -112,6 +112,12 @@ class _Arm:
         if not self.rests:
             _signal(self.children, signal.SIGCONT)
 
+    def keep_to(self, core: int) -> None:
+        """Let it work on one core, where one thread does all of its work."""
+        if self.rests and len(self.children) == 1:
+            with suppress(OSError):  # it has died, or the system has no such call
+                os.sched_setaffinity(self.children[0].pid, {core})
+
     def end(self) -> None:
         """End its processes; those that end by themselves once it has gone must not be stopped then."""
         with suppress(PermissionError):
@@ -209,6 +215,10 @@ class Generation:
 
         A record that its process could not write is written here.
         """
+        # Cores differ, by what shares them with this machine: arms on different ones would too.
+        core = rng.choice(sorted(os.sched_getaffinity(0)))
+        for arm in self._arms:
+            arm.keep_to(core)
         before = environment.host_usage()
         cycles = max((arm.turns for arm in self._arms), default=0)
         cycle = 0
