@@ -79,6 +79,10 @@ class Arms:
         monkeypatch.setattr(module, "receive", self.receive)
         monkeypatch.setattr(module, "end", lambda children: self.ended.append(children[0].arm))
         monkeypatch.setattr(module, "_signal", self.signal)
+        self.cores: list[tuple[int, frozenset[int]]] = []
+        monkeypatch.setattr(
+            module.os, "sched_setaffinity", lambda pid, cores: self.cores.append((pid, frozenset(cores)))
+        )
 
     def start(self, spec_file: Path, world: int, env: Any, stay: bool = False) -> list[Process]:
         arm = spec_file.parent.parent.name
@@ -270,6 +274,14 @@ def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
     assert (list(records), list(alone)) == (["r", "q"], ["w"])
     assert alone["w"] == "it has processes that cannot be stopped while others work"
     assert arms.ended == ["w", "r", "q"], "before others work"
+
+
+def test_arms_of_one_thread_share_a_core_and_what_slows_it(arms: Arms, trial: Callable[..., Trial]) -> None:
+    arms.warm["w"] = warm(rests=False)
+    measured(arms, [trial("r"), trial("w"), trial("g", world=2), trial("q")])
+    assert len(arms.cores) == 2 and len(set(arms.cores)) == 1, "workers and ranks need all cores"
+    ((_, core),) = set(arms.cores)
+    assert len(core) == 1 and core <= os.sched_getaffinity(0)
 
 
 @pytest.mark.parametrize(
