@@ -35,7 +35,7 @@ def sentence(command: str, error: Exception) -> str:
     return "a YAML file of the configuration has a key that is no name; keys are fields, or texts in quotes"
 
 
-_FILE = re.compile(rf"[Ii]n '((?!{'|'.join(types.COMMANDS)}')[\w./-]+)'(?:: | *, defaults)")
+_FILE = re.compile(rf"[Ii]n '((?!(?:{'|'.join(types.COMMANDS)})')[\w./-]+)'(?:: | *, defaults)")
 """Where Hydra names the file of a group that it was reading, ours for a command aside."""
 
 
