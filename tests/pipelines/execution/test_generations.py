@@ -179,7 +179,7 @@ def test_an_interrupted_generation_is_measured_again_whole(command, prepared: Pr
     again = prepared(toy)
     assert again.progress.unfinished_rounds(again.pack) == [2]
     again.run()
-    assert read_progress(run.folder, run.manifest).finished_attempt("p000", 2, run.pack.arms) == 1
+    assert read_progress(run.folder, run.manifest).finished_attempt(run.pack, 2) == 1
     names = {path.parent.name for path in run.folder.path.glob("trials/*/*/record.json")}
     assert "p000-r002-a1" in names and "p000-r001-a1" not in names
     assert {len(timings(run)), len(timings(run, "work=single"))} == {3}
