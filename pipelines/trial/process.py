@@ -67,6 +67,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     record = _record(spec, folder, rank, measured, turns.worked_s)
     if rank == 0:
         scratch.remove(folder)
+    flush_streams()  # the pack ends this process once it has heard
     turns.reply(Reply(record.outcome, record.failure))
 
 

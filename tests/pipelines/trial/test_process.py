@@ -317,6 +317,17 @@ def test_one_that_breaks_while_it_warms_up_replies_why(
     assert (tmp_path / "scratch").exists() is (rank > 0), "the first rank tidies up"
 
 
+def test_what_an_arm_printed_is_in_its_log_before_the_pack_ends_it(
+    serve: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+    monkeypatch.setattr(process, "flush_streams", lambda: done.append("flush"))
+    reply = process.Turns.reply
+    monkeypatch.setattr(process.Turns, "reply", lambda self, word: done.append(word) or reply(self, word))
+    serve(Timed(), Turn(3), Turn(3), "the host")
+    assert done[-2:] == ["flush", Reply()]
+
+
 def test_one_that_breaks_in_its_turn_replies_why_and_has_a_record(
     serve: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
