@@ -235,7 +235,11 @@ def _altered(rows: list[dict[str, Any]], stored: list[Trial]) -> Iterator[Violat
             yield Violation(
                 "wrong", f"{_where(cell)} counts, and attempt {row['attempt']} has no record of it"
             )
-        elif not np.isclose(row["ns_per_unit"], one.values["region_ns"] / one.values["units"], rtol=1e-9):
+        elif not np.isclose(
+            row["ns_per_unit"],
+            (one.values["region_ns"] - (one.values["lost_ns"] or 0)) / one.values["units"],
+            rtol=1e-9,
+        ):
             yield Violation("wrong", f"{_where(cell)} counts {row['ns_per_unit']} ns a unit, not as recorded")
 
 
