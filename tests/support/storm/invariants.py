@@ -237,7 +237,7 @@ def _altered(rows: list[dict[str, Any]], stored: list[Trial]) -> Iterator[Violat
             )
         elif not np.isclose(
             row["ns_per_unit"],
-            (one.values["region_ns"] - (one.values["lost_ns"] or 0)) / one.values["units"],
+            (one.values["region_ns"] - (one.values.get("lost_ns") or 0)) / one.values["units"],
             rtol=1e-9,
         ):
             yield Violation("wrong", f"{_where(cell)} counts {row['ns_per_unit']} ns a unit, not as recorded")

@@ -127,11 +127,11 @@ def test_a_warm_up_on_a_device_lasts_a_second_of_its_time(device_ns: int, iterat
     assert min(warm.walls_ns) >= device_ns
 
 
-def test_a_long_cadence_is_run_whole_in_the_first_round_and_for_a_tenth_of_a_second_in_others() -> None:
+def test_a_long_cadence_is_run_whole_in_the_first_round_and_for_two_seconds_in_others() -> None:
     for number, iterations in ((0, 300), (1, 100)):
         clock, spec = FakeClock(tick_ns=1000), SimpleNamespace(**{**vars(SPEC), "round": number})
         work = Paced(clock, 0)
-        work.cadence, work.host_ns = 300, 999_000
+        work.cadence, work.host_ns = 300, 19_999_000
         warm = steady.warm_up(work, clock, Silent(), spec)  # type: ignore[arg-type]
         assert iterations <= len(warm.walls_ns) <= 1.5 * iterations
 
