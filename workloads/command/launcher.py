@@ -100,7 +100,7 @@ if __name__ == "__main__":
     for _number in _OF_THE_CLUSTER:
         signal.signal(_number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
-    # Where it is stopped while others work and whoever asks it dies, it goes on and sees that.
+    # The trial may die while this process is stopped: it must run to see that.
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGCONT)
     _asked = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

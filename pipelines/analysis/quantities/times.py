@@ -1,4 +1,4 @@
-"""Wall time and CPU time of an arm, beside the time that verdicts are on."""
+"""Wall time and CPU time of an arm, as columns that a sweep may ask for."""
 
 from __future__ import annotations
 

@@ -445,3 +445,4 @@ def test_an_arm_that_has_ended_is_no_reason_to_fail() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     module._signal([gone], signal.SIGSTOP)  # type: ignore[list-item]
+    assert gone.returncode == 0, "it had ended by itself"

@@ -68,7 +68,7 @@ def spans(folder: Path) -> list[tuple[int, int]]:
 
 
 def turns_of(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> list[str]:
-    """Who worked, in order; nobody may while the other does."""
+    """Who worked, in order: never two at once."""
     marks = sorted([(*span, "one") for span in one] + [(*span, "other") for span in other])
     assert all(first[1] <= then[0] for first, then in itertools.pairwise(marks))
     return [who for who, _ in itertools.groupby(marks, key=lambda mark: mark[2])]
