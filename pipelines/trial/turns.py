@@ -10,17 +10,10 @@ from __future__ import annotations
 import os
 import time
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
-
-
-class Host(NamedTuple):
-    """The machine before and after the turns of all arms, of which this process used only its own share."""
-
-    before: HostUsage
-    after: HostUsage
 
 
 class Cut(Protocol):
@@ -71,8 +64,8 @@ class Turns:
         self._in_turn = True
         return self._receive()
 
-    def over(self) -> Host:
-        """Say that the region is whole, and wait until those of the other arms are."""
+    def over(self) -> tuple[HostUsage, HostUsage]:
+        """Say that the region is whole, and wait until those of all arms are: the host before and after."""
         self.reply(Reply(own_s=_own_s() - self._own_s))
         return self._receive()
 

@@ -194,7 +194,9 @@ def disturbance(
     steal = (after.steal_s - before.steal_s) / max(after.cpu_s - before.cpu_s, 1.0)
     if steal > STEAL_SHARE:
         reasons.append(f"{steal:.1%} of CPU time went to other virtual machines")
-    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_ns / 1e9, loaded))
+    # GPUs were looked at before and after the turns of all arms, where there were several.
+    looked_s = max(wall_ns / 1e9, after.at_s - before.at_s)
+    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, looked_s, loaded))
 
 
 def _crowding(
@@ -231,7 +233,7 @@ def foreign_cores(before: HostUsage, after: HostUsage) -> float | None:
 
 
 def _gpu_disturbance(
-    before: Iterable[Gpu], after: Iterable[Gpu], wall_s: float, loaded: Iterable[Gpu] = ()
+    before: Iterable[Gpu], after: Iterable[Gpu], looked_s: float, loaded: Iterable[Gpu] = ()
 ) -> list[str]:
     reasons = []
     earlier, working = ({gpu.uuid: gpu for gpu in some} for some in (before, loaded))
@@ -240,7 +242,7 @@ def _gpu_disturbance(
         for reason in sorted(gpus.DISTURBING.intersection(then.throttle + during.throttle + now.throttle)):
             reasons.append(f"{now.uuid}: {reason}")
         heat_s = ((now.thermal_ns or 0) - (then.thermal_ns or 0)) / 1e9
-        if heat_s > THERMAL_SHARE * wall_s:
+        if heat_s > THERMAL_SHARE * looked_s:
             reasons.append(f"{now.uuid}: clocks lowered by heat for {heat_s:.2f} s")
         if foreign := max(then.foreign, now.foreign):
             reasons.append(f"{now.uuid}: {foreign} other process{'es' if foreign > 1 else ''}")
