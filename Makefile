@@ -27,6 +27,9 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
+# The tests start hundreds of processes, and each would compile our modules for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 

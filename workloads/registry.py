@@ -186,7 +186,13 @@ def _root(cls: type[Workload]) -> Path:
 
 
 def _entry_points() -> list[EntryPoint]:
-    return [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in BUILT_IN]
+    return [point for point in _installed(tuple(sys.path)) if point.name not in BUILT_IN]
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Entry points of the packages on `path`, which is `sys.path`: each look reads a file of every one."""
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
 
 
 def _imported(module_name: str, name: str) -> ModuleType:

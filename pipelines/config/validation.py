@@ -6,6 +6,7 @@ Hydra composes once; after that, arms are made by updating values, which costs m
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from perfsweep.workloads.errors import ConfigError, did_you_mean
 Command = TypeVar("Command")
 
 
+@functools.cache
 def register() -> None:
     """Make the types known to Hydra, under the names that the files in `conf/` extend."""
     from hydra.core.config_store import ConfigStore
@@ -113,6 +115,7 @@ def _text(key: Any) -> str:
     return ("on" if key else "off") if isinstance(key, bool) else str(key)
 
 
+@functools.cache
 def _editable(command: type[Any]) -> DictConfig:
     """Make the structured configuration of a command; OmegaConf lets nobody override what is frozen."""
     node = OmegaConf.structured(command)

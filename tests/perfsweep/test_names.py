@@ -22,12 +22,14 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return namesakes(tmp_path, packages=request.param)
 
 
+@pytest.mark.slow
 def test_the_public_interface_and_the_users_packages_are_imported_side_by_side(folder: Path) -> None:
     code = "import perfsweep; perfsweep.sweep; import conf.values, slurm.site, workloads.api as own; own.MINE"
     python(folder, "-c", code)
     assert "digits" in python(folder, "-m", "perfsweep", "list")
 
 
+@pytest.mark.slow
 def test_what_they_declare_is_described(folder: Path) -> None:
     assert "in parts, or at once" in python(
         folder, "-m", "perfsweep", "describe", "workloads.halving:Halving"
