@@ -24,19 +24,12 @@ from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.config.tracking import contradictions, from_shell
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.execution import (
-    executor_choice,
-    launch,
-    missing_trials,
-    pack_jobs,
-    progress_display,
-    submitted,
-)
+from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, pack_jobs, submitted
 from perfsweep.pipelines.execution.missing_trials import beside_rounds
 from perfsweep.pipelines.plan import foreseen, power
 from perfsweep.pipelines.plan import plan as planning
 from perfsweep.pipelines.publish import publishing
-from perfsweep.pipelines.report import html, markdown, notebook
+from perfsweep.pipelines.report import html, markdown, notebook, progress_display
 from perfsweep.pipelines.report.notebook import Comparison, Display, Report
 from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store import provenance as origin
@@ -181,7 +174,7 @@ class NotebookWatch(Watch):
         """Show a bar for as long as packs run."""
         manifest = planned.sweep.manifest
         ahead = progress_display.trials_ahead(manifest, dict(unfinished))
-        return notebook.live(self._display, manifest, ahead)
+        return notebook.live(self._display, manifest, ahead, planned.sweep.folder)
 
     def counts(self, text: str) -> None:
         """Show how many jobs run and wait, in one line that changes."""

@@ -18,7 +18,7 @@ from perfsweep.pipelines.check.checked import Checked
 from perfsweep.pipelines.check.rules import Finding
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import RunCommand
-from perfsweep.pipelines.execution.progress_display import LOG_EVERY_S
+from perfsweep.pipelines.report.progress_display import LOG_EVERY_S
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.errors import ConfigError

@@ -12,10 +12,11 @@ from rich.console import Console
 from perfsweep.pipelines import units
 from perfsweep.pipelines.config import validation
 from perfsweep.pipelines.config.types import RunCommand, SweepCommand
-from perfsweep.pipelines.execution import launch, progress_display
+from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.report.tables import Table, table_of
 from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.store import kept, locks, provenance

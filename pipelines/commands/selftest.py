@@ -15,9 +15,10 @@ from perfsweep.pipelines.analysis import collect
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from perfsweep.pipelines.execution import launch, progress_display
+from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.report.tables import table_of
 from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.statistics.verdicts import Verdict

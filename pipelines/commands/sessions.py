@@ -16,12 +16,12 @@ from yaml import YAMLError
 
 from perfsweep.pipelines.config.tracking import contradictions
 from perfsweep.pipelines.config.types import ClusterConfig
-from perfsweep.pipelines.execution import launch, progress_display, shared_job, submitted
+from perfsweep.pipelines.execution import launch, shared_job, submitted
 from perfsweep.pipelines.execution.events import POLL_S, Held, Tail, until_over
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line, table_of_runs
-from perfsweep.pipelines.report import sweep_status
+from perfsweep.pipelines.report import progress_display, sweep_status
 from perfsweep.pipelines.report.objects import print_json
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
 from perfsweep.pipelines.store import locks
@@ -152,7 +152,8 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
     progress = read_progress(folder, manifest)
     todo = {pack.id: len(progress.unfinished_rounds(pack)) for pack in manifest.packs}
     tails = [Tail(folder, pack.id) for pack in manifest.packs]
-    with progress_display.live(console, manifest, progress_display.trials_ahead(manifest, todo)) as shown:
+    ahead = progress_display.trials_ahead(manifest, todo)
+    with progress_display.live(console, manifest, ahead, folder) as shown:
         states = until_over(executor, tails, shown, lambda text: console.print(text, style="dim"))
     missing = submitted.unsubmitted(folder, manifest)
     if missing:

@@ -13,13 +13,13 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.api import Planned, Sweep
 from perfsweep.pipelines.config import names, validation
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.execution import launch, pack_jobs, progress_display, submitted
+from perfsweep.pipelines.execution import launch, pack_jobs, submitted
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.demand import estimate_cost
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
-from perfsweep.pipelines.report import terminal_table
+from perfsweep.pipelines.report import progress_display, terminal_table
 from perfsweep.pipelines.store import provenance
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Event

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.columns import Where
-from perfsweep.pipelines.execution.progress_display import Ahead, News, Tally
-from perfsweep.pipelines.report import terminal_table
+from perfsweep.pipelines.report import so_far, terminal_table
 from perfsweep.pipelines.report.html import render
+from perfsweep.pipelines.report.progress_display import Ahead, News, Tally
 from perfsweep.pipelines.report.sentences import answer, footnotes, opening
 from perfsweep.pipelines.report.tables import answer_tables
-from perfsweep.pipelines.store.records import Event, Manifest
+from perfsweep.pipelines.store.records import Event, Manifest, SweepFolder
 from perfsweep.pipelines.terminal import plain_console
 
 
@@ -92,8 +92,12 @@ def notebook_display() -> Display | None:
 class NotebookProgress:
     """Shows how far a sweep is, and what went wrong on the way, in one output of a cell."""
 
-    def __init__(self, display: Display, manifest: Manifest, ahead: Ahead) -> None:
+    def __init__(
+        self, display: Display, manifest: Manifest, ahead: Ahead, folder: SweepFolder | None = None
+    ) -> None:
         self._display, self._tally = display, Tally(manifest, ahead)
+        self._rounds = so_far.Rounds(folder, manifest) if folder else None
+        self._table = ""
         self._news: list[News] = []
         self._started = time.monotonic()
         self._shown = 0.0
@@ -104,11 +108,17 @@ class NotebookProgress:
         """Note one finished trial."""
         news = self._tally.note(event)
         self._news += news
-        if news or time.monotonic() - self._shown > EVERY_S:
+        found = self._rounds.after(event) if self._rounds else None
+        if found:
+            text = StringIO()
+            terminal_table.print_table(plain_console(text), found.table)
+            self._table = text.getvalue().strip()
+        if news or found or time.monotonic() - self._shown > EVERY_S:
             self._show(update=True)
 
     def close(self) -> None:
         """Show the last count, which may be newer than what is shown."""
+        self._table = ""  # what follows has all of it
         self._show(update=True)
 
     def _show(self, update: bool = False) -> None:
@@ -116,15 +126,19 @@ class NotebookProgress:
         line = f"{self._tally}, {self._shown - self._started:.0f} s"
         news = [one.sentence for one in self._news]
         bar = f'<progress value="{self._tally.done}" max="{self._tally.total}"></progress>'
-        page = "<br>".join([f"{bar} {html.escape(line)}", *map(html.escape, news)])
-        content = {"text/plain": "\n".join([line, *news]), "text/html": page}
+        table = [f"<pre>{html.escape(self._table)}</pre>"] if self._table else []
+        page = "<br>".join([f"{bar} {html.escape(line)}", *map(html.escape, news), *table])
+        text = "\n".join(filter(None, [line, *news, self._table]))
+        content = {"text/plain": text, "text/html": page}
         self._display(content, raw=True, display_id=self._id, update=update)
 
 
 @contextmanager
-def live(display: Display, manifest: Manifest, ahead: Ahead) -> Iterator[NotebookProgress]:
-    """Show progress in a notebook while the block runs."""
-    progress = NotebookProgress(display, manifest, ahead)
+def live(
+    display: Display, manifest: Manifest, ahead: Ahead, folder: SweepFolder | None = None
+) -> Iterator[NotebookProgress]:
+    """Show progress in a notebook while the block runs; with the sweep's folder, what is known so far too."""
+    progress = NotebookProgress(display, manifest, ahead, folder)
     try:
         yield progress
     finally:

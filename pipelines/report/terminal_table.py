@@ -52,8 +52,15 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 def print_table(console: Console, table: Table) -> None:
     """Print a table; of columns that do not fit, those that matter least are left out and named."""
     columns = fitting_columns(table.columns, table.rows, console.width)
+    console.print(drawn(table, columns, console.width))
+    if missing := [column.heading for column in table.columns if column not in columns]:
+        console.print(f"(too narrow for: {', '.join(missing)})", style="dim", highlight=False)
+
+
+def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_table.Table:
+    """Some columns of a table, ready to be printed in `room` characters."""
     printed = plain_table(table.title)
-    for column, width in zip(columns, _widths(columns, table.rows, console.width), strict=True):
+    for column, width in zip(columns, _widths(columns, table.rows, room), strict=True):
         printed.add_column(
             Text(_heading(column, table.rows)),
             width=width,
@@ -62,9 +69,7 @@ def print_table(console: Console, table: Table) -> None:
         )
     for row in table.rows:
         printed.add_row(*(Text(column.cell(row), STYLES[column.style(row)]) for column in columns))
-    console.print(printed)
-    if missing := [column.heading for column in table.columns if column not in columns]:
-        console.print(f"(too narrow for: {', '.join(missing)})", style="dim", highlight=False)
+    return printed
 
 
 def plain_table(title: str) -> rich_table.Table:

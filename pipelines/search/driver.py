@@ -9,12 +9,12 @@ from rich.console import Console
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import TuneCommand
-from perfsweep.pipelines.execution import progress_display
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
+from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.search.factors import Grid
 from perfsweep.pipelines.search.limits import limit_words
 from perfsweep.pipelines.search.measurements import Candidate, PackBroke, SearchSweep

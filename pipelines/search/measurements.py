@@ -27,12 +27,13 @@ from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
 from perfsweep.pipelines.analysis.judging import cells_of
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.config.validation import load_workload
-from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, progress_display, submitted
+from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, submitted
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment
 from perfsweep.pipelines.plan.packs import balanced_orders
+from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store import provenance

@@ -29,7 +29,7 @@ from collections import Counter
 from recorded import EPOCH_NS, NAIVE, build
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from perfsweep.pipelines.execution import progress_display
+from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.store.records import Event, Kind, Outcome
 from perfsweep.pipelines.terminal import console_here
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from perfsweep.pipelines.execution import progress_display as detach_
-from perfsweep.pipelines.execution.progress_display import detach
+from perfsweep.pipelines.report import progress_display as detach_
+from perfsweep.pipelines.report.progress_display import detach
 
 
 @pytest.mark.parametrize(

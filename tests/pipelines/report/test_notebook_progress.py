@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.execution.progress_display import Ahead
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import notebook
+from perfsweep.pipelines.report.progress_display import Ahead
 from perfsweep.pipelines.store.records import Event, Kind, Manifest, Outcome
 from perfsweep.workloads.api import Device
 

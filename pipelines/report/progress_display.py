@@ -1,6 +1,7 @@
 """What a person sees while a sweep runs: the plan, a line of progress, and how to leave and come back.
 
-On a terminal one line is redrawn; in a log file, or in a cell of a notebook, there is a line now and then.
+On a terminal one line is redrawn, with a table of what is known so far below it; a log file, or a cell of a
+notebook, has a line now and then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -25,12 +26,14 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column
+from rich.table import Column, Table
 
-from perfsweep.pipelines.plan.power import Forecast, forecast, power
+from perfsweep.pipelines.plan.power import Forecast, power
+from perfsweep.pipelines.report import so_far
+from perfsweep.pipelines.report.so_far import SoFar
+from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
-from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
 from perfsweep.pipelines.store.trainings import trained_arms
 from perfsweep.pipelines.terminal import bold, shell_line
@@ -40,9 +43,6 @@ LOG_EVERY_S = 10.0
 
 ESTIMATE_S = 3600.0
 """The time that is left is estimated from trials that ended within this time."""
-
-FORECASTS = (2, 6)
-"""Rounds after which records are read for how long the rest will take: of a first pack, where several run."""
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
@@ -222,6 +222,17 @@ class Tally:
         return f"{self.count}, {self.stage}: {self.label}" if self.stage else self.count
 
 
+class _Bar(Progress):
+    """A line of progress, with a table below it once there is one."""
+
+    table: Table | None = None
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if self.table is not None:
+            yield self.table
+
+
 class LiveProgress:
     """Shows events as they come."""
 
@@ -229,10 +240,11 @@ class LiveProgress:
         self, console: Console, manifest: Manifest, ahead: Ahead, folder: SweepFolder | None = None
     ) -> None:
         self._console, self._tally = console, Tally(manifest, ahead)
-        self._manifest, self._folder, self._timed = manifest, folder, 0
+        self._rounds = so_far.Rounds(folder, manifest) if folder else None
         self._forecast: tuple[Forecast, float] | None = None
+        self._printed = 0
         # The name of the arm gives way where the terminal is narrow: counts and times stay whole.
-        self._bar = Progress(
+        self._bar = _Bar(
             TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=12),
             MofNCompleteColumn(),
@@ -255,25 +267,25 @@ class LiveProgress:
         for news in tally.note(event):
             style = "dim" if news.expected else "yellow"
             self._console.print(news.sentence, style=style, highlight=False, markup=False)
-        self._foresee(event)
+        if self._rounds and (found := self._rounds.after(event)):
+            self._show(found)
         what = f"{tally.stage}: {tally.label}{self._until}"
         self._bar.update(self._task, completed=tally.done, total=tally.total, description=escape(what))
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
             self._console.print(f"{tally}{self._left}{self._until}", highlight=False, markup=False)
 
-    def _foresee(self, event: Event) -> None:
-        """Read the records of the first rounds, where they can be read, for how long the rest will take."""
-        self._timed += event.kind is Kind.TIMING
-        arms = len(self._manifest.packs[0].arms)
-        if (
-            self._folder is None
-            or event.kind is not Kind.TIMING
-            or self._timed not in [n * arms for n in FORECASTS]
-        ):
-            return
-        if found := forecast(self._manifest, read_progress(self._folder, self._manifest)):
-            self._forecast = found, time.monotonic()
+    def _show(self, found: SoFar) -> None:
+        """Show what is known; in a log file few times, as each table stays."""
+        if found.forecast:
+            self._forecast = found.forecast, time.monotonic()
+        if self._console.is_terminal:
+            columns = fitting_columns(found.table.columns, found.table.rows, self._console.width)
+            self._bar.table = drawn(found.table, columns, self._console.width)
+            self._bar.refresh()
+        elif so_far.seldom(found.rounds, self._printed):
+            self._printed = found.rounds
+            print_table(self._console, found.table)
 
     @property
     def _until(self) -> str:
@@ -292,6 +304,7 @@ class LiveProgress:
 
     def close(self) -> None:
         """Say how far it came where output is no terminal, and why the total is not the planned one."""
+        self._bar.table = None  # what follows has all of it
         if self._tally.done and (self._tally.changes or not self._console.is_terminal):
             self._console.print(self._tally.count, highlight=False)
 

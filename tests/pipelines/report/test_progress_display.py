@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections import Counter
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +15,15 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.execution import progress_display
-from perfsweep.pipelines.execution.progress_display import Ahead
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.power import Forecast
+from perfsweep.pipelines.report import progress_display, so_far
+from perfsweep.pipelines.report.progress_display import Ahead
+from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import (
+    Effect,
     Event,
     Kind,
     Manifest,
@@ -277,21 +281,93 @@ def test_the_count_of_trials_ahead_covers_rounds_and_support(manifest: Manifest)
     assert progress_display.trials_ahead(manifest, {"p000": 0}).total() == 0
 
 
+def row(name: str, ratio: float) -> EffectResult:
+    effect = Effect(id=name, design="one_at_a_time", toggle=name, level="on", pairs=(("a", "b"),))
+    bounds = {"ratio": ratio, "low": ratio - 0.02, "high": ratio + 0.02}
+    return EffectResult(effect, name, "naive", Verdict.FASTER, **bounds)
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What is known is a table of two effects; rounds after which it was asked for."""
+    asked: list[int] = []
+
+    def compared(_: object, rounds: int) -> so_far.SoFar:
+        asked.append(rounds)
+        table = so_far.table_after(rounds, [row("amp", 0.75), row("gc", 0.98)])
+        return so_far.SoFar(rounds, table, Forecast(40.0, 0.00995))
+
+    monkeypatch.setattr(so_far.Rounds, "_compared", compared)
+    return asked
+
+
+def measured(
+    manifest: Manifest, folder: Path, rounds: int, *, terminal: bool = False
+) -> Iterator[tuple[int, str]]:
+    """The round of each trial of a sweep, and what was printed after it."""
+    out = StringIO()
+    console = Console(file=out, width=100, force_terminal=terminal, color_system=None)
+    trials = ahead(manifest, rounds)
+    with progress_display.live(console, manifest, trials, SweepFolder(folder)) as progress:
+        for number in range(rounds):
+            for arm in range(3):
+                progress(event(manifest, arm, Outcome.OK, number=number))
+                yield number, out.getvalue()
+    yield rounds, out.getvalue()
+
+
 def test_after_two_rounds_a_line_says_how_many_seconds_are_left_and_counts_them_down(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: list[int]
 ) -> None:
-    now, reads = 100.0, []
+    now = 100.0
     monkeypatch.setattr(progress_display, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
-    monkeypatch.setattr(progress_display, "read_progress", lambda *_: reads.append(now))
-    monkeypatch.setattr(progress_display, "forecast", lambda *_: Forecast(40.0, 0.00995))
-    out, folder = StringIO(), SweepFolder(tmp_path)
-    with progress_display.live(Console(file=out, width=200), manifest, ahead(manifest), folder) as progress:
-        for number in range(3):
-            for arm in range(3):
-                now += 5.0
-                progress(event(manifest, arm, Outcome.OK, number=number))
-    lines = out.getvalue().splitlines()
+    texts = []
+    for _, text in measured(manifest, tmp_path, 3):
+        texts.append(text)
+        now += 5.0
+    lines = [line for line in texts[-1].splitlines() if " trials, round " in line]
     assert not any("to +-" in line for line in lines[:5])
     assert lines[5].endswith(", about 40 s to +-1.0%") and lines[7].endswith(", about 30 s to +-1.0%")
-    assert reads == [130.0], "records are read once after two rounds"
+
+
+def test_the_first_table_comes_with_the_second_round_and_has_verdicts_from_the_sixth_on(
+    manifest: Manifest, tmp_path: Path, known: list[int]
+) -> None:
+    """In a log file, where each stays, there are few."""
+    texts = dict(measured(manifest, tmp_path, 14))
+    assert "so far" not in texts[0] and texts[1].count("so far") == texts[4].count("so far") == 1
+    assert "so far, 2 rounds: no verdicts yet" in texts[4]
+    assert "amp=on" in texts[4] and "-25.0 %" in texts[4] and "faster" not in texts[4]
+    assert texts[5].count("so far") == 2 and texts[5].count("faster") == 2
+    assert re.findall(r"so far, (\d+) rounds", texts[14]) == ["2", "6", "12"]
+
+
+def test_a_terminal_has_the_newest_table_below_the_line_and_none_of_them_stays(
+    manifest: Manifest, tmp_path: Path, known: list[int]
+) -> None:
+    *_, (_, during), (_, after) = measured(manifest, tmp_path, 6, terminal=True)
+    assert "so far, 6 rounds" in during and "faster" in during
+    left = after[len(during) :]
+    assert "18/24 trials" in left and "so far" not in left
+
+
+def test_records_are_read_the_more_seldom_the_more_there_are(
+    manifest: Manifest, tmp_path: Path, known: list[int]
+) -> None:
+    *_, end = measured(manifest, tmp_path, 100)
+    assert end[0] == 100 and known[:6] == [2, 3, 4, 5, 6, 8] and len(known) < 24
+
+
+def test_an_arm_that_has_left_is_not_waited_for(manifest: Manifest, tmp_path: Path, known: list[int]) -> None:
+    rounds = so_far.Rounds(SweepFolder(tmp_path), manifest)
+    for number, arms in enumerate((3, 3, 2, 2)):
+        for arm in range(arms):
+            rounds.after(event(manifest, arm, Outcome.OK, number=number))
+    assert known == [2, 4]
+
+
+def test_a_folder_that_cannot_be_read_has_no_table_yet(manifest: Manifest, tmp_path: Path) -> None:
+    rounds = so_far.Rounds(SweepFolder(tmp_path), manifest)
+    trials = [event(manifest, arm, Outcome.OK, number=number) for number in range(3) for arm in range(3)]
+    assert not any(map(rounds.after, trials))
