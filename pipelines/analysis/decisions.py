@@ -66,7 +66,7 @@ def decide(
         say nothing
     margin : log ratio within which there is no difference
     """
-    all_estimates = {effect.id: times.estimate(effect) for effect in effects}
+    all_estimates = {effect.id: times.estimate(effect, effect.design == PLACEBO) for effect in effects}
     estimates = {name: estimate for name, estimate in all_estimates.items() if estimate.n}
     controls = {effect.id for effect in effects if effect.design == PLACEBO}
     control = {name: estimate for name, estimate in estimates.items() if name in controls}

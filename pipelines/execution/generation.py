@@ -66,7 +66,7 @@ class _Arm:
     """An arm that takes turns: its processes, and what they said when they were warm."""
 
     def __init__(
-        self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float
+        self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float, started: float
     ) -> None:
         self.trial, self.children = trial, children
         self.rests = all(one.rests for one in ready)
@@ -77,6 +77,7 @@ class _Arm:
         self._untimed = max(1, math.ceil(COLD_NS / step_ns)) if spares else 0
         self.turns = math.ceil(ready[0].steps / self._steps)
         self.own_s = 0.0
+        self.took_s = time.time() - started
         self.over = False
 
     def due(self, cycle: int, cycles: int) -> bool:
@@ -153,17 +154,21 @@ class Generation:
     memory_bytes : memory of the device, 0 where it is unknown
     timeout_s : of set-up and warm-up together, and of each turn
     turn_s : timed seconds of a turn, whole iterations
+    began : when the round began, in seconds since the epoch: its arms share what it took beside their work
 
     Attributes
     ----------
     alone : trials that are to be measured by themselves, each with the reason
     """
 
-    def __init__(self, starter: Starter, memory_bytes: int, timeout_s: float, turn_s: float) -> None:
+    def __init__(
+        self, starter: Starter, memory_bytes: int, timeout_s: float, turn_s: float, began: float
+    ) -> None:
         self._starter = starter
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
         self._turn_s = turn_s
+        self._began = began
         self._arms: list[_Arm] = []
         self._ended: list[tuple[Trial, float, Termination]] = []
         self._folders: list[Path] = []
@@ -198,7 +203,7 @@ class Generation:
         ready = [reply.ready for reply in replies if reply.ready]
         if not ready:
             return
-        arm = _Arm(trial, children, ready, self._turn_s)
+        arm = _Arm(trial, children, ready, self._turn_s, started)
         self._arms.append(arm)
         taken_bytes = sum(one.taken_bytes for one in ready)
         room = max(0.0, MEMORY_SHARE * self._memory_bytes - self._taken_bytes)
@@ -230,8 +235,10 @@ class Generation:
         # What the arms did themselves is no disturbance.
         after = environment.host_usage()
         after = replace(after, own_s=after.own_s + sum(arm.own_s for arm in self._arms))
+        shared_s = time.time() - self._began - sum(arm.took_s for arm in self._arms)
+        shared_s = max(0.0, shared_s) / max(1, len(self._arms))
         for arm in tuple(self._arms):
-            yield arm.trial, self._finish(arm, (before, after))
+            yield arm.trial, self._finish(arm, (before, after), shared_s)
         for trial, started, termination in self._ended:
             yield trial, self._record(trial, started, termination)
 
@@ -245,11 +252,12 @@ class Generation:
         own_s = [reply.own_s for reply in replies if reply.own_s is not None]
         arm.over = bool(own_s)
         arm.own_s = sum(own_s)
+        arm.took_s += time.time() - started
         self._stop(arm)
 
-    def _finish(self, arm: _Arm, host: tuple[HostUsage, HostUsage]) -> TrialRecord:
+    def _finish(self, arm: _Arm, host: tuple[HostUsage, HostUsage], shared_s: float) -> TrialRecord:
         started = time.time()
-        arm.tell(host)
+        arm.tell((host, arm.took_s + shared_s))
         replies = self._replies(arm.trial, arm.children, started)
         self._arms.remove(arm)
         if replies:

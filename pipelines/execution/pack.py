@@ -205,10 +205,12 @@ class PackRun:
         retired = self.progress.retired(self.pack.id, self.pack.arms)
         measured = self.progress.measured(self.pack, number)
         arms = [arm for arm in measured if arm not in retired or self.retry]
+        began = time.time()
         self._servers.begin_round()
         rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
+        memory_bytes = self._device.memory_bytes
         with Generation(
-            self._servers.starter, self._device.memory_bytes, measure.timeout_s, measure.turn_s
+            self._servers.starter, memory_bytes, measure.timeout_s, measure.turn_s, began
         ) as generation:
             for arm in arms:
                 self._stop_if_asked()

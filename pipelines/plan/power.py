@@ -126,26 +126,46 @@ def forecast(manifest: Manifest, progress: Progress) -> Forecast | None:
     table = Rounds(
         (Cell(one.pack, one.round or 0, one.draw, one.arm, one.ns_per_unit) for one in trials), "ns_per_unit"
     )
-    rounds, widest = Counter[str](), 0.0
+    half_widths, rounds = dict[str, float](), Counter[str]()
     for effect in manifest.effects:
         estimate = table.estimate(effect)
         if estimate.error is not None:
             half = _QUANTILE * estimate.error * math.sqrt(estimate.rounds)  # of a single round
-            number = _rounds_until(manifest.sweep.measure, half)
-            widest = max(widest, half / math.sqrt(number))
-            rounds |= Counter(dict.fromkeys(effect.weights, number))
+            half_widths[effect.id] = half
+            rounds |= Counter(dict.fromkeys(effect.weights, _rounds_until(manifest.sweep.measure, half)))
+    if not rounds:
+        return None
     done = Counter((one.pack, one.arm) for one in trials)
     took = {arm: fmean(one.ended - one.started for one in trials if one.arm == arm) for arm in rounds}
     begun = {pack for pack, _ in done}
-    left = (  # packs that have not begun are taken to be like the others
-        (rounds[arm] or max(rounds.values()), done[pack.id, arm], took.get(arm, fmean(took.values())))
+    left = [  # packs that have not begun are taken to be like the others
+        (
+            max(0, (rounds[arm] or max(rounds.values())) - done[pack.id, arm]),
+            took.get(arm, fmean(took.values())),
+        )
         for pack in manifest.packs
         for arm in pack.arms
         if done[pack.id, arm] or pack.id not in begun
-    )
-    if not rounds:
-        return None
-    return Forecast(sum(max(0, number - there) * seconds for number, there, seconds in left), widest)
+    ]
+    seconds = sum(number * each_s for number, each_s in left)
+    share = _affordable(manifest, progress, seconds)
+    widest = 0.0
+    for effect in manifest.effects:
+        if effect.id in half_widths:
+            there = min(max(done[pack.id, arm] for pack in manifest.packs) for arm in effect.weights)
+            number = max(rounds[arm] for arm in effect.weights)
+            by_then = there + share * max(0, number - there)
+            widest = max(widest, half_widths[effect.id] / math.sqrt(by_then))
+    return Forecast(share * seconds, widest)
+
+
+def _affordable(manifest: Manifest, progress: Progress, seconds: float) -> float:
+    """Share of so many seconds of trials that `measure.budget_s` allows."""
+    budget_s = manifest.sweep.measure.budget_s
+    if budget_s is None or not seconds:
+        return 1.0
+    spent = (progress.seconds(pack.id, len(pack.orders)) for pack in manifest.packs)
+    return min(1.0, sum(max(0.0, budget_s - one) for one in spent) / seconds)
 
 
 def _rounds_until(measure: MeasureConfig, half: float) -> int:

@@ -164,11 +164,14 @@ class Rounds:
         """How many the pack with the fewest has."""
         return min((table.values.shape[1] for table in self._tables), default=0)
 
-    def estimate(self, effect: Contrast) -> Estimate:
-        """Estimate an effect from the replications that have all of its arms, with its 95 % interval."""
-        return self._of_one_kind(effect)._estimate(effect)
+    def estimate(self, effect: Contrast, control: bool = False) -> Estimate:
+        """Estimate an effect from the replications that have all of its arms, with its 95 % interval.
 
-    def _estimate(self, effect: Contrast) -> Estimate:
+        A `control` of equal arms is never clearly apart: it stays for as long as what it is a control of.
+        """
+        return self._of_one_kind(effect)._estimate(effect, control)
+
+    def _estimate(self, effect: Contrast, control: bool) -> Estimate:
         values, coefficients, rounds = [], {}, 0
         for table in self._tables:
             if effect.weights.keys() <= set(table.arms):
@@ -184,7 +187,7 @@ class Rounds:
         n = sum(map(len, values))
         if n < 2 or not self.variances.degrees:
             return no_estimate(np.concatenate([np.zeros(0), *values]))
-        if self._apart and self._apart.holds(sequence := self._sequence(effect)):
+        if self._apart and not control and self._apart.holds(sequence := self._sequence(effect)):
             return sequence
         variance, degrees = self.variances.of_sum(coefficients)
         mean = float(np.concatenate(values).mean())

@@ -67,7 +67,7 @@ class StopRule:
       on p < .05 would find effects that are not there;
     - when it is clearly `Apart`, by a confidence sequence that allows for all these looks, which is then also
       the interval it is judged by. Student's interval, read where the estimate happened to lie far out, would
-      cover less than it says;
+      cover less than it says. Placebos stay: what they show after few rounds would be a bar for all others;
     - when one of its arms has failed and is not started any more.
 
     An effect of many arms, such as a contrast of a factorial design, keeps all of them until it is closed.
@@ -150,7 +150,7 @@ class StopRule:
         )
 
     def _closed(self, table: Rounds, effect: Effect) -> bool:
-        estimate = table.estimate(effect)
+        estimate = table.estimate(effect, control=effect.design == PLACEBO)
         target = math.log1p(self._measure.precision or 0.0)
         enough = estimate.n >= LEAST_TO_STOP and precise_enough(estimate, target)
         return enough or estimate.method is Method.SEQUENCE

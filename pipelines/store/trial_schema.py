@@ -206,8 +206,9 @@ class TrialRecord:
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell. Faults and system time are of the region too.
     `calibration_ns` is the CPU time of a fixed piece of work before set-up, and `iteration_ns` what one
-    iteration of an evidence trial took while it had a core. A process that waits while others take their
-    turns has `started` as if it had not waited. `quantities` are further ones of
+    iteration of an evidence trial took while it had a core. From `started` to `ended` are the seconds that
+    the trial cost: not those in which others had their turns, but its part of what a round does for all.
+    `quantities` are further ones of
     the region, such as joules, and `withheld` says in one sentence each why others could not be had.
     """
 

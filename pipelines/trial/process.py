@@ -52,7 +52,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
 
     Waiting for a turn is a blocking read: it costs the other arms nothing. What goes wrong is a `Reply`.
     """
-    turns = Turns(pipe, time.time())
+    turns = Turns(pipe)
     os.register_at_fork(before=_note_thread, after_in_child=_end_with_parent)
 
     def measured() -> dict[str, Any]:
@@ -64,7 +64,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
             turns.ready(timing.ready())
             return scene.measure(spec, lambda: timing.region(folder, turns), turns.over)
 
-    record = _record(spec, folder, rank, measured, turns.worked_s)
+    record = _record(spec, folder, rank, measured, lambda: turns.took_s)
     if rank == 0:
         scratch.remove(folder)
     flush_streams()  # the pack ends this process once it has heard
@@ -90,7 +90,7 @@ def _record(
     folder: Path,
     rank: int,
     work: Callable[[], dict[str, Any]],
-    worked_s: Callable[[], float] | None = None,
+    took_s: Callable[[], float | None] = lambda: None,
 ) -> TrialRecord:
     started = time.time()
     try:
@@ -99,8 +99,8 @@ def _record(
         outcome, failure = _outcome_of(error, folder, rank)
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
-    if worked_s:
-        started = time.time() - worked_s()
+    if (seconds := took_s()) is not None:
+        started = time.time() - seconds
     record = TrialRecord.of(spec, started, files=sizes_of_arrays(folder), **found)
     if spec.world > 1 and record.failure is not None:
         # What one rank raises ends the others with errors that only say so: whoever failed first says why.

@@ -8,7 +8,6 @@ time cold caches.
 from __future__ import annotations
 
 import os
-import time
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -35,14 +34,14 @@ class Uncut:
 class Turns:
     """Turns that the pack gives through a pipe.
 
-    Parameters
+    Attributes
     ----------
-    began : when the process began, in seconds since the epoch
+    took_s : seconds of the trial, with its part of what its round did for all arms; None until it is over
     """
 
-    def __init__(self, pipe: Connection, began: float) -> None:
+    def __init__(self, pipe: Connection) -> None:
+        self.took_s: float | None = None
         self._pipe = pipe
-        self._working_since, self._worked_s = began, 0.0
         self._in_turn = False
         self._own_s = 0.0
 
@@ -67,7 +66,8 @@ class Turns:
     def over(self) -> tuple[HostUsage, HostUsage]:
         """Say that the region is whole, and wait until those of all arms are: the host before and after."""
         self.reply(Reply(own_s=_own_s() - self._own_s))
-        return self._receive()
+        host, self.took_s = self._receive()
+        return host
 
     def reply(self, reply: Reply) -> None:
         """Tell the pack something.
@@ -77,24 +77,16 @@ class Turns:
         SystemExit
             The pack is gone: there is no one left to tell.
         """
-        self._worked_s += time.time() - self._working_since
         try:
             self._pipe.send(reply)
         except BrokenPipeError as error:
             raise SystemExit(1) from error
-        self._working_since = time.time()
-
-    def worked_s(self) -> float:
-        """Seconds since the process began, without those that it waited for other arms."""
-        return self._worked_s + time.time() - self._working_since
 
     def _receive(self) -> Any:
         try:
-            found = self._pipe.recv()
+            return self._pipe.recv()
         except EOFError as error:
             raise SystemExit(1) from error
-        self._working_since = time.time()
-        return found
 
 
 def _own_s() -> float:

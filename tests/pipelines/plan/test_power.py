@@ -146,8 +146,20 @@ def test_two_rounds_say_how_many_seconds_the_precision_takes_and_one_says_nothin
     assert early is not None and late is not None
     # (2 x 2 % / 1 %)^2 = 16 rounds of three trials of 2 s: 4 are left after twelve, give or take.
     assert 0 < late.seconds < 60 and late.half_width == pytest.approx(0.01, rel=0.1)
-    assert begun(40, precision=0.01) == power.Forecast(0.0, pytest.approx(0.01, rel=0.1))
+    there = pytest.approx(0.01 * math.sqrt(16 / 40), rel=0.1)
+    assert begun(40, precision=0.01) == power.Forecast(0.0, there), "more than were needed"
     assert str(power.Forecast(40.4, math.log(1.01))) == "about 40 s to +-1.0%"
+
+
+def test_a_budget_ends_what_is_foreseen_with_the_width_that_it_pays_for() -> None:
+    """Twelve rounds of three trials have taken 72 s."""
+    free, bounded = begun(12, precision=0.001), begun(12, precision=0.001, budget_s=90.0)
+    assert free is not None and bounded is not None
+    assert free.seconds == 28 * 3 * 2.0, "all forty rounds"
+    assert bounded.seconds == pytest.approx(18.0)
+    assert bounded.half_width == pytest.approx(free.half_width * math.sqrt(40 / 15))
+    assert begun(12, precision=0.001, budget_s=60.0).seconds == 0.0
+    assert begun(12, precision=0.01, budget_s=1e6) == begun(12, precision=0.01)
 
 
 def test_of_planned_rounds_the_forecast_says_how_precise_they_will_be() -> None:

@@ -284,6 +284,18 @@ def test_the_base_of_an_open_effect_stays_and_a_placebo_leaves_as_others_do() ->
     assert sweep.rounds(1) == sweep.rounds(2) == len(sweep.arms()) > sweep.rounds(3) > 6
 
 
+def test_a_placebo_that_happens_to_lie_apart_stays_until_it_is_precise() -> None:
+    """It is a bar for all others: after few rounds a wide one would keep each of them from being called."""
+    first, placebo = effects_of(3)
+    placebo = placebo.model_copy(update={"design": PLACEBO})
+    sweep = Sweep([EQUAL, APART], loud=(2,), effects=(first, placebo)).run()
+    assert sweep.rounds(2) == len(sweep.arms()) > sweep.rounds(1)
+    used = [one.record for number in range(40) for one in sweep.progress.used(sweep.pack, number)]
+    cells = [Cell("p000", one.round or 0, None, one.arm, one.ns_per_unit) for one in used]
+    found = decide(Rounds(cells, "ns", apart(sweep.manifest)), sweep.manifest.effects, {}, 0.01)
+    assert found.estimates[placebo.id].method is not Method.SEQUENCE
+
+
 def test_a_round_is_repeated_with_the_arms_that_it_had_and_changes_no_decision() -> None:
     sweep = Sweep([EQUAL, APART], loud=(1,), measure={"repeats": 2})
     sweep.run()
@@ -309,9 +321,9 @@ def test_thousands_of_rounds_are_looked_at_now_and_then_and_once_each(
     looks: list[int] = []
     real = Rounds.estimate
 
-    def estimate(self: Rounds, effect: Effect) -> Estimate:
+    def estimate(self: Rounds, effect: Effect, control: bool = False) -> Estimate:
         looks.append(self.rounds)
-        return real(self, effect)
+        return real(self, effect, control)
 
     monkeypatch.setattr(Rounds, "estimate", estimate)
     manifest = stopping_sweep(2, 400, precision=1e-6)

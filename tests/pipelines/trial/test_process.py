@@ -272,11 +272,12 @@ def test_a_process_says_when_it_is_warm_and_ends_each_turn_and_at_last_its_recor
     serve: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     timing, turns = Timed(), [Turn(3, 1), Turn(2)]
-    ready, first, over, last = serve(timing, *turns, "the host")
+    ready, first, over, last = serve(timing, *turns, ("the host", 90.0))
     assert (ready, first, last) == (Reply(ready=READY), Reply(), Reply())
     assert over.own_s is not None and over.own_s >= 0
     assert (timing.turns, Stage.host) == (turns, "the host")
     assert (record := read_record(tmp_path)) and record.outcome is Outcome.OK
+    assert record.ended - record.started == pytest.approx(90.0, abs=1.0), "what the pack says that it took"
     assert not (tmp_path / "scratch").exists()
 
 
@@ -324,7 +325,7 @@ def test_what_an_arm_printed_is_in_its_log_before_the_pack_ends_it(
     monkeypatch.setattr(process, "flush_streams", lambda: done.append("flush"))
     reply = process.Turns.reply
     monkeypatch.setattr(process.Turns, "reply", lambda self, word: done.append(word) or reply(self, word))
-    serve(Timed(), Turn(3), Turn(3), "the host")
+    serve(Timed(), Turn(3), Turn(3), ("the host", 1.0))
     assert done[-2:] == ["flush", Reply()]
 
 
