@@ -13,7 +13,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +50,18 @@ class Starter(Protocol):
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks."""
+        ...
+
+
+class Beside(Protocol):
+    """Prepares later rounds while arms are timed; see `perfsweep.pipelines.execution.servers`."""
+
+    def import_ahead(self, cores: Collection[int]) -> None:
+        """Begin, on these cores alone."""
+        ...
+
+    def ahead_s(self) -> float:
+        """Seconds of CPU time that it took."""
         ...
 
 
@@ -113,11 +125,13 @@ class _Arm:
         if not self.rests:
             _signal(self.children, signal.SIGCONT)
 
-    def keep_to(self, core: int) -> None:
-        """Let it work on one core, where one thread does all of its work."""
-        if self.rests and len(self.children) == 1:
-            with suppress(OSError):  # it has died, or the system has no such call
-                os.sched_setaffinity(self.children[0].pid, {core})
+    def keep_to(self, core: int) -> bool:
+        """Let it work on one core, where one thread does all of its work; whether it does."""
+        if not self.rests or len(self.children) > 1:
+            return False
+        with suppress(OSError):  # it has died, or the system has no such call
+            os.sched_setaffinity(self.children[0].pid, {core})
+        return True
 
     def end(self) -> None:
         """End its processes; those that end by themselves once it has gone must not be stopped then."""
@@ -215,15 +229,18 @@ class Generation:
         self._taken_bytes += taken_bytes
         self._stop(arm)
 
-    def run(self, rng: random.Random) -> Iterator[tuple[Trial, TrialRecord]]:
+    def run(self, rng: random.Random, beside: Beside | None = None) -> Iterator[tuple[Trial, TrialRecord]]:
         """Let one arm work while all others wait, cycle by cycle in random order; records as they end.
 
-        A record that its process could not write is written here.
+        A record that its process could not write is written here. `beside` works meanwhile on cores that no
+        arm needs.
         """
         # Cores differ, by what shares them with this machine: arms on different ones would too.
-        core = rng.choice(sorted(os.sched_getaffinity(0)))
-        for arm in self._arms:
-            arm.keep_to(core)
+        cores = sorted(os.sched_getaffinity(0))
+        core = rng.choice(cores)
+        kept = [arm.keep_to(core) for arm in self._arms]
+        if beside and all(kept):
+            beside.import_ahead([one for one in cores if one != core])
         before = environment.host_usage()
         cycles = max((arm.turns for arm in self._arms), default=0)
         cycle = 0
@@ -232,9 +249,10 @@ class Generation:
             for arm in rng.sample(due, len(due)):
                 self._turn(arm)
             cycle += 1
-        # What the arms did themselves is no disturbance.
+        # What the arms did themselves, and the pack for them, is no disturbance.
         after = environment.host_usage()
-        after = replace(after, own_s=after.own_s + sum(arm.own_s for arm in self._arms))
+        own_s = sum(arm.own_s for arm in self._arms) + (beside.ahead_s() if beside else 0.0)
+        after = replace(after, own_s=after.own_s + own_s)
         shared_s = time.time() - self._began - sum(arm.took_s for arm in self._arms)
         shared_s = max(0.0, shared_s) / max(1, len(self._arms))
         for arm in tuple(self._arms):

@@ -208,14 +208,12 @@ class PackRun:
         began = time.time()
         self._servers.begin_round()
         rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
-        memory_bytes = self._device.memory_bytes
-        with Generation(
-            self._servers.starter, memory_bytes, measure.timeout_s, measure.turn_s, began
-        ) as generation:
+        memory_bytes, starter = self._device.memory_bytes, self._servers.starter
+        with Generation(starter, memory_bytes, measure.timeout_s, measure.turn_s, began) as generation:
             for arm in arms:
                 self._stop_if_asked()
                 generation.start(self._timing(arm, number))
-            for trial, record in generation.run(rng):
+            for trial, record in generation.run(rng, self._servers):
                 refuse_disk(trial.folder, record)
                 self._note(StoredTrial(trial.folder, record))
                 self._stop_if_asked()

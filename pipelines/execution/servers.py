@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,9 +22,10 @@ class Servers:
     `nodes` are those beside this one that ranks run on.
 
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
-    come from it, before the rounds. Each later one is a fresh draw; it imports between two rounds, so that no
-    trial is timed beside it. Trials by exec draw anew with every round. Where trials start with different
-    variables, a draw is a server for each; those of versions of the code share one's imports.
+    come from it, before the rounds. Each later one is a fresh draw, and imports during the last round of the
+    one before, where that leaves a core that no arm works on, else between two rounds. Trials by exec are draws
+    of their own. Where trials start with different variables, a draw is a server for each; those of versions of
+    the code share one's imports.
 
     Attributes
     ----------
@@ -43,8 +45,10 @@ class Servers:
         self._env, self._nodes = env, nodes
         self._different = {_key(variables): variables for variables in different} or {_key({}): {}}
         self._sweep, self._pack, self._attempt = sweep, pack, attempt
+        self._module = registry.module_of(sweep.workload)
         self._lasts = 1 if pack.start == "exec" else sweep.measure.rounds_per_server
         self._draws = self._served = 0
+        self._ahead: ForkServer | None = None
         self._renew()
 
     def begin_round(self) -> None:
@@ -55,26 +59,48 @@ class Servers:
         self.complete()
         self._served += 1
 
+    def import_ahead(self, cores: Collection[int]) -> None:
+        """Let the next server import on cores that no arm works on, in the last round of the present one."""
+        simple = self._pack.start == "fork" and not any(self._different)
+        if cores and simple and self._served == self._lasts:
+            self._ahead = self._server(self._draws + 1)
+            self._ahead.keep_to(cores)
+
+    def ahead_s(self) -> float:
+        """CPU time, in seconds, that the next server has taken."""
+        return self._ahead.own_s() if self._ahead else 0.0
+
     def complete(self) -> None:
         """Have everything imported that trials need, as no server may import beside one that is timed."""
         if self._early is not None:
             self._early.complete()
 
-    def _renew(self) -> None:
-        self.seed = layout.draw(self._sweep.name, self._pack.id, self._attempt, self._draws)
-        drawn = layout.environment(self._sweep.measure.allocator, self.seed if self._draws else None)
-        env = {**self._env, **drawn}
-        self._early: ForkServer | None = None
-        self.starter: Starter = (
-            Exec(env=env, nodes=self._nodes) if self._pack.start == "exec" else self._forks(env)
-        )
+    def _seed(self, draw: int) -> int:
+        return layout.draw(self._sweep.name, self._pack.id, self._attempt, draw)
 
-    def _forks(self, env: Mapping[str, str]) -> Starter:
-        module = registry.module_of(self._sweep.workload)
-        if not any(self._different):
-            server = ForkServer([module], env, early=not self._draws)
-            self._early = server
-            return server
+    def _variables(self, draw: int) -> dict[str, str]:
+        seed = self._seed(draw) if draw else None
+        return {**self._env, **layout.environment(self._sweep.measure.allocator, seed)}
+
+    def _server(self, draw: int) -> ForkServer:
+        return ForkServer([self._module], self._variables(draw), early=not draw)
+
+    def _renew(self) -> None:
+        self.seed = self._seed(self._draws)
+        self._early: ForkServer | None = None
+        ahead, self._ahead = self._ahead, None
+        self.starter: Starter
+        if self._pack.start == "exec":
+            self.starter = Exec(env=self._variables(self._draws), nodes=self._nodes)
+        elif any(self._different):
+            self.starter = self._chosen(self._variables(self._draws))
+        else:
+            if ahead:
+                ahead.keep_to(os.sched_getaffinity(0))
+            self._early = self.starter = ahead or self._server(self._draws)
+
+    def _chosen(self, env: Mapping[str, str]) -> Starter:
+        module = self._module
         servers: dict[_Key, Forks] = {}
         for at_start, versions in self._by_start():
             if len(versions) == 1:

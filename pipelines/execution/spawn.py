@@ -13,13 +13,13 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failures
@@ -163,7 +163,7 @@ class ForkServer(Forks):
     ) -> None:
         requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(requests)
-        self._waits_for_first = early
+        self._waits_for_first, self._used = early, False
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
         own = ["perfsweep.pipelines.trial.process", *modules]
         imports = ["torch", *own, LATER, _DYNAMO] if early else ["torch", _DYNAMO, *own]
@@ -177,12 +177,29 @@ class ForkServer(Forks):
                 pass_fds=[theirs.fileno()],
             )
 
+    def _fork(self, function: Callable[..., None], *arguments: str, **own: Any) -> Child:
+        self._used = True
+        return super()._fork(function, *arguments, **own)
+
     def branch(self, modules: Sequence[str], variables: Mapping[str, str]) -> Forks:
         """Fork a server that shares what this one has imported, with variables and modules of its own."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             words = json.dumps(dict(variables)), json.dumps(list(modules))
             return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
+
+    def keep_to(self, cores: Collection[int]) -> None:
+        """Let it, and what it forks from now on, work on these cores."""
+        with suppress(OSError):  # it has died, or the system has no such call
+            os.sched_setaffinity(self._process.pid, cores)
+
+    def own_s(self) -> float:
+        """CPU time of the server itself so far, in seconds."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def complete(self) -> None:
         """Have everything imported before the next trial starts, and nothing beside it."""
@@ -198,6 +215,8 @@ class ForkServer(Forks):
         if not hasattr(self, "_process"):
             return  # a signal came before it was there; what was opened for it closes itself
         self._requests.close()
+        if not self._used:  # nobody need wait until it has imported everything
+            self._process.kill()
         with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
             self._process.wait()
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.columns import Where
-from perfsweep.pipelines.report import so_far, terminal_table
+from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.report.html import render
-from perfsweep.pipelines.report.progress_display import Ahead, News, Tally
+from perfsweep.pipelines.report.progress_display import Ahead, News, RoundsSoFar, Tally
 from perfsweep.pipelines.report.sentences import answer, footnotes, opening
 from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.store.records import Event, Manifest, SweepFolder
@@ -96,7 +96,7 @@ class NotebookProgress:
         self, display: Display, manifest: Manifest, ahead: Ahead, folder: SweepFolder | None = None
     ) -> None:
         self._display, self._tally = display, Tally(manifest, ahead)
-        self._rounds = so_far.Rounds(folder, manifest) if folder else None
+        self._rounds = RoundsSoFar(folder, manifest) if folder else None
         self._table = ""
         self._news: list[News] = []
         self._started = time.monotonic()

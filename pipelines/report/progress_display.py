@@ -7,15 +7,17 @@ notebook, has a line now and then.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from rich import table as rich_table
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
@@ -26,23 +28,38 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column, Table
+from rich.table import Column
 
-from perfsweep.pipelines.plan.power import Forecast, power
-from perfsweep.pipelines.report import so_far
-from perfsweep.pipelines.report.so_far import SoFar
+from perfsweep.pipelines.analysis.collect import collect
+from perfsweep.pipelines.analysis.columns import Where
+from perfsweep.pipelines.analysis.compare import compare
+from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.quantities.completed import effect_table
+from perfsweep.pipelines.plan.power import Forecast, forecast, power
+from perfsweep.pipelines.report.tables import Table, effects_by_design
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
+from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
+from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.pipelines.store.trainings import trained_arms
 from perfsweep.pipelines.terminal import bold, shell_line
+from perfsweep.workloads.errors import PerfsweepError
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
 
 ESTIMATE_S = 3600.0
 """The time that is left is estimated from trials that ended within this time."""
+
+FIRST_TABLE = 2
+"""Rounds of the first table: one alone has no interval."""
+
+GROWTH = 1.2
+"""A table is made again after so many times the rounds: reading records stays a small part of a sweep."""
+
+SHOWN = ("name", "ratio", "interval", "verdict", "parity")
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
@@ -222,10 +239,66 @@ class Tally:
         return f"{self.count}, {self.stage}: {self.label}" if self.stage else self.count
 
 
+@dataclass(frozen=True)
+class SoFar:
+    """Effects after so many rounds, and how long the rest will take where that can be told."""
+
+    rounds: int
+    table: Table[EffectResult]
+    forecast: Forecast | None
+
+
+def seldom(rounds: int, before: int) -> bool:
+    """Whether a table is worth a place of its own in a log file that had one after `before` rounds."""
+    return not before or rounds >= max(LEAST_TO_STOP, 2 * before)
+
+
+class RoundsSoFar:
+    """Hears of the trials of a sweep, and compares what is there whenever a round has ended."""
+
+    def __init__(self, folder: SweepFolder, manifest: Manifest) -> None:
+        self._folder, self._manifest = folder, manifest
+        self._heard = Counter[int]()
+        self._next = FIRST_TABLE
+
+    def after(self, event: Event) -> SoFar | None:
+        """Compare, if this trial was the last of a round that is worth it."""
+        if event.kind is not Kind.TIMING or event.round is None:
+            return None
+        self._heard[event.round] += 1
+        rounds = event.round + 1
+        # Arms leave a sweep, and never come back.
+        if rounds < self._next or self._heard[event.round] < self._heard[event.round - 1]:
+            return None
+        self._next = max(rounds + 1, math.ceil(GROWTH * rounds))
+        return self._compared(rounds)
+
+    def _compared(self, rounds: int) -> SoFar | None:
+        try:
+            progress = read_progress(self._folder, self._manifest)
+            trials = collect(self._folder, self._manifest, progress)
+            effects = compare(self._folder, self._manifest, trials, progress).effects
+        except (PerfsweepError, OSError):
+            return None  # a record that is damaged, or not there yet; the comparison at the end says which
+        timed = [effect for effect in effects if effect.ratio is not None]
+        results = [one for _, of_design in effects_by_design(timed) for one in of_design]
+        if not results:
+            return None
+        return SoFar(rounds, table_after(rounds, results), forecast(self._manifest, progress))
+
+
+def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectResult]:
+    """Tabulate effects as they stand, with verdicts from as many rounds as may end a sweep."""
+    early = rounds < LEAST_TO_STOP
+    columns = (one for one in effect_table(()) if one.key in SHOWN and not (early and one.key == "verdict"))
+    title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
+    return Table(title, tuple(columns), tuple(effects)).at(Where.TERMINAL)
+
+
 class _Bar(Progress):
     """A line of progress, with a table below it once there is one."""
 
-    table: Table | None = None
+    table: rich_table.Table | None = None
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
@@ -240,7 +313,7 @@ class LiveProgress:
         self, console: Console, manifest: Manifest, ahead: Ahead, folder: SweepFolder | None = None
     ) -> None:
         self._console, self._tally = console, Tally(manifest, ahead)
-        self._rounds = so_far.Rounds(folder, manifest) if folder else None
+        self._rounds = RoundsSoFar(folder, manifest) if folder else None
         self._forecast: tuple[Forecast, float] | None = None
         self._printed = 0
         # The name of the arm gives way where the terminal is narrow: counts and times stay whole.
@@ -283,7 +356,7 @@ class LiveProgress:
             columns = fitting_columns(found.table.columns, found.table.rows, self._console.width)
             self._bar.table = drawn(found.table, columns, self._console.width)
             self._bar.refresh()
-        elif so_far.seldom(found.rounds, self._printed):
+        elif seldom(found.rounds, self._printed):
             self._printed = found.rounds
             print_table(self._console, found.table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,11 +25,18 @@ class Server:
     ) -> None:
         self.modules, self.env, self.early, self.parent = [*modules], dict(env or {}), early, parent
         self.completed, self.calls = 0, 0
+        self.cores: list[set[int]] = []
         self.started: list[tuple[Path, int, dict, bool]] = []
         self.made.append(self)
 
     def complete(self) -> None:
         self.completed += 1
+
+    def keep_to(self, cores: Any) -> None:
+        self.cores.append(set(cores))
+
+    def own_s(self) -> float:
+        return 2.5
 
     def call(self, *words: Any) -> None:
         self.calls += 1
@@ -68,6 +76,37 @@ def test_the_first_server_begins_at_once_and_each_later_one_after_the_rounds_of_
     assert all(server.modules == ["toys.spinner"] and server.env["A"] == "1" for server in made)
     assert [server.completed for server in made] == [2, 2, 1], "nothing imports beside a timed trial"
     assert pack.starter is made[2]
+
+
+def test_the_next_server_imports_in_the_last_round_of_the_present_one_on_cores_that_are_left(
+    made: list[Server],
+) -> None:
+    pack = draws()
+    pack.begin_round()
+    pack.import_ahead([7])
+    assert len(made) == 1 and pack.ahead_s() == 0.0, "the first serves another round"
+    pack.begin_round()
+    pack.import_ahead([])
+    assert len(made) == 1, "there is no core for it"
+    pack.import_ahead([7])
+    first, ahead = made
+    assert (ahead.cores, pack.ahead_s(), pack.starter) == ([{7}], 2.5, first)
+    pack.begin_round()
+    assert pack.starter is ahead and len(made) == 2 and pack.ahead_s() == 0.0
+    assert ahead.cores == [{7}, os.sched_getaffinity(0)] and ahead.completed == 1
+    assert ahead.env["PYTHONHASHSEED"] == str(pack.seed)
+
+
+@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])
+def test_nothing_is_imported_ahead_where_a_draw_is_not_one_server(
+    own: dict[str, Any], made: list[Server]
+) -> None:
+    pack = draws(**own)
+    for _ in range(2):
+        pack.begin_round()
+        before = len(made)
+        pack.import_ahead([7])
+        assert len(made) == before and pack.ahead_s() == 0.0
 
 
 def test_strings_hash_the_same_in_every_sweep_before_the_rounds_and_by_the_draw_afterwards(

@@ -163,7 +163,7 @@ class Generation:
         self.started.append((trial.spec.arm.id, trial.spec.round))
         (self.alone if trial.spec.arm.id == self.cannot else self.trials).append(trial)
 
-    def run(self, rng: random.Random) -> Any:
+    def run(self, rng: random.Random, beside: object) -> Any:
         self.started.append(rng.random())
         for trial in self.trials:
             yield trial, TrialRecord.of(trial.spec, 0.0, outcome=Outcome.OK)
@@ -183,7 +183,7 @@ def test_arms_of_a_round_start_in_its_order_and_take_turns(
     run._generation(2)
     memory, measure = run._device.memory_bytes, run.manifest.sweep.measure
     begun, *started, drawn = Generation.started
-    assert begun == ("starter", memory, measure.timeout_s, measure.turn_s)
+    assert begun[:-1] == ("starter", memory, measure.timeout_s, measure.turn_s)
     assert started == [(arm, 2) for arm in run.pack.orders[2] if arm in arms]
     assert [(arm, number) for arm, number, _ in noted] == started
     assert (run.advanced, len(draws)) == (True, 1)

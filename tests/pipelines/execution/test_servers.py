@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,3 +68,14 @@ def test_every_trial_has_its_own_addresses_and_every_server_its_own_hash_seed(me
     assert {record.numbers["hash"] for record in evidence} == {hashes[0]}, (
         "evidence is the same in every sweep"
     )
+
+
+def test_a_server_that_nobody_has_used_is_not_waited_for(tmp_path: Path) -> None:
+    """It would first import what takes as long as a test may take."""
+    (tmp_path / "endless.py").write_text("import time\ntime.sleep(600)\n")
+    server = ForkServer(
+        ["endless"], {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    )
+    process = server._process
+    del server
+    assert process.poll() == -signal.SIGKILL

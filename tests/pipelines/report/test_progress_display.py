@@ -19,7 +19,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.power import Forecast
-from perfsweep.pipelines.report import progress_display, so_far
+from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.report.progress_display import Ahead
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import (
@@ -292,12 +292,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What is known is a table of two effects; rounds after which it was asked for."""
     asked: list[int] = []
 
-    def compared(_: object, rounds: int) -> so_far.SoFar:
+    def compared(_: object, rounds: int) -> progress_display.SoFar:
         asked.append(rounds)
-        table = so_far.table_after(rounds, [row("amp", 0.75), row("gc", 0.98)])
-        return so_far.SoFar(rounds, table, Forecast(40.0, 0.00995))
+        table = progress_display.table_after(rounds, [row("amp", 0.75), row("gc", 0.98)])
+        return progress_display.SoFar(rounds, table, Forecast(40.0, 0.00995))
 
-    monkeypatch.setattr(so_far.Rounds, "_compared", compared)
+    monkeypatch.setattr(progress_display.RoundsSoFar, "_compared", compared)
     return asked
 
 
@@ -360,7 +360,7 @@ def test_records_are_read_the_more_seldom_the_more_there_are(
 
 
 def test_an_arm_that_has_left_is_not_waited_for(manifest: Manifest, tmp_path: Path, known: list[int]) -> None:
-    rounds = so_far.Rounds(SweepFolder(tmp_path), manifest)
+    rounds = progress_display.RoundsSoFar(SweepFolder(tmp_path), manifest)
     for number, arms in enumerate((3, 3, 2, 2)):
         for arm in range(arms):
             rounds.after(event(manifest, arm, Outcome.OK, number=number))
@@ -368,6 +368,6 @@ def test_an_arm_that_has_left_is_not_waited_for(manifest: Manifest, tmp_path: Pa
 
 
 def test_a_folder_that_cannot_be_read_has_no_table_yet(manifest: Manifest, tmp_path: Path) -> None:
-    rounds = so_far.Rounds(SweepFolder(tmp_path), manifest)
+    rounds = progress_display.RoundsSoFar(SweepFolder(tmp_path), manifest)
     trials = [event(manifest, arm, Outcome.OK, number=number) for number in range(3) for arm in range(3)]
     assert not any(map(rounds.after, trials))
