@@ -31,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak peers fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -48,6 +48,7 @@ help:
 	@echo "make storm      sweeps under many faults at once, for MINUTES=20: SEED= SLURM=1"
 	@echo "make faults     each fault of the two Slurm lists alone, as a table: TIMES=3 CASES=\"F12 D3\""
 	@echo "make soak       $(TRIALS) short trials in one sweep: does anything grow?"
+	@echo "make peers      the same plants by perfsweep, torch.utils.benchmark, pyperf, hyperfine and pytest-benchmark: TIMES=10"
 	@echo "make fuzz       damages every kind of file that is read, at random: MINUTES=10 for each, SEED=1"
 	@echo "make mutants    plants small mistakes and lists those that the nearest quick tests miss: COUNT=300 SEED=1"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
@@ -107,6 +108,14 @@ faults: $(READY)
 soak: $(READY)
 	@$(STORM) soak --trials $(TRIALS) $(ARGS)
 COUNT ?= 300
+
+# pytest-benchmark would be a plugin of all tests, were it in the environment.
+$(VENV)/peers: $(READY)
+	$(BIN)/python -m pip install -q --target $@ -c constraints.txt pyperf pytest-benchmark
+
+peers: $(VENV)/peers
+	@command -v hyperfine > /dev/null || test "$$(id -u)" != 0 || apt-get install -qq -y --no-install-recommends hyperfine > /dev/null || echo "without hyperfine"
+	@PYTHONPATH=tests/support:$(VENV)/peers $(BIN)/python -m peers --times $(TIMES) $(ARGS)
 
 fuzz: $(READY)
 	PYTHONPATH=tests/support $(BIN)/python -m fuzzing --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)

@@ -23,9 +23,9 @@ class Servers:
 
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw, and imports during the last round of the
-    one before, where that leaves a core that no arm works on, else between two rounds. Trials by exec are draws
-    of their own. Where trials start with different variables, a draw is a server for each; those of versions of
-    the code share one's imports.
+    one before, where that leaves a core that no arm works on, else between two rounds. Trials by exec are
+    draws of their own. Where trials start with different variables, a draw is a server for each;
+    those of versions of the code share one's imports.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.ma  # noqa: F401 - np.median imports it: here the server does, else every trial
+import numpy.ma
 from numpy.typing import ArrayLike
 
 from perfsweep.pipelines.store.trial_files import Flag
