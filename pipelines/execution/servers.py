@@ -61,8 +61,10 @@ class Servers:
 
     def import_ahead(self, cores: Collection[int]) -> None:
         """Let the next server import on cores that no arm works on, in the last round of the present one."""
+        measure, served = self._sweep.measure, (self._draws + 1) * self._lasts
         simple = self._pack.start == "fork" and not any(self._different)
-        if cores and simple and self._served == self._lasts:
+        wanted = self._served == self._lasts and (measure.adaptive or served < measure.rounds)
+        if cores and simple and wanted:
             self._ahead = self._server(self._draws + 1)
             self._ahead.keep_to(cores)
 

@@ -57,8 +57,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     return Server.made
 
 
-def draws(start: str = "fork", attempt: int = 0, **options: Any) -> Servers:
-    measure = SimpleNamespace(rounds_per_server=2, allocator="system")
+def draws(start: str = "fork", attempt: int = 0, adaptive: bool = False, **options: Any) -> Servers:
+    measure = SimpleNamespace(rounds_per_server=2, allocator="system", adaptive=adaptive, rounds=4)
     sweep = SimpleNamespace(name="s", workload="toys.spinner:Spinner", measure=measure)
     return Servers(sweep, SimpleNamespace(id="p000", start=start), attempt, **options)  # type: ignore[arg-type]
 
@@ -95,6 +95,17 @@ def test_the_next_server_imports_in_the_last_round_of_the_present_one_on_cores_t
     assert pack.starter is ahead and len(made) == 2 and pack.ahead_s() == 0.0
     assert ahead.cores == [{7}, os.sched_getaffinity(0)] and ahead.completed == 1
     assert ahead.env["PYTHONHASHSEED"] == str(pack.seed)
+
+
+@pytest.mark.parametrize(("adaptive", "servers"), [(False, 2), (True, 3)])
+def test_after_the_last_planned_round_a_server_is_imported_only_where_more_rounds_may_come(
+    adaptive: bool, servers: int, made: list[Server]
+) -> None:
+    pack = draws(adaptive=adaptive)
+    for _ in range(4):
+        pack.begin_round()
+        pack.import_ahead([7])
+    assert len(made) == servers
 
 
 @pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])
