@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from perfsweep.pipelines.plan.power import USELESS, Power, power, scaled
-from perfsweep.pipelines.statistics.estimates import Estimate
+from perfsweep.pipelines.statistics.estimates import Estimate, reach
 from perfsweep.pipelines.statistics.log_ratios import Pair, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict, decide_verdicts
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest
@@ -66,24 +67,17 @@ def decide(
         say nothing
     margin : log ratio within which there is no difference
     """
-    all_estimates = {effect.id: times.estimate(effect, effect.design == PLACEBO) for effect in effects}
-    estimates = {name: estimate for name, estimate in all_estimates.items() if estimate.n}
-    controls = {effect.id for effect in effects if effect.design == PLACEBO}
-    control = {name: estimate for name, estimate in estimates.items() if name in controls}
-    compared = {name: estimate for name, estimate in estimates.items() if name not in control}
-    floor = _floor(control)
+    controls = {one.id: times.estimate(one, math.inf) for one in effects if one.design == PLACEBO}
+    control = {name: estimate for name, estimate in controls.items() if estimate.n}
+    floor = reach(control.values())
+    others = {one.id: times.estimate(one, floor) for one in effects if one.id not in controls}
+    compared = {name: estimate for name, estimate in others.items() if estimate.n}
     withheld = {name: verdict for name, verdict in withheld.items() if name in compared}
     verdicts = decide_verdicts(compared, withheld, margin, floor)
-    verdicts |= {
-        name: decide_verdicts(control, margin=margin, floor=_floor(control, name))[name] for name in control
-    }
-    return Decisions(estimates, verdicts, floor, len(control))
-
-
-def _floor(control: Mapping[str, Estimate], but: str = "") -> float:
-    """How far from equal the intervals of placebos reach, leaving one of them out."""
-    intervals = [estimate.interval for name, estimate in control.items() if name != but]
-    return max((max(abs(one.low), abs(one.high)) for one in intervals if one), default=0.0)
+    for name in control:
+        bar = reach(estimate for other, estimate in control.items() if other != name)
+        verdicts[name] = decide_verdicts(control, margin=margin, floor=bar)[name]
+    return Decisions({**compared, **control}, verdicts, floor, len(control))
 
 
 class HoldingBack:

@@ -228,7 +228,7 @@ COMMANDS = Commands(
             "selftest",
             "whether this machine resolves a known delay",
             "selftest:selftest",
-            option("--budget", "Seconds of trials after which no round begins.", type=SECONDS, default=30.0),
+            option("--budget", "Seconds of trials after which no round begins.", type=SECONDS, default=40.0),
         ),
         Plain("list", "workloads and named sweeps", "list:list_names"),
         Plain(

@@ -7,7 +7,7 @@ is 9.5 % less time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -113,10 +113,16 @@ class Apart:
     margin: float
     comparisons: int
 
-    def holds(self, sequence: Estimate) -> bool:
-        """Whether an estimate by a confidence sequence is beyond the margin."""
-        interval = sequence.at(1 - ALPHA / self.comparisons)
-        return interval is not None and (interval.low > self.margin or interval.high < -self.margin)
+    def holds(self, sequence: Estimate, beyond: float = 0.0) -> bool:
+        """Whether an estimate by a confidence sequence is beyond the margin, and beyond another log ratio."""
+        interval, margin = sequence.at(1 - ALPHA / self.comparisons), max(self.margin, beyond)
+        return interval is not None and (interval.low > margin or interval.high < -margin)
+
+
+def reach(estimates: Iterable[Estimate]) -> float:
+    """How far from equal the intervals of some comparisons reach, as a log ratio; 0 without any."""
+    intervals = (estimate.interval for estimate in estimates)
+    return max((max(abs(one.low), abs(one.high)) for one in intervals if one), default=0.0)
 
 
 def no_estimate(log_ratios: ArrayLike) -> Estimate:

@@ -164,14 +164,14 @@ class Rounds:
         """How many the pack with the fewest has."""
         return min((table.values.shape[1] for table in self._tables), default=0)
 
-    def estimate(self, effect: Contrast, control: bool = False) -> Estimate:
+    def estimate(self, effect: Contrast, beyond: float = 0.0) -> Estimate:
         """Estimate an effect from the replications that have all of its arms, with its 95 % interval.
 
-        A `control` of equal arms is never clearly apart: it stays for as long as what it is a control of.
+        What is clearly apart lies `beyond` this log ratio too: an infinite one is for controls, which stay.
         """
-        return self._of_one_kind(effect)._estimate(effect, control)
+        return self._of_one_kind(effect)._estimate(effect, beyond)
 
-    def _estimate(self, effect: Contrast, control: bool) -> Estimate:
+    def _estimate(self, effect: Contrast, beyond: float) -> Estimate:
         values, coefficients, rounds = [], {}, 0
         for table in self._tables:
             if effect.weights.keys() <= set(table.arms):
@@ -187,7 +187,7 @@ class Rounds:
         n = sum(map(len, values))
         if n < 2 or not self.variances.degrees:
             return no_estimate(np.concatenate([np.zeros(0), *values]))
-        if self._apart and not control and self._apart.holds(sequence := self._sequence(effect)):
+        if self._apart and self._apart.holds(sequence := self._sequence(effect), beyond):
             return sequence
         variance, degrees = self.variances.of_sum(coefficients)
         mean = float(np.concatenate(values).mean())

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from perfsweep.pipelines.statistics.estimates import Apart, Method, precise_enough
+from perfsweep.pipelines.statistics.estimates import Apart, Method, precise_enough, reach
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest, Outcome, Pack, TrialRecord
 
@@ -67,7 +67,8 @@ class StopRule:
       on p < .05 would find effects that are not there;
     - when it is clearly `Apart`, by a confidence sequence that allows for all these looks, which is then also
       the interval it is judged by. Student's interval, read where the estimate happened to lie far out, would
-      cover less than it says. Placebos stay: what they show after few rounds would be a bar for all others;
+      cover less than it says. It lies beyond what placebos show too, or it could not be called; and placebos
+      stay, as what one shows after few rounds would be a bar for all others;
     - when one of its arms has failed and is not started any more.
 
     An effect of many arms, such as a contrast of a factorial design, keeps all of them until it is closed.
@@ -145,12 +146,13 @@ class StopRule:
         )
         table = Rounds(cells, "ns_per_unit", self._apart)
         runs = {one.arm for data in recent for one in data}
-        return tuple(
-            effect for effect in still if effect.weights.keys() <= runs and not self._closed(table, effect)
-        )
+        controls = [effect for effect in self._effects(pack) if effect.design == PLACEBO]
+        bar = reach(table.estimate(effect, math.inf) for effect in controls)
+        there = (effect for effect in still if effect.weights.keys() <= runs)
+        return tuple(effect for effect in there if not self._closed(table, effect, bar))
 
-    def _closed(self, table: Rounds, effect: Effect) -> bool:
-        estimate = table.estimate(effect, control=effect.design == PLACEBO)
+    def _closed(self, table: Rounds, effect: Effect, bar: float) -> bool:
+        estimate = table.estimate(effect, math.inf if effect.design == PLACEBO else bar)
         target = math.log1p(self._measure.precision or 0.0)
         enough = estimate.n >= LEAST_TO_STOP and precise_enough(estimate, target)
         return enough or estimate.method is Method.SEQUENCE

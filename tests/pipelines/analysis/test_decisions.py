@@ -62,7 +62,7 @@ def test_intervals_over_servers_cover_planted_effects(servers: int) -> None:
     hits = []
     for times in sweeps:
         for found, truth in zip(decided(times, servers).estimates.values(), planted, strict=True):
-            assert found.interval is not None and found.n == servers
+            assert found.interval is not None and found.n in (servers, 5 * servers), "by what an F test finds"
             hits.append(found.interval.low <= truth <= found.interval.high)
     # 1200 intervals that share a base in threes count for about 600: .95 and two standard errors of .009.
     assert 0.93 <= np.mean(hits) <= 0.975

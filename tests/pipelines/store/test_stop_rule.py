@@ -296,6 +296,14 @@ def test_a_placebo_that_happens_to_lie_apart_stays_until_it_is_precise() -> None
     assert found.estimates[placebo.id].method is not Method.SEQUENCE
 
 
+def test_an_arm_does_not_leave_as_apart_where_placebos_show_as_much() -> None:
+    """It would be judged by the wide interval it left with, and never be called."""
+    first, placebo = effects_of(3)
+    effects = (first, placebo.model_copy(update={"design": PLACEBO}))
+    alone, beside = Sweep([0.05, EQUAL]).run(), Sweep([0.05, 0.045], loud=(2,), effects=effects).run()
+    assert alone.rounds(1) < beside.rounds(1)
+
+
 def test_a_round_is_repeated_with_the_arms_that_it_had_and_changes_no_decision() -> None:
     sweep = Sweep([EQUAL, APART], loud=(1,), measure={"repeats": 2})
     sweep.run()
@@ -321,9 +329,9 @@ def test_thousands_of_rounds_are_looked_at_now_and_then_and_once_each(
     looks: list[int] = []
     real = Rounds.estimate
 
-    def estimate(self: Rounds, effect: Effect, control: bool = False) -> Estimate:
+    def estimate(self: Rounds, effect: Effect, beyond: float = 0.0) -> Estimate:
         looks.append(self.rounds)
-        return real(self, effect, control)
+        return real(self, effect, beyond)
 
     monkeypatch.setattr(Rounds, "estimate", estimate)
     manifest = stopping_sweep(2, 400, precision=1e-6)
