@@ -78,7 +78,7 @@ class _Arm:
     """An arm that takes turns: its processes, and what they said when they were warm."""
 
     def __init__(
-        self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float, started: float
+        self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float, begun: float
     ) -> None:
         self.trial, self.children = trial, children
         self.rests = all(one.rests for one in ready)
@@ -89,7 +89,7 @@ class _Arm:
         self._untimed = max(1, math.ceil(COLD_NS / step_ns)) if spares else 0
         self.turns = math.ceil(ready[0].steps / self._steps)
         self.own_s = 0.0
-        self.took_s = time.time() - started
+        self.took_s = time.monotonic() - begun
         self.over = False
 
     def due(self, cycle: int, cycles: int) -> bool:
@@ -168,7 +168,7 @@ class Generation:
     memory_bytes : memory of the device, 0 where it is unknown
     timeout_s : of set-up and warm-up together, and of each turn
     turn_s : timed seconds of a turn, whole iterations
-    began : when the round began, in seconds since the epoch: its arms share what it took beside their work
+    began : when the round began (`time.monotonic`): its arms share what it took beside their work
 
     Attributes
     ----------
@@ -201,7 +201,7 @@ class Generation:
 
     def start(self, trial: Trial) -> None:
         """Start an arm and wait until it is warm."""
-        started = time.time()
+        started, begun = time.time(), time.monotonic()
         spec_file = write_spec(trial.folder, trial.spec)
         self._folders.append(trial.folder)
         children = self._starter.start(spec_file, trial.spec.world, trial.env, stay=True)
@@ -217,7 +217,7 @@ class Generation:
         ready = [reply.ready for reply in replies if reply.ready]
         if not ready:
             return
-        arm = _Arm(trial, children, ready, self._turn_s, started)
+        arm = _Arm(trial, children, ready, self._turn_s, begun)
         self._arms.append(arm)
         taken_bytes = sum(one.taken_bytes for one in ready)
         room = max(0.0, MEMORY_SHARE * self._memory_bytes - self._taken_bytes)
@@ -253,7 +253,7 @@ class Generation:
         after = environment.host_usage()
         own_s = sum(arm.own_s for arm in self._arms) + (beside.ahead_s() if beside else 0.0)
         after = replace(after, own_s=after.own_s + own_s)
-        shared_s = time.time() - self._began - sum(arm.took_s for arm in self._arms)
+        shared_s = time.monotonic() - self._began - sum(arm.took_s for arm in self._arms)
         shared_s = max(0.0, shared_s) / max(1, len(self._arms))
         for arm in tuple(self._arms):
             yield arm.trial, self._finish(arm, (before, after), shared_s)
@@ -261,7 +261,7 @@ class Generation:
             yield trial, self._record(trial, started, termination)
 
     def _turn(self, arm: _Arm) -> None:
-        started = time.time()
+        started, begun = time.time(), time.monotonic()
         arm.work()
         replies = self._replies(arm.trial, arm.children, started)
         if not replies:
@@ -270,7 +270,7 @@ class Generation:
         own_s = [reply.own_s for reply in replies if reply.own_s is not None]
         arm.over = bool(own_s)
         arm.own_s = sum(own_s)
-        arm.took_s += time.time() - started
+        arm.took_s += time.monotonic() - begun
         self._stop(arm)
 
     def _finish(self, arm: _Arm, host: tuple[HostUsage, HostUsage], shared_s: float) -> TrialRecord:

@@ -205,7 +205,7 @@ class PackRun:
         retired = self.progress.retired(self.pack.id, self.pack.arms)
         measured = self.progress.measured(self.pack, number)
         arms = [arm for arm in measured if arm not in retired or self.retry]
-        began = time.time()
+        began = time.monotonic()
         self._servers.begin_round()
         rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
         memory_bytes, starter = self._device.memory_bytes, self._servers.starter

@@ -159,7 +159,7 @@ def measured(
     arms: Arms, trials: list[Trial], memory_bytes: int = 0, seed: int = 0
 ) -> tuple[dict[str, TrialRecord], dict[str, str]]:
     """Records of a generation, and why arms are measured alone."""
-    with Generation(arms, memory_bytes, 9.0, 0.009, time.time()) as generation:  # type: ignore[arg-type]
+    with Generation(arms, memory_bytes, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
         for one in trials:
             generation.start(one)
         records = {trial.spec.arm.id: record for trial, record in generation.run(random.Random(seed))}
@@ -209,14 +209,25 @@ def test_what_all_arms_did_themselves_is_told_with_the_machine_before_and_after(
 
 def test_what_a_round_did_for_all_its_arms_is_shared_by_them(arms: Arms, trial: Callable[..., Trial]) -> None:
     """A round that began a hundred seconds ago, such as with the imports of a server."""
-    started = time.time()
+    started = time.monotonic()
     with Generation(arms, 0, 9.0, 0.009, started - 100.0) as generation:  # type: ignore[arg-type]
         generation.start(trial("a"))
         generation.start(trial("b"))
         list(generation.run(random.Random(0)))
     took_s = [word[1] for _, word in arms.told if not isinstance(word, Turn)]
-    assert 100.0 <= sum(took_s) <= 100.0 + time.time() - started
-    assert all(50.0 <= one <= 50.0 + time.time() - started for one in took_s)
+    assert 100.0 <= sum(took_s) <= 100.0 + time.monotonic() - started
+    assert all(50.0 <= one <= 50.0 + time.monotonic() - started for one in took_s)
+
+
+def test_a_clock_that_is_set_meanwhile_is_no_time_that_a_round_took(
+    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget would be spent by it, or never."""
+    now = iter(range(0, 10**9, 3600))
+    monkeypatch.setattr(module.time, "time", lambda: float(next(now)))
+    measured(arms, [trial("a"), trial("b")])
+    took_s = [word[1] for _, word in arms.told if not isinstance(word, Turn)]
+    assert len(took_s) == 2 and all(0.0 <= one < 60.0 for one in took_s)
 
 
 def test_turns_of_a_fast_arm_are_spread_over_those_of_a_slow_one(
@@ -348,7 +359,7 @@ def test_one_that_replies_that_it_failed_is_ended(
     arms: Arms, trial: Callable[..., Trial], failure: Failure | None, message: str
 ) -> None:
     arms.replies["a"] = [Reply(Outcome.OOM, failure)]
-    with Generation(arms, 0, 9.0, 0.009, time.time()) as generation:  # type: ignore[arg-type]
+    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
         generation.start(trial("a", recorded=False))
         assert arms.ended == ["a"]
         ((_, record),) = generation.run(random.Random(0))
@@ -372,7 +383,7 @@ def test_one_that_ends_well_without_a_record_has_failed(arms: Arms, trial: Calla
 
 
 def test_one_that_has_died_unheard_is_found_by_its_silence(arms: Arms, trial: Callable[..., Trial]) -> None:
-    with Generation(arms, 0, 9.0, 0.009, time.time()) as generation:  # type: ignore[arg-type]
+    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
         generation.start(trial("a", recorded=False))
         arms.processes["a"][0].pipe.broken = True  # type: ignore[union-attr]
         arms.replies["a"] = [DEAD]
@@ -393,7 +404,7 @@ def test_an_arm_that_is_stopped_goes_on_as_it_is_ended_so_that_what_it_started_s
     arms: Arms, trial: Callable[..., Trial]
 ) -> None:
     arms.warm["a"] = warm(rests=False)
-    with Generation(arms, 0, 9.0, 0.009, time.time()) as generation:  # type: ignore[arg-type]
+    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
         generation.start(trial("a"))
     assert (arms.signals, arms.ended) == ([("a", "SIGSTOP"), ("a", "SIGCONT")], ["a"])
 
@@ -401,7 +412,7 @@ def test_an_arm_that_is_stopped_goes_on_as_it_is_ended_so_that_what_it_started_s
 def test_scratch_of_processes_that_were_ended_is_removed(
     arms: Arms, trial: Callable[..., Trial], tmp_path: Path
 ) -> None:
-    with Generation(arms, 0, 9.0, 0.009, time.time()) as generation:  # type: ignore[arg-type]
+    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
         generation.start(trial("a"))
         (tmp_path / "a/r1/scratch").mkdir()
     assert not (tmp_path / "a/r1/scratch").exists()
