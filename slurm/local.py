@@ -7,7 +7,8 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from perfsweep.slurm.allocation import refuse_missing_nodes
@@ -24,7 +25,7 @@ class _Running:
 
     process: subprocess.Popen[bytes]
     gpus: Sequence[str]
-    slots: int
+    shares: list[list[int]]
 
 
 class LocalExecutor(Executor):
@@ -32,7 +33,8 @@ class LocalExecutor(Executor):
 
     Parameters
     ----------
-    slots : jobs at once; without GPUs one of several ranks takes a slot for each of them, as far as there are
+    slots : jobs at once, each on its share of the cores, as two arms on one core take each other's time;
+        without GPUs one of several ranks takes a slot for each of them, as far as there are
     gpus : names of ours, as ``CUDA_VISIBLE_DEVICES`` takes them; a job gets one for each of its ranks, or
         as many as it needs, and all of them where that is more than there are
     """
@@ -40,6 +42,9 @@ class LocalExecutor(Executor):
     def __init__(self, slots: int = 1, gpus: Sequence[str] = ()) -> None:
         self._slots, self._gpus = slots, tuple(gpus)
         self._free = list(gpus)
+        cores = sorted(os.sched_getaffinity(0))
+        size = len(cores) // slots
+        self._shares = [cores[size * slot : size * (slot + 1)] for slot in range(slots)]
         self._waiting: deque[Job] = deque()
         self._running: dict[str, _Running] = {}
         self._states: dict[str, JobState] = {}
@@ -75,7 +80,7 @@ class LocalExecutor(Executor):
             if code is not None:
                 self._states[name] = JobState.ENDED if code == 0 else JobState.FAILED
                 del self._running[name]
-                self._free += job.gpus
+                self._give_back(job)
         self._start_waiting()
         return dict(self._states)
 
@@ -93,23 +98,27 @@ class LocalExecutor(Executor):
         deadline = time.monotonic() + GRACE_S
         for job in running.values():
             _end(job.process, deadline)
-            self._free += job.gpus
+            self._give_back(job)
         self._states.update(dict.fromkeys([*cancelled, *running], JobState.CANCELLED))
         return len(cancelled) + len(running)
+
+    def _give_back(self, job: _Running) -> None:
+        self._free += job.gpus
+        self._shares += job.shares
 
     def _start_waiting(self) -> None:
         while self._waiting:
             ranks = max(1, self._waiting[0].ranks)
             wanted = min(max(ranks, self._waiting[0].gpus), len(self._gpus))
             slots = 1 if self._gpus else min(ranks, self._slots)
-            left = self._slots - sum(job.slots for job in self._running.values())
-            if slots > left or wanted > len(self._free):
+            if slots > len(self._shares) or wanted > len(self._free):
                 return  # in order: one that fits might else keep a larger job waiting for ever
             job, gpus = self._waiting.popleft(), self._free[:wanted]
             del self._free[:wanted]
+            shares = [self._shares.pop(0) for _ in range(slots)]
             own = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
             job.log.parent.mkdir(parents=True, exist_ok=True)
-            with job.log.open("ab") as log:
+            with job.log.open("ab") as log, _kept_to([core for share in shares for core in share]):
                 process = subprocess.Popen(
                     job.command,
                     env={**os.environ, **own, **job.env},
@@ -119,8 +128,19 @@ class LocalExecutor(Executor):
                     # Ctrl-C in the terminal is for the launcher, which then asks nicely
                     start_new_session=True,
                 )
-            self._running[job.name] = _Running(process, gpus, slots)
+            self._running[job.name] = _Running(process, gpus, shares)
             self._states[job.name] = JobState.RUNNING
+
+
+@contextmanager
+def _kept_to(cores: Sequence[int]) -> Iterator[None]:
+    """What is started meanwhile works on these cores; on all of ours where there are none."""
+    ours = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cores or ours)
+        yield
+    finally:
+        os.sched_setaffinity(0, ours)
 
 
 def gpus_here(count: int, visible: str) -> list[str]:

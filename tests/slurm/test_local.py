@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -80,6 +81,23 @@ def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     assert set(until(executor, ended).values()) == {JobState.ENDED}
     assert {log.read_text().strip() for log in logs} == {"0", "1"}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be shared out")
+@pytest.mark.parametrize("slots", [1, 2])
+def test_jobs_that_run_at_once_have_cores_of_their_own(slots: int, tmp_path: Path) -> None:
+    """Arms of two packs that took turns on the same core would take each other's time."""
+    ours = os.sched_getaffinity(0)
+    executor = LocalExecutor(slots)
+    wait = "import os, pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
+    code = f"import os; os.chdir({str(tmp_path)!r})\n{wait}\nprint(sorted(os.sched_getaffinity(0)))"
+    executor.submit([python(f"j{i}", code, tmp_path) for i in range(3)])
+    (tmp_path / "go").touch()
+    until(executor, ended)
+    found = [set(json.loads((tmp_path / f"j{i}" / "log.txt").read_text())) for i in range(3)]
+    assert all(len(cores) == len(ours) // slots for cores in found)
+    assert found[0].isdisjoint(found[1]) if slots > 1 else found[0] == ours
+    assert found[2] in found[:2], "the third has the share of one that has ended"
 
 
 def test_cancelling_ends_running_jobs_and_drops_waiting_ones(tmp_path: Path) -> None:
