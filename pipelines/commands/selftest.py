@@ -84,7 +84,7 @@ def passes(found: list[Resolution]) -> bool:
 def command(runs: Path, budget_s: float) -> SweepCommand:
     """The sweep to measure: short trials, rounds until half a per cent is reached or the budget spent."""
     return SweepCommand(
-        workload={"name": "selftest", "products": 100},
+        workload={"name": "selftest"},
         measure=MeasureConfig(
             rounds=10,
             servers=2,

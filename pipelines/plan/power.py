@@ -161,7 +161,8 @@ def forecast(manifest: Manifest, progress: Progress) -> Forecast | None:
 
 def _affordable(manifest: Manifest, progress: Progress, seconds: float) -> float:
     """Share of so many seconds of trials that `measure.budget_s` allows."""
-    budget_s = manifest.sweep.measure.budget_s
+    measure = manifest.sweep.measure
+    budget_s = measure.budget_s if measure.adaptive else None
     if budget_s is None or not seconds:
         return 1.0
     spent = (progress.seconds(pack.id, len(pack.orders)) for pack in manifest.packs)
@@ -170,7 +171,7 @@ def _affordable(manifest: Manifest, progress: Progress, seconds: float) -> float
 
 def _rounds_until(measure: MeasureConfig, half: float) -> int:
     """Rounds that make an interval as narrow as asked for, from its half-width after one; or as planned."""
-    if measure.precision is None:
+    if measure.precision is None or not measure.adaptive:
         return measure.rounds
     wanted = math.ceil((half / math.log1p(measure.precision)) ** 2)
     return min(max(wanted, LEAST_TO_STOP), measure.rounds_planned)
@@ -195,16 +196,19 @@ def refuse_undecidable(manifest: Manifest) -> None:
         It has too few rounds or servers, and is not meant as a mere look (`measure.look`).
     """
     measure = manifest.sweep.measure
-    if measure.precision is not None and measure.rounds < LEAST_TO_STOP:
-        raise ConfigError(
-            f"measure.precision={measure.precision:g} cannot end a sweep of measure.rounds={measure.rounds}:"
-            f" so few rounds agree by luck; plan measure.rounds={LEAST_TO_STOP} or more"
-        )
+    if measure.look:
+        return
     planned = power(manifest)
-    if not (measure.look or _decides(manifest, planned)):
+    if not _decides(manifest, planned):
         raise ConfigError(
             f"measure.rounds={measure.rounds} decides nothing: {planned}; {_remedy(manifest)}, or only look:"
             " measure.look=true"
+        )
+    if measure.precision is not None and measure.rounds < LEAST_TO_STOP:
+        raise ConfigError(
+            f"measure.precision={measure.precision:g} cannot end a sweep of measure.rounds={measure.rounds}:"
+            f" so few rounds agree by luck; plan measure.rounds={LEAST_TO_STOP} or more, or"
+            " measure.precision=null"
         )
 
 

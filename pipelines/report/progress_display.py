@@ -74,7 +74,7 @@ def show_plan(console: Console, manifest: Manifest, finished: int, folder: str) 
     arms = f"{len(manifest.arms)} arms, {len(manifest.effects)} effects ({what})"
     console.print(bold(sweep.name, f": workload {sweep.workload}, {arms}"))
     packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
-    of = "" if measure.budget_s or measure.precision else f" of {rounds}"  # as many as a rule wants
+    of = "" if measure.adaptive else f" of {rounds}"  # as many as a rule wants
     already = f"; {finished}{of} rounds are there already" if finished else ""
     console.print(f"{packs} of {measure.rounds} rounds, in each of them all arms take turns{already}")
     console.print(f"{power(manifest)}{_until(measure)}", highlight=False)
@@ -102,9 +102,11 @@ def how_to_come_back(folder: str) -> str:
 
 def _until(measure: MeasureConfig) -> str:
     """When an adaptive sweep ends."""
+    if not measure.adaptive:
+        return ""
     ends = [f"its interval is within +-{measure.precision:.1%}"] if measure.precision else []
     ends += [f"{measure.budget_s:g} s are spent"] if measure.budget_s else []
-    return f"; up to {measure.rounds_planned} rounds, each arm until {' or '.join(ends)}" if ends else ""
+    return f"; up to {measure.rounds_planned} rounds, each arm until {' or '.join(ends)}"
 
 
 def show_arms(console: Console, manifest: Manifest) -> None:

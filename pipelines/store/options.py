@@ -133,7 +133,7 @@ class MeasureConfig:
     )
     look: bool = option(
         False,
-        "Only look: so few rounds may be planned that they decide nothing, and no verdict is called.",
+        "Only look: `rounds` and no more, so few that they may decide nothing; no verdict is called.",
         method=False,
     )
     timed_parity: bool = option(
@@ -218,7 +218,7 @@ class MeasureConfig:
     @property
     def adaptive(self) -> bool:
         """Whether what was measured decides how many rounds there are."""
-        return self.precision is not None or self.budget_s is not None
+        return not self.look and (self.precision is not None or self.budget_s is not None)
 
     @property
     def rounds_planned(self) -> int:

@@ -170,7 +170,7 @@ class StopRule:
 def apart(manifest: Manifest) -> Apart | None:
     """When arms leave a sweep early; None where none does, since no precision is asked for."""
     measure = manifest.sweep.measure
-    if measure.precision is None:
+    if measure.precision is None or not measure.adaptive:
         return None
     comparisons = sum(effect.design != PLACEBO for effect in manifest.effects)
     return Apart(math.log1p(measure.margin), max(1, comparisons))

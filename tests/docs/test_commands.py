@@ -197,7 +197,7 @@ def test_a_page_can_be_followed_from_top_to_bottom_in_an_empty_folder(name: str,
     assert ran >= 2
 
 
-FEW_ROUNDS = ["measure.rounds=3", "measure.servers=1"]
+FEW_ROUNDS = ["measure.rounds=3", "measure.servers=1", "measure.precision=null", "measure.budget_s=null"]
 
 
 def shorter(words: list[str]) -> list[str]:

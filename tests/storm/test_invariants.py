@@ -262,11 +262,13 @@ def test_a_secret_is_noticed_wherever_it_stands_but_in_its_own_file(sweep: Path)
 
 
 def test_a_process_is_noticed_by_its_mark_and_by_the_folder_that_it_works_in(tmp_path: Path) -> None:
-    code = "import sys; sys.stdin.read()"
+    code, pipe = "import sys; print(flush=True); sys.stdin.read()", subprocess.PIPE
     marked, named = (
-        subprocess.Popen([sys.executable, "-S", "-c", code, *words], stdin=subprocess.PIPE, env=env)
+        subprocess.Popen([sys.executable, "-S", "-c", code, *words], stdin=pipe, stdout=pipe, env=env)
         for words, env in (((), {"X": "storm-0badc0de"}), ((f"{tmp_path}/trials",), {}))
     )
+    for process in (marked, named):
+        assert process.stdout and process.stdout.readline(), "its command line can be read from now on"
     try:
         assert set(traces.processes("storm-0badc0de", tmp_path)) == {marked.pid, named.pid}
     finally:

@@ -32,7 +32,7 @@ class SelftestConfig:
     """Size of the square matrices, products in an undelayed iteration; of 100, one is one per cent."""
 
     size: int = 96
-    products: int = 400
+    products: int = 100
 
 
 class Selftest(Workload):

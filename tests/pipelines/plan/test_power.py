@@ -108,6 +108,7 @@ def test_two_rounds_are_refused_unless_they_are_only_looked_at(command) -> None:
         power.refuse_undecidable(planned(command, design, rounds=2))
     looked_at = planned(command, design, rounds=2, look=True)
     power.refuse_undecidable(looked_at)
+    power.refuse_undecidable(planned(command, design, rounds=2, look=True, precision=0.01))
     assert power.power(looked_at).replications == 2
 
 

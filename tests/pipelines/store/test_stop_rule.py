@@ -346,6 +346,12 @@ def test_thousands_of_rounds_are_looked_at_now_and_then_and_once_each(
     assert progress.unfinished_rounds(pack) == [300] and len(set(looks)) == len(looks)
 
 
+def test_a_mere_look_has_the_rounds_that_were_asked_for(measured: Measured) -> None:
+    """A sweep that names a precision or a budget may be looked at too."""
+    manifest, progress = measured(2, noise=0.3, rounds=2, precision=0.01, budget_s=1e6, look=True)
+    assert progress.unfinished_rounds(manifest.packs[0]) == [] and apart(manifest) is None
+
+
 def test_without_precision_no_arm_leaves() -> None:
     manifest = stopping_sweep(3, 8)
     pack, progress = manifest.packs[0], Progress(rule=StopRule(manifest))

@@ -43,7 +43,7 @@ def _each_s(seconds: float) -> float:
 def perfsweep(folder: Path, seconds: float) -> dict[int, Said]:
     """Its verdicts, with a margin of half a per cent; the equal arm is a placebo, a bar for the others."""
     axes = f"axes.delay=[{','.join(map(str, PLANTS[1:]))}]"
-    work = ("workload=selftest", "workload.products=100", "workload.size=64", axes, "measure.placebo=1")
+    work = ("workload=selftest", "workload.size=64", axes, "measure.placebo=1")
     stop = ("measure.margin=0.005", "measure.precision=0.004", "measure.rounds=6", "measure.rounds_max=400")
     ends = ("measure.servers=2", f"measure.budget_s={seconds}", f"runs={folder}", "sweep.name=peers")
     command = (sys.executable, "-m", "perfsweep")
