@@ -53,7 +53,7 @@ class Starter(Protocol):
         ...
 
 
-class Beside(Protocol):
+class Ahead(Protocol):
     """Prepares later rounds while arms are timed; see `perfsweep.pipelines.execution.servers`."""
 
     def import_ahead(self, cores: Collection[int]) -> None:
@@ -168,7 +168,7 @@ class Generation:
     memory_bytes : memory of the device, 0 where it is unknown
     timeout_s : of set-up and warm-up together, and of each turn
     turn_s : timed seconds of a turn, whole iterations
-    began : when the round began (`time.monotonic`): its arms share what it took beside their work
+    began : when the round began (`time.monotonic`): its arms share what it took in addition to their turns
 
     Attributes
     ----------
@@ -229,18 +229,18 @@ class Generation:
         self._taken_bytes += taken_bytes
         self._stop(arm)
 
-    def run(self, rng: random.Random, beside: Beside | None = None) -> Iterator[tuple[Trial, TrialRecord]]:
+    def run(self, rng: random.Random, ahead: Ahead | None = None) -> Iterator[tuple[Trial, TrialRecord]]:
         """Let one arm work while all others wait, cycle by cycle in random order; records as they end.
 
-        A record that its process could not write is written here. `beside` works meanwhile on cores that no
+        A record that its process could not write is written here. `ahead` works meanwhile on cores that no
         arm needs.
         """
         # Cores differ, by what shares them with this machine: arms on different ones would too.
         cores = sorted(os.sched_getaffinity(0))
         core = rng.choice(cores)
         kept = [arm.keep_to(core) for arm in self._arms]
-        if beside and all(kept):
-            beside.import_ahead([one for one in cores if one != core])
+        if ahead and all(kept):
+            ahead.import_ahead([one for one in cores if one != core])
         before = environment.host_usage()
         cycles = max((arm.turns for arm in self._arms), default=0)
         cycle = 0
@@ -251,7 +251,7 @@ class Generation:
             cycle += 1
         # What the arms did themselves, and the pack for them, is no disturbance.
         after = environment.host_usage()
-        own_s = sum(arm.own_s for arm in self._arms) + (beside.ahead_s() if beside else 0.0)
+        own_s = sum(arm.own_s for arm in self._arms) + (ahead.ahead_s() if ahead else 0.0)
         after = replace(after, own_s=after.own_s + own_s)
         shared_s = time.monotonic() - self._began - sum(arm.took_s for arm in self._arms)
         shared_s = max(0.0, shared_s) / max(1, len(self._arms))

@@ -215,7 +215,7 @@ class ForkServer(Forks):
         if not hasattr(self, "_process"):
             return  # a signal came before it was there; what was opened for it closes itself
         self._requests.close()
-        if not self._used:  # nobody need wait until it has imported everything
+        if not self._used:  # its imports need not be waited for
             self._process.kill()
         with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
             self._process.wait()

@@ -163,7 +163,7 @@ class Generation:
         self.started.append((trial.spec.arm.id, trial.spec.round))
         (self.alone if trial.spec.arm.id == self.cannot else self.trials).append(trial)
 
-    def run(self, rng: random.Random, beside: object) -> Any:
+    def run(self, rng: random.Random, ahead: object) -> Any:
         self.started.append(rng.random())
         for trial in self.trials:
             yield trial, TrialRecord.of(trial.spec, 0.0, outcome=Outcome.OK)

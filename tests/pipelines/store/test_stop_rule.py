@@ -300,8 +300,9 @@ def test_an_arm_does_not_leave_as_apart_where_placebos_show_as_much() -> None:
     """It would be judged by the wide interval it left with, and never be called."""
     first, placebo = effects_of(3)
     effects = (first, placebo.model_copy(update={"design": PLACEBO}))
-    alone, beside = Sweep([0.05, EQUAL]).run(), Sweep([0.05, 0.045], loud=(2,), effects=effects).run()
-    assert alone.rounds(1) < beside.rounds(1)
+    alone = Sweep([0.05, EQUAL]).run()
+    with_placebo = Sweep([0.05, 0.045], loud=(2,), effects=effects).run()
+    assert alone.rounds(1) < with_placebo.rounds(1)
 
 
 def test_a_round_is_repeated_with_the_arms_that_it_had_and_changes_no_decision() -> None:
