@@ -57,11 +57,15 @@ class Ahead(Protocol):
     """Prepares later rounds while arms are timed; see `perfsweep.pipelines.execution.servers`."""
 
     def import_ahead(self, cores: Collection[int]) -> None:
-        """Begin, on these cores alone."""
+        """Begin or go on, on these cores alone."""
+        ...
+
+    def rest_ahead(self) -> None:
+        """Wait until it is to go on."""
         ...
 
     def ahead_s(self) -> float:
-        """Seconds of CPU time that it took."""
+        """Seconds of CPU time that it took so far."""
         ...
 
 
@@ -125,19 +129,47 @@ class _Arm:
         if not self.rests:
             _signal(self.children, signal.SIGCONT)
 
-    def keep_to(self, core: int) -> bool:
-        """Let it work on one core, where one thread does all of its work; whether it does."""
-        if not self.rests or len(self.children) > 1:
-            return False
-        with suppress(OSError):  # it has died, or the system has no such call
-            os.sched_setaffinity(self.children[0].pid, {core})
-        return True
+    @property
+    def single(self) -> bool:
+        """Whether one thread does all of its work."""
+        return self.rests and len(self.children) == 1
+
+    def keep_to(self, core: int) -> None:
+        """Let it work on one core alone, where that is enough for it."""
+        if self.single:
+            with suppress(OSError):  # it has died, or the system has no such call
+                os.sched_setaffinity(self.children[0].pid, {core})
 
     def end(self) -> None:
         """End its processes; those that end by themselves once it has gone must not be stopped then."""
         with suppress(PermissionError):
             self.go_on()
         end(self.children)
+
+
+class _Spare:
+    """The cores that arms of one thread leave, and what works there meanwhile."""
+
+    def __init__(self, ahead: Ahead | None, cores: Collection[int]) -> None:
+        self._ahead, self._cores, self._in_use = ahead, cores, False
+
+    def use(self) -> None:
+        """Let it work."""
+        if self._ahead and not self._in_use:
+            self._ahead.import_ahead(self._cores)
+        self._in_use = True
+
+    def leave_to(self, arm: _Arm) -> None:
+        """Before a turn: let it wait where the arm may need the cores too."""
+        if arm.single:
+            self.use()
+        elif self._ahead and self._in_use:
+            self._ahead.rest_ahead()
+            self._in_use = False
+
+    def used_s(self) -> float:
+        """CPU time, in seconds, that it took so far."""
+        return self._ahead.ahead_s() if self._ahead else 0.0
 
 
 def _signal(children: Sequence[Child], number: int) -> None:
@@ -232,26 +264,29 @@ class Generation:
     def run(self, rng: random.Random, ahead: Ahead | None = None) -> Iterator[tuple[Trial, TrialRecord]]:
         """Let one arm work while all others wait, cycle by cycle in random order; records as they end.
 
-        A record that its process could not write is written here. `ahead` works meanwhile on cores that no
-        arm needs.
+        A record that its process could not write is written here. `ahead` works meanwhile on the other
+        cores, and waits while an arm that needs them has its turn.
         """
         # Cores differ, by what shares them with this machine: arms on different ones would too.
         cores = sorted(os.sched_getaffinity(0))
         core = rng.choice(cores)
-        kept = [arm.keep_to(core) for arm in self._arms]
-        if ahead and all(kept):
-            ahead.import_ahead([one for one in cores if one != core])
-        before = environment.host_usage()
+        for arm in self._arms:
+            arm.keep_to(core)
+        spare = _Spare(ahead if len(cores) > 1 else None, [one for one in cores if one != core])
+        spare.use()
+        before, before_s = environment.host_usage(), spare.used_s()
         cycles = max((arm.turns for arm in self._arms), default=0)
         cycle = 0
         while left := [arm for arm in self._arms if not arm.over]:
             due = [arm for arm in left if arm.due(cycle, cycles)]
             for arm in rng.sample(due, len(due)):
+                spare.leave_to(arm)
                 self._turn(arm)
             cycle += 1
+        spare.use()
         # What the arms did themselves, and the pack for them, is no disturbance.
         after = environment.host_usage()
-        own_s = sum(arm.own_s for arm in self._arms) + (ahead.ahead_s() if ahead else 0.0)
+        own_s = sum(arm.own_s for arm in self._arms) + spare.used_s() - before_s
         after = replace(after, own_s=after.own_s + own_s)
         shared_s = time.monotonic() - self._began - sum(arm.took_s for arm in self._arms)
         shared_s = max(0.0, shared_s) / max(1, len(self._arms))

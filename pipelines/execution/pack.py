@@ -217,9 +217,9 @@ class PackRun:
                 refuse_disk(trial.folder, record)
                 self._note(StoredTrial(trial.folder, record))
                 self._stop_if_asked()
-            alone = generation.alone
-        for trial, why in alone:
+        for trial, why in generation.alone:
             print(f"{trial.spec.arm.label}: {why}; it is measured by itself", flush=True)
+            self._servers.rest_ahead()
             self._trial(self.manifest.arm(trial.spec.arm.id), Kind.TIMING, number)
         self.advanced = True
 

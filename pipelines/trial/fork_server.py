@@ -62,8 +62,10 @@ def preload(modules: Sequence[str]) -> None:
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:
     """Fork a child for each request, and write to its pipe how it ended, until the socket is closed.
 
-    `later` are modules that all children but the first find imported.
+    What it sends first says that all is imported, but for `later`: modules that all children but the first
+    find imported.
     """
+    requests.send(STATUS.pack(0))
     children: dict[int, int] = {}
     ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would be written to `wake`
@@ -165,8 +167,11 @@ def _run(request: bytes, pipes: list[int]) -> None:
 
 
 if __name__ == "__main__":
+    from perfsweep.pipelines.trial.parent import die_with_parent
+
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
         _leave_signals_to_pack()
+        die_with_parent(signal.SIGCONT)  # one that was stopped would not see that its pack has gone
         _words = sys.argv[2:]
         _first = _words.index(LATER) if LATER in _words else len(_words)
         preload(_words[:_first])

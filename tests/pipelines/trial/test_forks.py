@@ -148,6 +148,50 @@ def test_what_stands_behind_the_dashes_is_there_for_all_but_the_first(
     ]
 
 
+def test_a_server_says_when_it_has_imported_everything(serve: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        f"import time\nwhile not __import__('os').path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+    )
+    server = serve("slow")
+    assert not server.imported()
+    (tmp_path / "go").touch()
+    until(server.imported)
+    child = server.ask("leave", "3")
+    wait([child], 60)
+    assert child.code() == 3 and server.imported()
+
+
+def test_a_server_that_died_while_it_imported_is_not_waited_for(serve: Callable[..., Server]) -> None:
+    server = serve("colorsys")
+    server.process.kill()
+    until(server.imported)
+
+
+def test_a_server_that_was_stopped_ends_with_its_pack(tmp_path: Path) -> None:
+    """As one that rests while arms need its core, when the pack is killed."""
+    pack = """
+import os, signal, socket, subprocess, sys
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+words = [sys.executable, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno())]
+server = subprocess.Popen(words, pass_fds=[theirs.fileno()], start_new_session=True)
+theirs.close()
+ours.recv(16)
+server.send_signal(signal.SIGSTOP)
+os.waitid(os.P_PID, server.pid, os.WSTOPPED)
+print(server.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", pack], capture_output=True, text=True, timeout=60)
+    until(lambda: _ended(int(done.stdout)))
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def test_signals_to_all_of_a_job_end_no_server(serve: Callable[..., Server], tmp_path: Path) -> None:
     server = serve()
     seen(server, tmp_path / "seen")
