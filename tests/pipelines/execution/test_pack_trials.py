@@ -200,11 +200,12 @@ def test_an_arm_that_cannot_take_turns_is_measured_after_the_others(
     run._stop_if_asked = lambda: None
     run._note = lambda found: done.append((found.record.arm, "in turns"))
     run._trial = lambda arm, kind, number: done.append((arm.id, kind, number))
+    run._servers.rest_ahead = lambda: done.append("the next server rests")
     monkeypatch.setattr(Generation, "started", [], raising=False)
     monkeypatch.setattr(Generation, "cannot", FAST.id)
     monkeypatch.setattr(pack, "Generation", Generation)
     run._generation(1)
-    assert done == [(NAIVE.id, "in turns"), (FAST.id, Kind.TIMING, 1)]
+    assert done == [(NAIVE.id, "in turns"), "the next server rests", (FAST.id, Kind.TIMING, 1)]
     assert run.advanced
     assert capsys.readouterr().out == f"{FAST.label}: too much memory; it is measured by itself\n"
 
