@@ -41,8 +41,9 @@ MEMORY_SHARE = 0.9
 COLD_NS = 2_000_000
 """Untimed work at the start of a turn, until caches hold the arm's data again."""
 
-LONG_NS = 5_000_000
-"""Iterations from which none is left untimed: meeting cold caches is a small part of them."""
+LONG_NS = 50_000_000
+"""Iterations from which none is left untimed: meeting cold caches is a small part of them. Of 5 to 20 ms it was
+10 to 25 %."""
 
 
 class Starter(Protocol):

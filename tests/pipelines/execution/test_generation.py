@@ -247,12 +247,14 @@ def test_turns_of_a_fast_arm_are_spread_over_those_of_a_slow_one(
         ({"step_ns": MS}, 9, 2),
         ({"step_ns": 300_000}, 30, 7),
         ({"step_ns": 4 * MS}, 2, 1),
-        ({"step_ns": 6 * MS}, 2, 0),
+        ({"step_ns": 6 * MS}, 2, 1),
+        ({"step_ns": 49 * MS}, 1, 1),
+        ({"step_ns": 50 * MS}, 1, 0),
         ({"step_ns": 500 * MS}, 1, 0),
         ({"step_ns": MS, "rests": False}, 9, 0),
         ({"step_ns": MS, "spares": False}, 9, 0),
     ],
-    ids=["1 ms", "0.3 ms", "4 ms", "6 ms", "half a second", "works ahead", "a job"],
+    ids=["1 ms", "0.3 ms", "4 ms", "6 ms", "49 ms", "50 ms", "half a second", "works ahead", "a job"],
 )
 def test_steps_are_left_untimed_only_where_they_are_short_and_nothing_works_ahead(
     ready: dict[str, Any], steps: int, untimed: int, arms: Arms, trial: Callable[..., Trial]
