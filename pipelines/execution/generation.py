@@ -32,7 +32,7 @@ from perfsweep.pipelines.store.records import (
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import HostUsage
-from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
+from perfsweep.pipelines.trial.parent import Ready, Reply, Turn, children_of, descendants
 from perfsweep.workloads.errors import RecordError
 
 MEMORY_SHARE = 0.9
@@ -42,8 +42,8 @@ COLD_NS = 2_000_000
 """Untimed work at the start of a turn, until caches hold the arm's data again."""
 
 LONG_NS = 50_000_000
-"""Iterations from which none is left untimed: meeting cold caches is a small part of them. Of 5 to 20 ms it was
-10 to 25 %."""
+"""Iterations from which none is left untimed: cold caches are a small part of them. They were 10 to 25 % of
+iterations of 5 to 20 ms."""
 
 
 class Starter(Protocol):
@@ -80,7 +80,10 @@ class Trial:
 
 
 class _Arm:
-    """An arm that takes turns: its processes, and what they said when they were warm."""
+    """An arm that takes turns: its processes, and what they said when they were warm.
+
+    `single`: one thread does all of its work, and no other process of it is there.
+    """
 
     def __init__(
         self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float, begun: float
@@ -95,7 +98,7 @@ class _Arm:
         self.turns = math.ceil(ready[0].steps / self._steps)
         self.own_s = 0.0
         self.took_s = time.monotonic() - begun
-        self.over = False
+        self.over = self.single = self._stopped = False
 
     def due(self, cycle: int, cycles: int) -> bool:
         """Whether a cycle has a turn of this arm: those of a fast arm are spread over all cycles."""
@@ -115,29 +118,28 @@ class _Arm:
                     child.pipe.send(word)
 
     def wait(self) -> None:
-        """Keep it from working, where it would work on.
+        """Keep it from working, where it would work on, or has processes that may.
 
         Raises
         ------
         PermissionError
             A process of it is another user's.
         """
-        if not self.rests:
+        helped = any(children_of(child.pid) for child in self.children)
+        self.single = self.rests and len(self.children) == 1 and not helped
+        if helped or not self.rests:
+            self._stopped = True
             _signal(self.children, signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let it work again."""
-        if not self.rests:
+        if self._stopped:
+            self._stopped = False
             _signal(self.children, signal.SIGCONT)
 
-    @property
-    def single(self) -> bool:
-        """Whether one thread does all of its work."""
-        return self.rests and len(self.children) == 1
-
     def keep_to(self, core: int) -> None:
-        """Let it work on one core alone, where that is enough for it."""
-        if self.single:
+        """Let it work on one core alone, where one thread does its work; what that has started has all."""
+        if self.rests and len(self.children) == 1:
             with suppress(OSError):  # it has died, or the system has no such call
                 os.sched_setaffinity(self.children[0].pid, {core})
 
@@ -177,19 +179,13 @@ def _signal(children: Sequence[Child], number: int) -> None:
     for child in children:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)
-        for pid in _descendants(child.pid):  # which may have groups of their own
+    told: set[int] = set()
+    # They may have groups of their own, and start others as long as they work.
+    while new := set(descendants(child.pid for child in children)) - told:
+        for pid in new:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-
-
-def _descendants(pid: int) -> list[int]:
-    """Processes that descend from one; none where the kernel does not list children."""
-    found = [pid]
-    for parent in found:
-        with suppress(OSError):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-    return found[1:]
+        told |= new
 
 
 class Generation:

@@ -27,7 +27,7 @@ from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial import fork_server
 from perfsweep.pipelines.trial.fork_server import LATER, STATUS
 from perfsweep.pipelines.trial.forked_trial import forked
-from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.pipelines.trial.parent import Reply, descendants, kill_all
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
 
@@ -435,11 +435,13 @@ class _Process(ABC):
         return termination_of(self.code(), oom_kills_so_far() > oom_kills_before)
 
     def kill(self) -> None:
-        """Kill what is left of its process group: workers of loaders and compilers included."""
+        """Kill what is left of its process group, and what has left that: workers, compilers, daemons."""
+        left = descendants([self.pid]) if self.code() is None else []
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             return  # everything of the group has ended
+        kill_all(left)
         if self.code() is None:
             connection.wait([self.handle], timeout=10)
             self.code()

@@ -63,8 +63,18 @@ def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:
     """Fork a child for each request, and write to its pipe how it ended, until the socket is closed.
 
     What it sends first says that all is imported, but for `later`: modules that all children but the first
-    find imported.
+    find imported. What a child leaves running, a daemon too, ends with it.
     """
+    from perfsweep.pipelines.trial.parent import adopt_orphans, descendants, kill_all
+
+    adopt_orphans()
+    try:
+        _serve(requests, later)
+    finally:
+        kill_all(descendants([os.getpid()]))
+
+
+def _serve(requests: socket.socket, later: Sequence[str]) -> None:
     requests.send(STATUS.pack(0))
     children: dict[int, int] = {}
     ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -119,18 +129,25 @@ def _leave_signals_to_pack() -> None:
 
 
 def _report(children: dict[int, int]) -> None:
-    """Write how each child that has ended did so."""
-    while children:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            return
-        pipe = children.pop(pid)
-        with suppress(BrokenPipeError):  # nobody waits for it any more
-            os.write(pipe, STATUS.pack(os.waitstatus_to_exitcode(status)))
-        os.close(pipe)
+    """Write how each child that has ended did so, and end what it has left running."""
+    from perfsweep.pipelines.trial.parent import children_of, descendants, kill_all
+
+    with suppress(ChildProcessError):  # none is left
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = ended
+            if (pipe := children.pop(pid, None)) is None:
+                continue  # adopted, as below
+            left = [one for one in children_of(os.getpid()) if one not in children]
+            kill_all([*descendants(left), *left])
+            with suppress(BrokenPipeError):  # nobody waits for it any more
+                os.write(pipe, STATUS.pack(os.waitstatus_to_exitcode(status)))
+            os.close(pipe)
 
 
 def _leave_server(requests: socket.socket, descriptors: list[int]) -> None:
+    from perfsweep.pipelines.trial.parent import adopt_orphans
+
+    adopt_orphans()
     signal.set_wakeup_fd(-1)
     for number in (*_OF_THE_PACK, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""A measured process and its parent: how a forked one becomes its own, ends with it, and answers."""
+"""A measured process and its family: how a forked one becomes its own, ends with its parent, and answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +68,37 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     """
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, number)
+
+
+def adopt_orphans() -> None:
+    """Have descendants whose parents end become children of this process: none of them is lost by that."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1)
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started or adopted; none where the kernel does not list them."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def descendants(pids: Iterable[int]) -> list[int]:
+    """All that these processes, and what they started, have started."""
+    found = [*pids]
+    roots = len(found)
+    for parent in found:
+        found += children_of(parent)
+    return found[roots:]
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes, of which some may have ended."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def detach(log_file: Path) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Out
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
 from perfsweep.pipelines.trial.fork_server import flush_streams
-from perfsweep.pipelines.trial.parent import Reply, die_with_parent
+from perfsweep.pipelines.trial.parent import Reply, adopt_orphans, die_with_parent
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial
 from perfsweep.pipelines.trial.turns import Turns
@@ -53,7 +54,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     Waiting for a turn is a blocking read: it costs the other arms nothing. What goes wrong is a `Reply`.
     """
     turns = Turns(pipe)
-    os.register_at_fork(before=_note_thread, after_in_child=_end_with_parent)
+    os.register_at_fork(before=_note_thread, after_in_child=partial(_end_with_parent, os.getpid()))
 
     def measured() -> dict[str, Any]:
         with (
@@ -79,10 +80,13 @@ def _note_thread() -> None:
     _forking.main = threading.current_thread() is threading.main_thread()
 
 
-def _end_with_parent() -> None:
-    """Have a worker end with its arm: one that is stopped cannot see that the arm has gone."""
-    # The kernel signals it when the thread that forked it ends, and only the main one ends with the arm.
-    die_with_parent(signal.SIGKILL if _forking.main else signal.SIGCONT)
+def _end_with_parent(arm: int) -> None:
+    """Have a worker end with its arm: one that is stopped cannot see that the arm has gone.
+
+    The kernel signals it when the thread that forked it ends, and only the main one ends with the arm. What a
+    worker forks may be a daemon, which is to work on when the worker ends.
+    """
+    die_with_parent(signal.SIGKILL if _forking.main and os.getppid() == arm else signal.SIGCONT)
 
 
 def _record(
@@ -163,6 +167,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     die_with_parent()
+    adopt_orphans()
     _status = main(sys.argv[1:])
     flush_streams()
     os._exit(_status)  # as a forked trial ends: threads that somebody's code has left do not hold it up

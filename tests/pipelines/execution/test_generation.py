@@ -287,6 +287,27 @@ def test_only_an_arm_that_works_on_is_stopped_while_it_waits(arms: Arms, trial: 
     assert words == ["SIGSTOP", *["SIGCONT", "SIGSTOP"] * 2, "SIGCONT"]
 
 
+def test_one_whose_work_rests_is_stopped_too_as_long_as_it_has_another_process(
+    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a daemon that it started, which is nothing that its workload would tell of."""
+    helpers = {"h": iter([[], [9], [9], []])}
+    monkeypatch.setattr(module, "children_of", lambda pid: next(helpers["h"]) if pid == 7 else [])
+    start = arms.start
+
+    def numbered(spec_file: Path, *words: Any, **own: Any) -> list[Process]:
+        found = start(spec_file, *words, **own)
+        found[0].pid = 7 if found[0].arm == "h" else 0
+        return found
+
+    monkeypatch.setattr(arms, "start", numbered)
+    arms.warm = {"h": warm(27), "r": warm(27)}
+    measured(arms, [trial("h"), trial("r")])
+    assert {arm for arm, _ in arms.signals} == {"h"}
+    assert [word for _, word in arms.signals] == ["SIGSTOP", "SIGCONT"] * 2
+    assert {(steps, untimed) for arm, steps, untimed in arms.turns()} == {(9, 2)}
+
+
 def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
     arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -484,17 +505,21 @@ def test_scratch_of_processes_that_were_ended_is_removed(
 
 
 FAMILY = """
-import subprocess, sys, time
+import os, subprocess, sys, time
+from perfsweep.pipelines.trial.parent import adopt_orphans
+adopt_orphans()
 spin = [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)"]
 children = [subprocess.Popen(spin), subprocess.Popen(spin, start_new_session=True)]
-print(*(child.pid for child in children), flush=True)
+twice = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=2).pid)"
+daemon = subprocess.run([sys.executable, "-c", twice, *spin], stdout=subprocess.PIPE, text=True).stdout
+print(*(child.pid for child in children), daemon, flush=True)
 time.sleep(60)
 """
 
 
 @pytest.fixture
 def family() -> Iterator[tuple[Any, list[int]]]:
-    """A process with a worker of its own group, and one that has left it."""
+    """A process with a worker of its own group, one that has left it, and a daemon."""
     parent = subprocess.Popen(
         [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -522,7 +547,7 @@ def become(pids: list[int], states: str) -> bool:
 
 def test_all_that_an_arm_started_is_stopped_and_goes_on_whatever_group_it_has(family: Any) -> None:
     parent, pids = family
-    assert len(pids) == 3 and os.getpgid(pids[2]) != os.getpgid(pids[1]) == parent.pid
+    assert len(pids) == 4 and os.getpgid(pids[2]) != os.getpgid(pids[1]) == parent.pid
     module._signal([parent], signal.SIGSTOP)
     assert become(pids, "T")
     module._signal([parent], signal.SIGCONT)

@@ -44,6 +44,16 @@ def rest(file):
     Path(file).write_text("here")
     signal.pause()
 
+def daemon(file, last):
+    import subprocess
+    spin = [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)"]
+    twice = "import subprocess as s, sys; print(s.Popen(sys.argv[1:], start_new_session=True, stdout=2).pid)"
+    started = subprocess.run([sys.executable, "-c", twice, *spin], stdout=subprocess.PIPE, text=True)
+    Path(file + "-").write_text(started.stdout)
+    os.rename(file + "-", file)
+    while not os.path.exists(last):
+        signal.sigtimedwait([signal.SIGUSR1], 0.01)
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -190,6 +200,24 @@ def _ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
+
+
+def test_a_daemon_ends_with_the_child_that_started_it_and_no_sooner(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve()
+    files = [tmp_path / name for name in ("one", "other")]
+    children = [server.ask("daemon", str(file), str(file.with_suffix(".end"))) for file in files]
+    until(lambda: all(file.exists() for file in files))
+    one, other = (int(file.read_text()) for file in files)
+    wait([server.ask("quiet")], 60)
+    assert not _ended(one) and not _ended(other)
+    files[0].with_suffix(".end").touch()
+    wait(children[:1], 60)
+    until(lambda: _ended(one))
+    assert not _ended(other), "it is another child's"
+    server.end()
+    until(lambda: _ended(other))
 
 
 def test_signals_to_all_of_a_job_end_no_server(serve: Callable[..., Server], tmp_path: Path) -> None:
