@@ -55,6 +55,8 @@ def preload(modules: Sequence[str]) -> None:
         except Exception as error:  # noqa: BLE001 - whatever a user's module raises, its trial raises and records
             if own_code.is_gone(module, error):
                 sys.exit(f"the server that forks trials cannot read its own code: {error}")
+    if (registry := sys.modules.get("perfsweep.workloads.registry")) is not None:
+        registry.names()  # for which each trial would read a file of every package that is installed
     gc.collect()
     gc.freeze()
 

@@ -28,6 +28,12 @@ def well(file):
     seen["frozen"] = gc.get_freeze_count() > 0
     Path(file).write_text(json.dumps(seen))
 
+def named(file):
+    from importlib import metadata
+    from perfsweep.workloads import registry
+    metadata.entry_points = registry.entry_points = None
+    Path(file).write_text(str("digits" in registry.names()))
+
 def leave(status):
     sys.exit(int(status))
 
@@ -218,6 +224,13 @@ def test_a_daemon_ends_with_the_child_that_started_it_and_no_sooner(
     assert not _ended(other), "it is another child's"
     server.end()
     until(lambda: _ended(other))
+
+
+def test_what_packages_offer_is_read_once_a_server(serve: Callable[..., Server], tmp_path: Path) -> None:
+    """And not by every child, of each of them a file."""
+    server = serve("perfsweep.workloads.registry")
+    assert wait([server.ask("named", str(tmp_path / "named"))], 60) is None
+    assert (tmp_path / "named").read_text() == "True"
 
 
 def test_signals_to_all_of_a_job_end_no_server(serve: Callable[..., Server], tmp_path: Path) -> None:
