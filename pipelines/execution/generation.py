@@ -202,6 +202,7 @@ class Generation:
     Attributes
     ----------
     alone : trials that are to be measured by themselves, each with the reason
+    rare : of arms whose warm-up has seen a whole cadence, its places that take longer than others
     """
 
     def __init__(
@@ -217,6 +218,7 @@ class Generation:
         self._folders: list[Path] = []
         self._taken_bytes = 0
         self.alone: list[tuple[Trial, str]] = []
+        self.rare: dict[str, tuple[int, ...]] = {}
 
     def __enter__(self) -> Generation:
         return self
@@ -246,6 +248,9 @@ class Generation:
         ready = [reply.ready for reply in replies if reply.ready]
         if not ready:
             return
+        places = [one.rare for one in ready if one.rare is not None]
+        if len(places) == len(ready):  # ranks iterate together, so that all leave the same ones untimed
+            self.rare[trial.spec.arm.id] = tuple(sorted(set[int]().union(*places)))
         arm = _Arm(trial, children, ready, self._turn_s, begun)
         self._arms.append(arm)
         taken_bytes = sum(one.taken_bytes for one in ready)

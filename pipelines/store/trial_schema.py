@@ -115,6 +115,8 @@ class TrialSpec:
     keep: Keep | None = None  # result trials
     replay: str | None = None  # evidence trials: folder with states of the reference
     counter_s: float | None = None  # timing trials: between two changes of the energy counters, as seen here
+    # timing trials: places of the cadence that take longer than others; None: no round has told yet
+    rare: tuple[int, ...] | None = None
     installed: str = ""  # digest of the environment's packages; empty: whatever this one has
 
     @property

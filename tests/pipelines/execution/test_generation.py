@@ -278,6 +278,22 @@ def test_all_ranks_are_told_and_the_slowest_says_how_long_a_step_is(
     assert set(arms.turns()) == {("a", 3, 1)} and len(arms.turns()) % 2 == 0
 
 
+def test_ranks_leave_the_same_rare_places_untimed_and_what_one_of_them_has_not_seen_is_unknown(
+    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, seen = arms.receive, {"a": [(3, 5), (1, 3)], "b": [(3,), None]}
+
+    def unlike(children: list[Process], timeout_s: float) -> Any:
+        found = receive(children, timeout_s)
+        return [warm(9, MS, rare=rare) for rare in seen[children[0].arm]] if found[0].ready else found
+
+    monkeypatch.setattr(module, "receive", unlike)
+    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
+        for one in "ab":
+            generation.start(trial(one, world=2))
+    assert generation.rare == {"a": (1, 3, 5)}
+
+
 def test_only_an_arm_that_works_on_is_stopped_while_it_waits(arms: Arms, trial: Callable[..., Trial]) -> None:
     arms.warm = {"r": warm(9), "w": warm(18, rests=False)}
     measured(arms, [trial("r"), trial("w")])

@@ -282,11 +282,10 @@ def test_a_process_says_when_it_is_warm_and_ends_each_turn_and_at_last_its_recor
 
 
 FORKS = """
-import ctypes, functools, os, threading
-from perfsweep.pipelines.trial import process
+import ctypes, os, threading
+from perfsweep.pipelines.trial.parent import take_workers_along
 
-end = functools.partial(process._end_with_parent, os.getpid())
-os.register_at_fork(before=process._note_thread, after_in_child=end)
+take_workers_along()
 
 
 def fork(then=lambda: None):
