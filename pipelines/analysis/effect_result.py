@@ -119,6 +119,21 @@ class EffectResult:
     quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
 
     @property
+    def speed(self) -> float | None:
+        """Speed of the arm by its base's: 2.0 is twice as fast."""
+        return 1 / self.ratio if self.ratio else None
+
+    @property
+    def speed_low(self) -> float | None:
+        """Lower end of the 95 % interval of `speed`."""
+        return 1 / self.high if self.high else None
+
+    @property
+    def speed_high(self) -> float | None:
+        """Upper end of it."""
+        return 1 / self.low if self.low else None
+
+    @property
     def word(self) -> str:
         """What the table says in its verdict column; in brackets the rounds that would decide."""
         if self.outcome or self.verdict is None:

@@ -36,7 +36,7 @@ from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
-from perfsweep.pipelines.report.tables import Table, effects_by_design
+from perfsweep.pipelines.report.tables import Table, effects_by_design, heading
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
@@ -59,7 +59,7 @@ FIRST_TABLE = 2
 GROWTH = 1.2
 """A table is made again after so many times the rounds: reading records stays a small part of a sweep."""
 
-SHOWN = ("name", "ratio", "interval", "verdict", "parity")
+SHOWN = ("name", "speed", "interval", "parity")
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
@@ -292,9 +292,9 @@ class RoundsSoFar:
 def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectResult]:
     """Tabulate effects as they stand, with verdicts from as many rounds as may end a sweep."""
     early = rounds < LEAST_TO_STOP
-    columns = (one for one in effect_table(()) if one.key in SHOWN and not (early and one.key == "verdict"))
+    columns = tuple(one for one in effect_table(()) if one.key in SHOWN)
     title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
-    return Table(title, tuple(columns), tuple(effects)).at(Where.TERMINAL)
+    return Table(title, columns, tuple(effects), group=None if early else heading).at(Where.TERMINAL)
 
 
 class _Bar(Progress):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.report.sentences import answer, footnotes, headline
+from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, headline, open_questions
 from perfsweep.pipelines.report.tables import Table, answer_tables
 
 STYLES = {
@@ -34,8 +34,15 @@ LEAST_WORDS = 11
 def show(console: Console, comparison: Comparison) -> None:
     """Print the answer, the tables and the notes; readable at 80 columns."""
     console.print(f"\n{comparison.name}: {headline(comparison)}", highlight=False)
-    print_lines(console, answer(comparison))
-    for table in answer_tables(comparison, Where.TERMINAL):
+    for line in comparison.noise:
+        console.print(f"! {line}", style="yellow", highlight=False)
+    tables = list(answer_tables(comparison, Where.TERMINAL))
+    for table in (one for one in tables if one.of_effects):
+        print_table(console, table)
+    print_lines(console, open_questions(comparison))
+    for label, text in conclusions(comparison):
+        console.print(Text.assemble((f"{label}: ", "bold"), text), soft_wrap=label in COMMANDS)
+    for table in (one for one in tables if not one.of_effects):
         print_table(console, table)
     for failed in comparison.failures:
         line = f"{failed.arm}: {failed.where}" if failed.where else failed.arm
@@ -67,8 +74,11 @@ def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_tabl
             justify="right" if column.number else "left",
             overflow="fold",  # even where nothing fits, no digit is cut off
         )
-    for row in table.rows:
-        printed.add_row(*(Text(column.cell(row), STYLES[column.style(row)]) for column in columns))
+    for heading, rows in table.grouped():
+        if heading:
+            printed.add_row(Text(heading, "bold"))
+        for row in rows:
+            printed.add_row(*(Text(column.cell(row), STYLES[column.style(row)]) for column in columns))
     return printed
 
 

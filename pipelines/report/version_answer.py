@@ -10,7 +10,7 @@ from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 
 SCHEMA = "perfsweep.judge/2"
 """Name and version of the JSON object; fields may be added to a version, and never change their meaning."""
@@ -90,7 +90,7 @@ class Answer:
     @property
     def time(self) -> str:
         """Change of the time with its interval; empty without one."""
-        change, interval = percent(self.ratio), bounds_text(self.ratio, self.low, self.high)
+        change, interval = speed(self.ratio), bounds_text(self.ratio, self.low, self.high)
         return f"{change} [{interval}]" if change and interval else ""
 
     @property

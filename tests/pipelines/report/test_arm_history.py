@@ -17,8 +17,8 @@ from rich.console import Console
 
 from perfsweep.checksums import sealed
 from perfsweep.pipelines import cli
-from perfsweep.pipelines.analysis.baselines import Baseline, store
-from perfsweep.pipelines.analysis.version_history import arm_history, direction, history
+from perfsweep.pipelines.analysis.across.baselines import Baseline, store
+from perfsweep.pipelines.analysis.across.version_history import arm_history, direction, history
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions

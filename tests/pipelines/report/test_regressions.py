@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.baselines import Baseline, Change, Changes, store
+from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
 from perfsweep.pipelines.analysis.columns import Style, row_values
 from perfsweep.pipelines.report.regressions import (
     JudgedChange,
