@@ -67,7 +67,7 @@ def print_table(console: Console, table: Table) -> None:
 def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_table.Table:
     """Some columns of a table, ready to be printed in `room` characters."""
     printed = plain_table(table.title)
-    for column, width in zip(columns, _widths(columns, table.rows, room), strict=True):
+    for column, width in zip(columns, _widths(columns, table, room), strict=True):
         printed.add_column(
             Text(_heading(column, table.rows)),
             width=width,
@@ -103,8 +103,9 @@ def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) 
     return kept
 
 
-def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[int]:
+def _widths(columns: Sequence[Column[T]], table: Table[T], room: int) -> list[int]:
     """Characters of each column: the least it needs, and what is left over to words from the left."""
+    rows, groups = table.rows, [heading for heading, _ in table.grouped()]
     widths = [_least_width(column, rows) for column in columns]
     words = [place for place, column in enumerate(columns) if not column.number]
     for place in sorted(words, key=lambda place: widths[place], reverse=True):  # names first
@@ -112,7 +113,8 @@ def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[
         widths[place] -= min(lacking, max(0, widths[place] - LEAST_WORDS))
     spare = max(0, room - _total(widths))
     for place, column in enumerate(columns):
-        wish = max(0, _longest(column.heading, *(column.cell(row) for row in rows)) - widths[place])
+        above = groups if place == 0 else []  # a group's heading has no column but the first
+        wish = max(0, _longest(column.heading, *above, *(column.cell(row) for row in rows)) - widths[place])
         more = 0 if column.number else min(wish, spare)
         widths[place], spare = widths[place] + more, spare - more
     return widths
