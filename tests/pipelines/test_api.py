@@ -12,6 +12,7 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.execution import executor_choice, launch
 from perfsweep.pipelines.execution.launch import Launched
+from perfsweep.pipelines.measured.watch import NotebookWatch, Watch
 from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
@@ -67,7 +68,7 @@ def test_a_trial_without_times_that_was_damaged_since_is_made_again(machine: Sim
 
 @pytest.mark.slow
 def test_a_watch_hears_of_the_plan_before_anything_is_measured(machine: SimulatedLaunch) -> None:
-    class Heard(api.Watch):
+    class Heard(Watch):
         def begins(self, planned: api.Planned, unfinished: dict[str, int]) -> None:  # type: ignore[override]
             assert not machine.launched
             self.unfinished = unfinished
@@ -151,7 +152,7 @@ def test_a_notebook_has_one_line_of_counts_that_changes_and_a_line_for_each_noti
         assert raw, "it is a mapping of kinds to texts"
         shown.append((content["text/plain"], display_id, update))
 
-    watch = api.NotebookWatch(display)  # type: ignore[arg-type]
+    watch = NotebookWatch(display)  # type: ignore[arg-type]
     watch.counts("2 pending")
     watch.notice("p000: submitted again")
     watch.counts("2 running")
