@@ -212,9 +212,7 @@ def _why_open(comparison: Comparison, result: EffectResult) -> str:
 def _what_is_open(comparison: Comparison, result: EffectResult) -> str:
     compared = result.derivation.comparisons if result.derivation else len(comparison.effects)
     code = ReasonCode.HOLM_NOT_REJECTED if _clear_alone(comparison, result) else result.code
-    words = _UNDECIDED.get(code, _hidden(result)).format(
-        comparisons=compared, margin=comparison.margin * 100
-    )
+    words = _UNDECIDED.get(code, _hidden(result)).format(comparisons=compared, margin=comparison.margin * 100)
     more = f"about {result.rounds_needed} rounds would decide" if _worth(result) else ""
     return "; ".join(filter(None, [words, more]))
 

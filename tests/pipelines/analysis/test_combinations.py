@@ -113,7 +113,9 @@ def test_the_answer_says_which_toggles_interact_in_a_table_of_their_design(comma
         DesignConfig("one_at_a_time", levels={"work": ["single"]}),
     )
     found = compared(*simulated(command(*designs, measure=ROUNDS), slower_together))
-    tables = {one.title: dict(one.grouped()) for one in answer_tables(found, Where.TERMINAL) if one.of_effects}
+    tables = {
+        one.title: dict(one.grouped()) for one in answer_tables(found, Where.TERMINAL) if one.of_effects
+    }
     (interaction,) = tables["Effects: factorial"]["GAIN LESS TOGETHER"]
     assert effect_name(interaction) == "work x sign"
     assert re.fullmatch(r"1\.2\dx slower", speed_text(interaction))

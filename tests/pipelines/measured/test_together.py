@@ -47,7 +47,9 @@ class First:
 
 @pytest.fixture
 def first(command: Callable[..., SweepCommand]) -> Callable[..., First]:
-    def make(design: DesignConfig = DESIGN, time_of: Callable[[Levels], float] = cost, **measure: Any) -> First:
+    def make(
+        design: DesignConfig = DESIGN, time_of: Callable[[Levels], float] = cost, **measure: Any
+    ) -> First:
         asked = command(design, measure={"rounds": 8, **measure})
         folder, manifest = simulated(asked, time_of)
         return First(asked, folder, manifest, compared(folder, manifest))
@@ -108,7 +110,9 @@ def test_what_the_second_sweep_found_is_the_answer_of_the_first(first) -> None:
     assert whole.together.whole.speed == pytest.approx(2.5, rel=0.02)
     assert [one.arm_label for one in whole.together.steps] == ["work=single", "work=single,slab=8"]
     said = dict(conclusions(whole))
-    assert re.match(r"2\.(4|5)\dx faster \[", said["All winners together"]), "not 2.5 times 1.4: both save the same"
+    assert re.match(r"2\.(4|5)\dx faster \[", said["All winners together"]), (
+        "not 2.5 times 1.4: both save the same"
+    )
     assert "slab=8 adds nothing that is certain" in said["Step by step"]
     assert said["Use it"].endswith("toggles.work=single toggles.slab=8")
 

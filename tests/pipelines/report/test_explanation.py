@@ -125,7 +125,9 @@ def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -
 
 def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
     _, _, _, estimate, interval, correction, margin, floor, _ = derived(floor=math.log(1.02))
-    assert estimate == "estimate: 1.11x faster from 6 pairs, 6 values that intervals may count (pooled variance)"
+    assert (
+        estimate == "estimate: 1.11x faster from 6 pairs, 6 values that intervals may count (pooled variance)"
+    )
     assert re.fullmatch(
         r"95 % interval: -10\.\d .. -9\.\d; standard error 0\.0\d% with [\d.]+ degrees of freedom",
         interval.replace("\u00a0", " "),

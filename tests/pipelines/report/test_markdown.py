@@ -46,10 +46,16 @@ def test_a_group_of_effects_is_a_row_in_bold_and_what_follows_stands_below_with_
     lines = text.splitlines()
     row = next(place for place, line in enumerate(lines) if line.startswith("| amp=bf16"))
     assert lines[row - 1].startswith("| **RESULTS NOT CHECKED** |")
-    assert lines[row - 1].count("|") == lines[row].replace("\\|", "").count("|"), "as many cells as the others"
+    assert lines[row - 1].count("|") == lines[row].replace("\\|", "").count("|"), (
+        "as many cells as the others"
+    )
     assert "- **!** a noisy machine" in lines
     assert "- **Use it:** `perfsweep run workload=toy toggles.amp=bf16`" in lines
-    assert lines.index("- **!** a noisy machine") < row < lines.index("## Notes")
+    assert lines.index("- **!** a noisy machine") < row < lines.index("## Answer") < lines.index("## Notes")
+
+
+def test_without_anything_to_conclude_there_is_no_heading_for_it(tmp_path):
+    assert "## Answer" not in written(SweepFolder(tmp_path))
 
 
 def test_oracle_figures_beyond_their_bound_or_unknown_are_bold(tmp_path):

@@ -57,7 +57,9 @@ def comparison(*effects: EffectResult, **fields: object) -> Comparison:
         ({"reference": None}, "no baseline has a finished round yet"),
     ],
 )
-def test_the_headline_has_the_rounds_the_machine_and_what_the_baseline_takes(change: dict, words: str) -> None:
+def test_the_headline_has_the_rounds_the_machine_and_what_the_baseline_takes(
+    change: dict, words: str
+) -> None:
     found = comparison(**change)
     assert headline(found) == words
     assert opening(found) == f"{words[0].upper()}{words[1:]}."
@@ -158,7 +160,9 @@ def test_without_marked_phases_there_is_no_reason() -> None:
 
 
 def quality(name: str, holds: bool) -> Quality:
-    return Quality(name, (OracleDeviation("gap", 0.001, 0.01), OracleDeviation("loss", 0.5, 1.0 if holds else 0.1)))
+    return Quality(
+        name, (OracleDeviation("gap", 0.001, 0.01), OracleDeviation("loss", 0.5, 1.0 if holds else 0.1))
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +239,9 @@ def test_what_is_answered_is_no_open_question_and_its_note_is_a_footnote(result:
 
 
 def test_questions_with_one_answer_are_one_line() -> None:
-    found = comparison(undecided(), undecided("b=2", 0.97), effect("c=3", None, outcome="unsupported", note="x"))
+    found = comparison(
+        undecided(), undecided("b=2", 0.97), effect("c=3", None, outcome="unsupported", note="x")
+    )
     assert open_questions(found) == ["b=2, a=1: no effect above 5.3% is left to find", "c=3: x"]
 
 

@@ -139,8 +139,7 @@ def test_a_winner_that_fresh_rounds_bear_out_is_kept_as_a_preset(tmp_path: Path)
     assert levels == " 'on'\nslab: 2\n"
     lines = facts.splitlines()
     assert lines[:3] == [
-        "# toys.tunable:Tunable on cpu: 1.43x faster (1.40 .. 1.46), results identical"
-        " against the reference",
+        "# toys.tunable:Tunable on cpu: 1.43x faster (1.40 .. 1.46), results identical against the reference",
         "# limits: results no looser than tolerance; for a long run",
         "# kept fuse=on: 1.25x faster (1.23 .. 1.28), results identical",
     ]
@@ -192,9 +191,7 @@ def test_without_its_only_level_the_winner_is_the_reference_which_it_is_compared
 ) -> None:
     done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER])
     assert [design.kind for design in done.asked[0].sweep.designs] == ["arms"]
-    assert lines_with(done, "- kept") == [
-        "- kept fuse=on: 1.43x faster (1.40 .. 1.46), results identical"
-    ]
+    assert lines_with(done, "- kept") == ["- kept fuse=on: 1.43x faster (1.40 .. 1.46), results identical"]
     assert "- left slab=1: no other size is faster" in done.printed
 
 
