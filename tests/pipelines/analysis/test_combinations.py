@@ -16,8 +16,8 @@ from perfsweep.pipelines.analysis.combinations import alone_and_beside, interact
 from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.report.pictures import charts
+from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 
