@@ -95,6 +95,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         speed_text,
         doc="speed of the arm against its base: 2 is twice as fast",
         kind=float,
+        style=verdict_style,
     ),
     file_column("speed_low", lambda r: r.speed_low, float, "lower end of the 95 % interval of `speed`"),
     file_column("speed_high", lambda r: r.speed_high, float, "upper end"),

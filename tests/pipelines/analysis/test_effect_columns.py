@@ -197,7 +197,10 @@ def test_an_effect_is_called_by_toggle_level_and_what_moved_along(change: dict, 
     ],
 )
 def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style) -> None:
-    assert verdict_style(replace(FULL, verdict=verdict)) is style
+    result = replace(FULL, verdict=verdict)
+    assert verdict_style(result) is style
+    (speed,) = (one for one in EFFECTS if one.key == "speed")
+    assert speed.style(result) is style, "a terminal has no column of verdicts below headings"
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,12 @@ def test_questions_with_one_answer_are_one_line() -> None:
     assert open_questions(found) == ["b=2, a=1: no effect above 5.3% is left to find", "c=3: x"]
 
 
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_five_are_named_and_the_rest_counted(count: int, more: str) -> None:
+    (line,) = open_questions(comparison(*(undecided(f"a={n}", 0.97 + n / 1000) for n in range(count))))
+    assert line == f"a=0, a=1, a=2, a=3, a=4{more}: no effect above 5.3% is left to find"
+
+
 def test_where_there_are_several_designs_each_name_says_which_is_meant() -> None:
     placebo = undecided("copy", design="placebo")
     found = comparison(undecided(), undecided(high=1.03, design="leave_one_out"), placebo)
