@@ -135,11 +135,10 @@ class EffectResult:
 
     @property
     def word(self) -> str:
-        """What the table says in its verdict column; in brackets the rounds that would decide."""
+        """The verdict, or why there is none."""
         if self.outcome or self.verdict is None:
             return self.outcome or "no rounds yet"
-        needed = f" ({self.rounds_needed})" if (self.rounds_needed or SHOWN_ROUNDS) < SHOWN_ROUNDS else ""
-        return self.verdict.value + needed
+        return self.verdict.value
 
     @property
     def parity_ok(self) -> bool:

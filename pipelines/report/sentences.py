@@ -79,6 +79,8 @@ def _together(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _step(step: EffectResult) -> str:
+    if step.outcome:
+        return f"adds nothing ({step.outcome})"
     settled = step.verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
     return speed_text(step) if settled else f"adds nothing that is certain ({speed_text(step)})"
 
@@ -188,9 +190,7 @@ def _why_open(comparison: Comparison, result: EffectResult) -> str:
         return result.note.removeprefix(f"{effect_name(result)}: ")
     compared = result.derivation.comparisons if result.derivation else len(comparison.effects)
     code = ReasonCode.HOLM_NOT_REJECTED if _clear_alone(comparison, result) else result.code
-    words = _UNDECIDED.get(code, _hidden(result)).format(
-        comparisons=compared, margin=comparison.margin * 100
-    )
+    words = _UNDECIDED.get(code, _hidden(result)).format(comparisons=compared, margin=comparison.margin * 100)
     more = f"about {result.rounds_needed} rounds would decide" if _worth(result) else ""
     return "; ".join(filter(None, [words, more]))
 
