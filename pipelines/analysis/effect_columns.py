@@ -10,6 +10,7 @@ from __future__ import annotations
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
 from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.todo import todo
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, megabytes_more, speed
 
@@ -120,6 +121,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         width=10,
         style=verdict_style,
     ),
+    file_column("todo", lambda r: todo(r).value, doc="the heading that it has in the tables"),
     file_column(
         "reason", lambda r: r.code.value, doc="why the verdict is what it is, as a word for programs"
     ),

@@ -44,7 +44,7 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
     """What follows from the tables, a label and a sentence each: what to use, what that gains, and why."""
     found = (
         *_together(comparison),
-        ("Use it", _use(comparison)),
+        ("Use it", use(comparison)),
         ("Why", _why(comparison)),
         ("Oracle", _oracle(comparison)),
         ("Next", _next(comparison)),
@@ -96,7 +96,8 @@ def command_words(comparison: Comparison) -> list[str]:
     return as_overrides("run", {"workload": {"name": comparison.workload, **comparison.options}})
 
 
-def _use(comparison: Comparison) -> str:
+def use(comparison: Comparison) -> str:
+    """The command that runs the recommended arm; "" where nothing is faster."""
     best = recommended(comparison)
     if best is None or not comparison.workload:
         return ""
