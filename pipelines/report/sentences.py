@@ -157,10 +157,16 @@ NAMED = 5
 """Arms that a sentence names; the tables have the rest."""
 
 
+MOST_TUNED = 8
+"""Toggles that a search takes at once."""
+
+
 def _next(comparison: Comparison) -> str:
-    """The command that goes on from here: a search where something can be turned on."""
-    toggles = [one.effect.toggle for one in comparison.winners]
-    if not comparison.workload or not toggles:
+    """The command that goes on from here: a search among the levels that gain, or may gain."""
+    alone = [one for one in by_todo(comparison.effects) if one.effect.design == "one_at_a_time"]
+    open_ones = [one.effect.toggle for one in alone if todo(one) in (ToDo.TURN_ON, ToDo.UNDECIDED)]
+    toggles = list(dict.fromkeys(open_ones))[:MOST_TUNED]
+    if not comparison.workload or len(toggles) < 2:
         return ""
     words = command_words(comparison)
     return shell_line("tune", *words, f"tune.toggles=[{','.join(toggles)}]")
