@@ -77,9 +77,10 @@ def _warm_compile_text(result: EffectResult) -> str:
 
 
 def _cost_text(result: EffectResult) -> str:
-    """What a narrow window shows of memory and compiling."""
-    compiling = f"{_compile_text(result)} to compile" if _compile_text(result) else ""
-    return ", ".join(filter(None, [megabytes_more(result.memory_bytes), compiling]))
+    """What a terminal shows of memory and compiling; a figure keeps its unit where the rest folds."""
+    memory, seconds = megabytes_more(result.memory_bytes), _compile_text(result)
+    costs = [one.replace(" ", "\u00a0") for one in (memory, seconds)]
+    return ", ".join(filter(None, [costs[0], f"{costs[1]} to compile" if seconds else ""]))
 
 
 EFFECTS: tuple[Column[EffectResult], ...] = (

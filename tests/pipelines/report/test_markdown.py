@@ -35,7 +35,7 @@ def written(folder, **more) -> str:
 
 def test_an_effect_is_a_row_whose_cells_cannot_break_the_table(tmp_path):
     text = written(SweepFolder(tmp_path))
-    assert "| amp=bf16\\|x | 4x less | 3.33x .. 5x | faster |  |  | b | 6 |" in text
+    assert "| amp=bf16\\|x | 4.00x faster | 3.33 .. 5.00 | faster |  |  | b | 6 |" in text
     assert "- a note" in text
 
 
