@@ -186,7 +186,7 @@ def open_questions(comparison: Comparison) -> list[str]:
     for result in by_todo(comparison.effects):
         if todo(result) in ANSWERED and (why := _why_open(comparison, result)):
             said.setdefault(why, []).append(names[result.effect.id])
-    return [f"{', '.join(dict.fromkeys(own))}: {why}" for why, own in said.items()]
+    return [f"{_few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items()]
 
 
 def _names(comparison: Comparison) -> Mapping[str, str]:

@@ -102,9 +102,9 @@ def test_of_an_effect_without_a_time_a_person_reads_why() -> None:
 def test_a_terminal_leaves_the_base_and_the_rounds_to_the_pages_and_has_all_costs_in_one_column() -> None:
     costs = {"memory_bytes", "compile_s", "warm_compile_s"}
     assert set(cells(FULL)) - set(cells(FULL, Where.TERMINAL)) == {"base", "rounds", *costs}
-    assert cells(FULL, Where.TERMINAL)["cost"] == "-3.0\u00a0MB, 12.3\u00a0s to compile"
-    assert cells(replace(FULL, compile_s=0.0), Where.TERMINAL)["cost"] == "-3.0\u00a0MB"
-    assert cells(replace(FULL, memory_bytes=None), Where.TERMINAL)["cost"] == "12.3\u00a0s to compile"
+    assert cells(FULL, Where.TERMINAL)["cost"] == "-3.0 MB, 12.3 s to compile"
+    assert cells(replace(FULL, compile_s=0.0), Where.TERMINAL)["cost"] == "-3.0 MB"
+    assert cells(replace(FULL, memory_bytes=None), Where.TERMINAL)["cost"] == "12.3 s to compile"
     assert cells(BARE, Where.TERMINAL)["cost"] == ""
 
 
@@ -197,7 +197,10 @@ def test_an_effect_is_called_by_toggle_level_and_what_moved_along(change: dict, 
     ],
 )
 def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style) -> None:
-    assert verdict_style(replace(FULL, verdict=verdict)) is style
+    result = replace(FULL, verdict=verdict)
+    assert verdict_style(result) is style
+    (speed,) = (one for one in EFFECTS if one.key == "speed")
+    assert speed.style(result) is style, "a terminal has no column of verdicts below headings"
 
 
 @pytest.mark.parametrize(

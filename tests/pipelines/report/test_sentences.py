@@ -116,10 +116,9 @@ def test_winners_that_change_results_together_say_so_once_and_are_not_recommende
 
 def test_the_command_to_use_has_every_winner_where_they_were_measured_together_and_else_the_best() -> None:
     assert said(together())["Use it"] == "perfsweep run workload=digits toggles.a=1 toggles.b=2"
-    found = comparison(FAST, FASTER, **WON, options={"width": 64, "name_of": "two words"})
-    assert said(found)["Use it"] == (
-        """perfsweep run workload=digits workload.width=64 'workload.name_of='"'"'two words'"'"'' toggles.b=2"""
-    )
+    found = comparison(FAST, FASTER, **WON, options={"width": 64, "mode": "two words"})
+    quoted = """'workload.mode='"'"'two words'"'"''"""
+    assert said(found)["Use it"] == f"perfsweep run workload=digits workload.width=64 {quoted} toggles.b=2"
 
 
 def test_levels_with_commas_stay_whole_in_the_command() -> None:
@@ -159,6 +158,10 @@ def test_without_marked_phases_there_is_no_reason() -> None:
     assert "Why" not in said(comparison(FASTER, arms=(arm("base", 100.0), arm("b=2", 50.0)), **WON))
 
 
+MISS = "miss its limits; the table below says by how much"
+BASE_MISSES = "! naive, the baseline, misses its limits"
+
+
 def quality(name: str, holds: bool) -> Quality:
     return Quality(
         name, (OracleDeviation("gap", 0.001, 0.01), OracleDeviation("loss", 0.5, 1.0 if holds else 0.1))
@@ -170,17 +173,17 @@ def quality(name: str, holds: bool) -> Quality:
     [
         ({"naive": True}, "the arm is within its limits"),
         ({"naive": True, "a=1": True, "b=2": True}, "all 3 arms are within its limits"),
-        ({"naive": True, "a=1": False}, "! a=1 misses its limits; the table below says by how much"),
-        ({"naive": True, "a=1": False, "b=2": False}, "! a=1, b=2 miss its limits; the table below says by how much"),
-        ({"naive": False, "a=1": True}, "! naive, the baseline, misses its limits; a=1 meets them"),
-        ({"naive": False, "a=1": True, "b=2": True}, "! naive, the baseline, misses its limits; a=1, b=2 meet them"),
-        ({"naive": False, "a=1": False}, "! naive, the baseline, misses its limits"),
+        ({"naive": True, "a=1": False}, f"! a=1 misses {MISS.removeprefix('miss ')}"),
+        ({"naive": True, "a=1": False, "b=2": False}, f"! a=1, b=2 {MISS}"),
+        ({"naive": False, "a=1": True}, f"{BASE_MISSES}; a=1 meets them"),
+        ({"naive": False, "a=1": True, "b=2": True}, f"{BASE_MISSES}; a=1, b=2 meet them"),
+        ({"naive": False, "a=1": False}, BASE_MISSES),
         (
             {"naive": True, **{f"a={n}": False for n in range(7)}},
-            "! a=0, a=1, a=2, a=3, a=4 and 2 more miss its limits; the table below says by how much",
+            f"! a=0, a=1, a=2, a=3, a=4 and 2 more {MISS}",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_oracle_is_one_sentence_and_what_misses_it_has_a_sign(arms: dict[str, bool], words: str) -> None:
     rows = tuple(quality(name, holds) for name, holds in arms.items())
     assert said(comparison(quality=rows)) == {"Oracle": words}
@@ -243,6 +246,12 @@ def test_questions_with_one_answer_are_one_line() -> None:
         undecided(), undecided("b=2", 0.97), effect("c=3", None, outcome="unsupported", note="x")
     )
     assert open_questions(found) == ["b=2, a=1: no effect above 5.3% is left to find", "c=3: x"]
+
+
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_five_are_named_and_the_rest_counted(count: int, more: str) -> None:
+    (line,) = open_questions(comparison(*(undecided(f"a={n}", 0.97 + n / 1000) for n in range(count))))
+    assert line == f"a=0, a=1, a=2, a=3, a=4{more}: no effect above 5.3% is left to find"
 
 
 def test_where_there_are_several_designs_each_name_says_which_is_meant() -> None:
