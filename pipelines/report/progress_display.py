@@ -35,7 +35,7 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
-from perfsweep.pipelines.analysis.todo import by_todo
+from perfsweep.pipelines.analysis.todo import IN_ORDER, by_todo
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.report.tables import Table, heading
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
@@ -294,8 +294,10 @@ def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectRes
     early = rounds < LEAST_TO_STOP
     columns = tuple(one for one in effect_table(()) if one.key in SHOWN)
     title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
-    rows = tuple(by_todo(effects))
-    return Table(title, columns, rows, group=None if early else heading).at(Where.TERMINAL)
+    in_order = any(one.effect.design in IN_ORDER for one in effects)
+    group = None if early or in_order else heading
+    rows = effects if in_order else by_todo(effects)
+    return Table(title, columns, tuple(rows), group=group).at(Where.TERMINAL)
 
 
 class _Bar(Progress):

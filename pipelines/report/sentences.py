@@ -46,7 +46,7 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
     """What follows from the tables, a label and a sentence each: what to use, what that gains, and why."""
     found = (
         *_together(comparison),
-        ("Use it", _use(comparison)),
+        ("Use it", use(comparison)),
         ("Why", _why(comparison)),
         ("Oracle", _oracle(comparison)),
         ("Next", _next(comparison)),
@@ -83,7 +83,7 @@ def _together(comparison: Comparison) -> list[tuple[str, str]]:
 
 def _step(step: EffectResult) -> str:
     if step.ratio is None:
-        return f"is not measured ({step.word})"
+        return "adds nothing" if todo(step) is ToDo.NOT_HERE else f"is not measured ({step.word})"
     settled = step.verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
     return speed_text(step) if settled else f"adds nothing that is certain ({speed_text(step)})"
 
@@ -99,7 +99,8 @@ def command_words(comparison: Comparison) -> list[str]:
     return as_overrides("run", {"workload": {"name": comparison.workload, **comparison.options}})
 
 
-def _use(comparison: Comparison) -> str:
+def use(comparison: Comparison) -> str:
+    """The command that runs the recommended arm; "" where nothing is faster."""
     best = recommended(comparison)
     if best is None or not comparison.workload:
         return ""
@@ -159,10 +160,16 @@ NAMED = 5
 """Arms that a sentence names; the tables have the rest."""
 
 
+MOST_TUNED = 8
+"""Toggles that a search takes at once."""
+
+
 def _next(comparison: Comparison) -> str:
-    """The command that goes on from here: a search where something can be turned on."""
-    toggles = [one.effect.toggle for one in comparison.winners]
-    if not comparison.workload or not toggles:
+    """The command that goes on from here: a search among the levels that gain, or may gain."""
+    alone = [one for one in by_todo(comparison.effects) if one.effect.design == "one_at_a_time"]
+    open_ones = [one.effect.toggle for one in alone if todo(one) in (ToDo.TURN_ON, ToDo.UNDECIDED)]
+    toggles = list(dict.fromkeys(open_ones))[:MOST_TUNED]
+    if not comparison.workload or len(toggles) < 2:
         return ""
     words = command_words(comparison)
     return shell_line("tune", *words, f"tune.toggles=[{','.join(toggles)}]")

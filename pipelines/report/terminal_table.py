@@ -104,7 +104,7 @@ def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) 
 
 
 def _widths(columns: Sequence[Column[T]], table: Table[T], room: int) -> list[int]:
-    """Characters of each column: the least it needs, and what is left over to words from the left."""
+    """Characters of each column: the least it needs, and what is left over to words that lack least."""
     rows, groups = table.rows, [heading for heading, _ in table.grouped()]
     widths = [_least_width(column, rows) for column in columns]
     words = [place for place, column in enumerate(columns) if not column.number]
@@ -112,10 +112,10 @@ def _widths(columns: Sequence[Column[T]], table: Table[T], room: int) -> list[in
         lacking = max(0, _total(widths) - room)
         widths[place] -= min(lacking, max(0, widths[place] - LEAST_WORDS))
     spare = max(0, room - _total(widths))
-    for place, column in enumerate(columns):
-        above = groups if place == 0 else []  # a group's heading has no column but the first
-        wish = max(0, _longest(column.heading, *above, *(column.cell(row) for row in rows)) - widths[place])
-        more = 0 if column.number else min(wish, spare)
+    whole = [_longest(column.heading, *(column.cell(row) for row in rows)) for column in columns]
+    whole[0] = max(whole[0], _longest(*groups))  # the heading of a group has no column but the first
+    for place in sorted(words, key=lambda place: whole[place] - widths[place]):  # short words first
+        more = min(max(0, whole[place] - widths[place]), spare)
         widths[place], spare = widths[place] + more, spare - more
     return widths
 
