@@ -16,6 +16,7 @@ from perfsweep.pipelines.publish.content import (
     LONGEST_NAME,
     LONGEST_TAG,
     PROFILE_JOB,
+    UNCOMPARED,
     RunContent,
     Segment,
     check_arrays,
@@ -23,6 +24,7 @@ from perfsweep.pipelines.publish.content import (
     toggle_levels,
 )
 from perfsweep.pipelines.publish.history_rows import Timing, plain
+from perfsweep.pipelines.publish.standing import Standing, standings
 from perfsweep.pipelines.store.files import write_atomically, write_once
 from perfsweep.pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
@@ -56,6 +58,9 @@ class SweepRuns:
         self.identity = identity(folder)
         self._progress = read_progress(folder, manifest)
         self.problems += self._progress.damaged
+        self._standings: dict[str, Standing] = {}
+        with guarded(self.problems):
+            self._standings = standings(folder, manifest)
 
     def keys(self, packs: Sequence[str] | None = None) -> list[RunKey]:
         """Runs of arms with finished rounds, of profiled arms, and of the comparison if there is one.
@@ -93,7 +98,8 @@ class SweepRuns:
             timings = [_timing(found, self.problems) for found in final]
             counting = self._progress.other.get((arm_id, Kind.COUNTING))
             counts, arm = counting and counting.record, self.manifest.arm(arm_id)
-            made = run_content(self.manifest, arm, pack, timings, counts, self.identity)
+            standing = self._standings.get(arm_id, UNCOMPARED)
+            made = run_content(self.manifest, arm, pack, timings, counts, self.identity, standing)
             return dataclasses.replace(made, files=tuple(_series(final)))
         return None
 
@@ -189,9 +195,9 @@ def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_
     return RunContent(
         run_id=f"{identity}-{arm_id}-profile",
         arm=arm_id,
-        label=f"profile of {arm.label}",
+        label=f"profile of {_name(manifest, arm)}",
         pack="",
-        name=f"profile-{short}-{arm.label}"[:LONGEST_NAME],
+        name=f"profile of {_name(manifest, arm)}"[:LONGEST_NAME],
         project=tracking.project,
         entity=tracking.entity,
         group=sweep.name[:LONGEST_NAME],
@@ -205,6 +211,10 @@ def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_
     )
 
 
+def _name(manifest: Manifest, arm: Arm) -> str:
+    return manifest.arm_names.get(arm.id, arm.label)
+
+
 def _files(kept: Kept) -> list[Path]:
     return [kept.folder / RESULT, *kept.files]
 
@@ -213,7 +223,7 @@ def _config(manifest: Manifest, arm: Arm) -> dict[str, Any]:
     """The arm as its timing runs name it, so that both are found together."""
     sweep = manifest.sweep
     known = {"schema_version": SCHEMA, "workload": sweep.workload, "sweep_id": sweep.name, "code": sweep.code}
-    return {**known, "arm": arm.id, "variant": arm.label, "toggles": toggle_levels(manifest, arm)}
+    return {**known, "arm": arm.id, "variant": _name(manifest, arm), "toggles": toggle_levels(manifest, arm)}
 
 
 def _digest(found: Sequence[Kept]) -> str:
