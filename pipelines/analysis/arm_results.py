@@ -27,7 +27,7 @@ from perfsweep.workloads.api import Check, Evidence
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm over all rounds: median time per unit in ns and peak memory, and how many trials ended which way.
+    """One arm over all rounds: median time per unit in ns and peak memory, and how its trials ended.
 
     `name` is what the sweep calls it, the label made of its levels where it has no name.
     `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload

@@ -264,10 +264,13 @@ def publish(sweep: str, offline: bool) -> int:
     console = console_here()
     for line in contradictions(manifest.sweep.tracking, os.environ):
         console.print(f"W&B: {line}", style="yellow", highlight=False, soft_wrap=True)
-    notice = _compared(folder, manifest)
-    if notice:
+    if notice := _compared(folder, manifest):
         console.print(f"W&B: {notice}", style="yellow", highlight=False, soft_wrap=True)
-    done = publishing.publish(folder, mode="offline" if offline else "online")
+    done = publishing.publish(
+        folder,
+        mode="offline" if offline else "online",
+        say=lambda line: console.print(f"W&B: {line}", highlight=False, soft_wrap=True),
+    )
     if done.notice:
         console.print(f"W&B: {done.notice}", style="yellow", highlight=False, soft_wrap=True)
     if done.runs:

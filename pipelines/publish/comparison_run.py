@@ -22,8 +22,10 @@ NO_BEST = "none is faster"
 """What stands in the place of the best level where no level is."""
 
 
-def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> RunContent:
-    """Make the run that shows a comparison.
+def compare_content(
+    folder: SweepFolder, manifest: Manifest, identity: str, series: tuple[tuple[str, Path], ...] = ()
+) -> RunContent:
+    """Make the run that shows a comparison; with it goes the full series of all arms.
 
     Raises
     ------
@@ -39,7 +41,9 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
         raise damaged(file, folder, error) from error
     sweep, tracking = manifest.sweep, manifest.sweep.tracking
     report = folder.report_file if folder.report_file.exists() else None
-    digest = hashlib.sha256(content + (report.read_bytes() if report else b"")).hexdigest()[:16]
+    digest = hashlib.sha256(content + (report.read_bytes() if report else b""))
+    for name, one in series:
+        digest.update(name.encode() + hashlib.sha256(one.read_bytes()).digest())
     return RunContent(
         run_id=f"{identity}-compare",
         arm="",
@@ -57,10 +61,11 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
             "sweep_id": sweep.name,
             "code": sweep.code,
         },
-        segments=(Segment(digest, 1, partial(_media, effects, report), numbers=False),),
+        segments=(Segment(digest.hexdigest()[:16], 1, partial(_media, effects, report), numbers=False),),
         summary=summary,
         exit_code=0,
         files=(("effects.parquet", file), *((("report.html", report),) if report else ())),
+        bundled=series,
     )
 
 

@@ -70,7 +70,8 @@ class RunContent:
     """Everything that a W&B run is made of.
 
     `run_id` is the name under which it is published first; a run that had to be replaced has a later
-    `generation`. `files` are the full series: they go into an artifact, by the name that each has there.
+    `generation`. `files` go into an artifact, by the name that each has there; so do those `bundled`, as one
+    archive, since each file costs a request.
     """
 
     run_id: str
@@ -88,6 +89,7 @@ class RunContent:
     summary: dict[str, Any]
     exit_code: int
     files: tuple[tuple[str, Path], ...] = ()
+    bundled: tuple[tuple[str, Path], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -102,7 +104,9 @@ class RunContent:
     def digest(self) -> str:
         """SHA-256 over all of it: equal digests mean that publishing again would change nothing."""
         said = {
-            name: value for name, value in vars(self).items() if name not in ("segments", "files", "entity")
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("segments", "files", "bundled", "entity")
         }
         return hashlib.sha256(
             json.dumps([said, self.digests], sort_keys=True, default=str).encode()

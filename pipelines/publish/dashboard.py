@@ -81,7 +81,7 @@ def build(
 
 
 def view_of(manifest: Manifest) -> View:
-    """Choose what is worth seeing of a sweep: effects, arms, toggles, curves, frontiers of toggles with numbers."""
+    """Choose what is worth seeing: effects, arms, toggles, curves, frontiers of toggles with numbers."""
     varied = _varied(manifest)
     sections = [("effects", _effects(manifest)), ("arms", _arms()), ("toggles", _toggles(varied))]
     sections.append(("iteration time", _curves(manifest)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 import secrets
@@ -90,7 +89,7 @@ class SweepRuns:
                 # It brings tables along, which no other run needs.
                 from perfsweep.pipelines.publish.comparison_run import compare_content
 
-                return compare_content(self.folder, self.manifest, self.identity)
+                return compare_content(self.folder, self.manifest, self.identity, tuple(self._series()))
             if pack_id == PROFILE:
                 return profile_content(self.folder, self.manifest, self.identity, arm_id)
             pack = self.manifest.pack(pack_id)
@@ -99,9 +98,17 @@ class SweepRuns:
             counting = self._progress.other.get((arm_id, Kind.COUNTING))
             counts, arm = counting and counting.record, self.manifest.arm(arm_id)
             standing = self._standings.get(arm_id, UNCOMPARED)
-            made = run_content(self.manifest, arm, pack, timings, counts, self.identity, standing)
-            return dataclasses.replace(made, files=tuple(_series(final)))
+            return run_content(self.manifest, arm, pack, timings, counts, self.identity, standing)
         return None
+
+    def _series(self) -> Iterator[tuple[str, Path]]:
+        """Every iteration of every final round, as the trials wrote them, in a folder for each arm."""
+        for pack in self.manifest.packs:
+            for arm in pack.arms:
+                for found in _final(self._progress, pack, arm):
+                    file = found.folder / "iterations.npz"
+                    if found.record.outcome is Outcome.OK and file.exists():
+                        yield f"{arm}/{pack.id}-round{found.record.round:03d}.npz", file
 
 
 def identity(folder: SweepFolder) -> str:
@@ -166,13 +173,6 @@ def _timing(found: StoredTrial, problems: list[str]) -> Timing:
         problems.append(str(error))
         return Timing(found.record, {})
     return Timing(found.record, arrays)
-
-
-def _series(final: Sequence[StoredTrial]) -> Iterator[tuple[str, Path]]:
-    for found in final:
-        file = found.folder / "iterations.npz"
-        if found.record.outcome is Outcome.OK and file.exists():
-            yield f"round{found.record.round:03d}.npz", file
 
 
 PROFILE = "profile"

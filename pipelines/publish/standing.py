@@ -1,4 +1,4 @@
-"""What `compare` says of each arm, from the tables that it wrote: W&B orders, scatters and ranks runs by that."""
+"""What `compare` says of each arm, from its tables: W&B orders, scatters and ranks runs by that."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _effects_of(
     """Effects of an arm against one other, and whether that is the baseline."""
     baseline = next(iter(manifest.sweep.references.values()), None)
     for effect in manifest.effects:
-        if not effect.contrast and len(effect.pairs) == 1 and effect.pairs[0][0] == arm:
-            if row := effects.get(effect.id):
-                yield effect.pairs[0][1] == baseline, row
+        row = effects.get(effect.id)
+        if row and not effect.contrast and len(effect.pairs) == 1 and effect.pairs[0][0] == arm:
+            yield effect.pairs[0][1] == baseline, row
 
 
 def _standing(arm: dict[str, Any], effects: list[tuple[bool, dict[str, Any]]]) -> Standing:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import IDENTITY, NAIVE, Built, build, publish_here, timed_rows
+from recorded import NAIVE, Built, build, publish_here, timed_rows
 
 from perfsweep.pipelines.publish.history_rows import (
     HEAD,
@@ -119,16 +119,6 @@ def test_warm_up_is_thinned_apart(long: tuple[Built, np.ndarray]) -> None:
     built, _ = long
     rows = [row for row in built.run_file(NAIVE).history if row.get("warmup/round") == 1]
     assert 100 < len(rows) <= WARMUP_LIMIT / 3
-
-
-def test_the_full_series_is_in_the_artifact(long: tuple[Built, np.ndarray]) -> None:
-    built, _ = long
-    files = {
-        f"round{n:03d}.npz": built.folder.trial_dir(built.spec(NAIVE, n)) / "iterations.npz" for n in range(3)
-    }
-    wanted = {name: file.stat().st_size for name, file in files.items()}
-    assert built.run_file(NAIVE).artifacts == {f"series-{IDENTITY}-{NAIVE.id}-p000": wanted}
-    assert wanted["round001.npz"] > 8 * 3 * LONG  # start, wall, loss
 
 
 def test_the_summary_is_of_all_iterations(long: tuple[Built, np.ndarray]) -> None:
