@@ -25,6 +25,7 @@ from perfsweep.pipelines.publish.history_rows import (
     log_rows,
     plain,
     row_count,
+    spikes,
     warmup_rows,
 )
 from perfsweep.pipelines.publish.standing import Standing
@@ -240,6 +241,7 @@ def summary(
         **bench,
         **{name.replace("/", "_"): value for name, value in bench.items()},
         **standing.summary,
+        **spikes(measured),
         **{f"counters/{plain(name)}": value for name, value in counters.items() if value is not None},
         "outcome": _outcome(timings),
     }

@@ -96,6 +96,8 @@ def _curves(manifest: Manifest) -> tuple[Panel, ...]:
     return (
         Panel("line", "time of an iteration, ms", ("iter/ms",), x="iter/index", groupby=by_arm, log_y=True),
         Panel("line", "phases of an iteration, ms", x="iter/index", groupby=by_arm, regex="iter/ms_.*"),
+        Panel("bar", "iterations above twice the median, ms", ("spikes_ms", "largest_ms"), groupby=by_arm),
+        Panel("bar", "iterations from one of them to the next", ("spikes_every",), groupby=by_arm),
         Panel("line", "loss", ("iter/loss",), x="iter/index", groupby=by_arm),
         Panel("line", before, ("warmup/ms",), x="warmup/index", groupby=by_arm, log_y=True),
     )

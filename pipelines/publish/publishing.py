@@ -27,7 +27,7 @@ RUNS_PER_PROCESS = 8
 REQUESTS_OF_A_RUN = 10
 REQUESTS_OF_A_PROCESS = 5
 REQUESTS_OF_A_COMPARISON = 32
-"""What publishing asks of a server at most; rows that take longer than five seconds to send need a few more."""
+"""What publishing asks of a server at most; rows that take more than five seconds need more."""
 
 REQUESTS_PER_MINUTE = 200
 """What a free account may count on; W&B publishes no figure, and answers 429 above its own."""

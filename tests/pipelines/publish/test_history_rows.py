@@ -21,6 +21,7 @@ from perfsweep.pipelines.publish.history_rows import (
     log_rows,
     quota,
     row_count,
+    spikes,
     warmup_rows,
 )
 from perfsweep.pipelines.store.files import write_arrays
@@ -141,3 +142,19 @@ def test_what_was_logged_more_or_less_often_than_once_an_iteration_has_rows_of_i
         assert row_count(timing, 1) == 3 + count
     timing = Timing(record, {**whole, "log_loss": np.zeros(3)})
     assert timing.counts["log"] == 0 and list(log_rows(timing, 0, 1)) == []
+
+
+def test_evaluations_are_seen_however_a_line_is_sampled() -> None:
+    walls = np.full(220, 1_000_000)
+    walls[54::55] = 9_000_000
+    walls[219] = 12_000_000
+    found = spikes([Timing(SimpleNamespace(), {"wall_ns": walls})] * 2)  # type: ignore[arg-type]
+    assert (found["spikes"], found["spikes_ms"], found["spikes_every"]) == (8, 9.0, 55)
+    assert (found["largest_ms"], found["largest_in_round"]) == (12.0, 219)
+    assert found["spikes_share"] == pytest.approx(39 / (216 + 39))
+
+
+def test_an_even_series_has_no_spikes_and_nothing_timed_says_nothing() -> None:
+    even = Timing(SimpleNamespace(), {"wall_ns": np.full(50, 1_000_000)})  # type: ignore[arg-type]
+    assert spikes([even]) == {"spikes": 0, "spikes_share": 0, "largest_ms": 1.0, "largest_in_round": 0}
+    assert spikes([]) == {}
