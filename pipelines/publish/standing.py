@@ -60,7 +60,7 @@ def standings(folder: SweepFolder, manifest: Manifest) -> dict[str, Standing]:
     """
     if not (folder.tables_dir / "arms.parquet").exists():
         return {}
-    effects = {row.get("id"): row for row in table_rows(folder, "effects")}
+    effects = {str(row.get("id")): row for row in table_rows(folder, "effects")}
     arms = (row for row in table_rows(folder, "arms") if row.get("paired_ns"))
     return {row["arm"]: _standing(row, list(_effects_of(manifest, row["arm"], effects))) for row in arms}
 
