@@ -30,7 +30,7 @@ REQUESTS_OF_A_COMPARISON = 32
 """What publishing asks of a server at most; rows that take more than five seconds need more."""
 
 REQUESTS_PER_MINUTE = 200
-"""What a free account may count on; W&B publishes no figure, and answers 429 above its own."""
+"""What is counted on: W&B publishes no figure for its cloud, and answers 429 above its own."""
 
 __all__ = ["Publication", "Published", "PublishedRun", "forecast", "publish", "target"]
 
