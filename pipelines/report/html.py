@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import effect_name
 from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
     last_traces,
@@ -24,19 +23,14 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     scaled_effects,
     size_curves,
 )
+from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_chart
+from perfsweep.pipelines.report.pictures.effects_chart import effect_rows
 from perfsweep.pipelines.report.pictures.memory_chart import arm_courses
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
-from perfsweep.pipelines.report.tables import (
-    Table,
-    answer_tables,
-    arms_table,
-    changes_table,
-    design_title,
-    has_several_designs,
-)
+from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table
 from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import kept_profiles
@@ -48,17 +42,18 @@ from perfsweep.pipelines.units import MB
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing with its title, and a caption that says how to read it."""
+    """A drawing with its title, a caption that says how to read it, and its pixels on a desk."""
 
     title: str
     caption: str
     chart: Callable[[int], Figure]
+    desk: int = svg.WIDE
 
     @property
     def drawing(self) -> Markup:
         """The figure for a desk and for a phone."""
         name = re.sub(r"\W", "-", self.title.lower())
-        return svg.drawn(self.chart, name, f"{self.title}. {self.caption}")
+        return svg.drawn(self.chart, name, f"{self.title}. {self.caption}", self.desk)
 
 
 def write_html(
@@ -178,18 +173,12 @@ def _memory_pictures(folder: SweepFolder) -> Iterator[Picture]:
 
 
 def _effects_picture(comparison: Comparison) -> Iterator[Picture]:
-    several = has_several_designs(comparison)
-    named = [
-        (f"{effect_name(r)} ({design_title(r.effect.design)})" if several else effect_name(r), r)
-        for r in comparison.effects
-        if r.ratio is not None and r.low is not None and r.high is not None
-    ]
-    if named:
+    if rows := effect_rows(comparison):
         caption = (
-            "Each line is an effect with its 95 % interval; within the grey band there is no difference."
-            " Red points are of arms whose results are not known to be the same."
+            "Each line is an effect with its 95 % interval; in the grey band is no difference. The form of a"
+            " point says what to do, as its colour does. An arrow ends an interval wider than the axis."
         )
-        yield Picture("Effects", caption, partial(charts.effects, named, comparison.margin))
+        yield Picture("Effects", caption, partial(effects_chart, rows, comparison.margin), svg.HALF)
 
 
 def first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:
