@@ -27,7 +27,10 @@ from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_c
 from perfsweep.pipelines.report.pictures.effects_chart import effect_rows
 from perfsweep.pipelines.report.pictures.memory_chart import arm_courses
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
+from perfsweep.pipelines.report.pictures.phases_chart import breakdown
+from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
 from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
+from perfsweep.pipelines.report.pictures.waterfall_chart import chart as waterfall_chart
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table
@@ -80,6 +83,7 @@ def write_html(
         profiles=linked_profiles(folder),
         profile_headings=PROFILE_HEADINGS,
         footnotes=footnotes(comparison),
+        answers=list(answer_pictures(comparison)),
         pictures=[*_pictures(manifest, comparison, trials), *_memory_pictures(folder)],
         provenance=provenance,
         command=shell_line("compare", folder.path),
@@ -107,7 +111,6 @@ def _discarded(manifest: Manifest) -> str:
 
 
 def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -> Iterator[Picture]:
-    yield from _effects_picture(comparison)
     if found := trade_off(comparison):
         yield Picture("Trade-off", _trade_off_caption(found), partial(trade_off_chart, found))
     names = manifest.arm_names
@@ -172,13 +175,26 @@ def _memory_pictures(folder: SweepFolder) -> Iterator[Picture]:
         yield Picture(f"Memory of {one.arm}", caption, partial(memory_chart, one.course))
 
 
-def _effects_picture(comparison: Comparison) -> Iterator[Picture]:
+def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
+    """The pictures that stand next to the tables of effects: the effects, and what explains them."""
     if rows := effect_rows(comparison):
         caption = (
             "Each line is an effect with its 95 % interval; in the grey band is no difference. The form of a"
             " point says what to do, as its colour does. An arrow ends an interval wider than the axis."
         )
         yield Picture("Effects", caption, partial(effects_chart, rows, comparison.margin), svg.HALF)
+    if found := breakdown(comparison):
+        caption = (
+            "Where the time of a unit goes, by the phases that the workload marks: medians of the rounds."
+        )
+        yield Picture("Phases", caption, partial(phases_chart, found), svg.HALF)
+    if together := comparison.together:
+        hatched = (
+            " A hatched step has no time of its own." if any(not r.ratio for r in together.steps) else ""
+        )
+        caption = f"All winners at once, each on top of those before it, as measured.{hatched}"
+        baseline = comparison.reference.name if comparison.reference else "baseline"
+        yield Picture("Together", caption, partial(waterfall_chart, together, baseline), svg.HALF)
 
 
 def first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:

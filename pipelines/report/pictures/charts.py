@@ -199,6 +199,15 @@ def row_figure(names: Sequence[str], width: int) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def figure_column(axes: Axes, texts: Sequence[str]) -> None:
+    """Write a text on the right of each row."""
+    column = axes.secondary_yaxis("right")
+    column.set_yticks(range(len(texts)), texts)
+    column.tick_params(length=0)
+    column.spines["right"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
 def _plot_width(width: int) -> int:
     """Pixels that are left beside the names of rows."""
     return width * (50 if width <= NARROW else 60) // 100

@@ -14,7 +14,7 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import counts, effect_name, speed_text
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.todo import IN_ORDER, ToDo, todo
-from perfsweep.pipelines.report.pictures.charts import row_figure
+from perfsweep.pipelines.report.pictures.charts import figure_column, row_figure
 from perfsweep.pipelines.report.pictures.svg import AMBER, BLUE, GREEN, GREY, NARROW, RED
 from perfsweep.pipelines.report.tables import effects_by_design, has_several_designs, heading
 from perfsweep.pipelines.units import bounds_text
@@ -103,7 +103,7 @@ def chart(rows: Sequence[Row], margin: float, width: int) -> Figure:
         _point(axes, place, result, LOOKS[todo(result)])
     _headings(axes, rows)
     if not narrow:
-        _figures(axes, rows)
+        figure_column(axes, [row.figure for row in rows])
     ticks = speed_ticks(low, high, _plot_width(axes, rows, width))
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
@@ -167,15 +167,6 @@ def _headings(axes: Axes, rows: Sequence[Row]) -> None:
         if row.result is None:
             label.set_fontweight("bold")
             label.set_fontsize(10.5)
-
-
-def _figures(axes: Axes, rows: Sequence[Row]) -> None:
-    """Write the speed of each row on the right."""
-    column = axes.secondary_yaxis("right")
-    column.set_yticks(range(len(rows)), [row.figure for row in rows])
-    column.tick_params(length=0)
-    column.spines["right"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
 
 
 def _plot_width(axes: Axes, rows: Sequence[Row], width: int) -> float:

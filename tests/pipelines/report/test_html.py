@@ -140,7 +140,7 @@ def captions(command: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     """Captions of the pictures that a measured sweep has, by title; nothing is drawn."""
     drawn: dict[str, str] = {}
 
-    def draw(chart: object, name: str, label: str) -> Markup:
+    def draw(chart: object, name: str, label: str, desk: int = 0) -> Markup:
         title, _, caption = label.partition(". ")
         drawn[title] = caption
         return Markup("")
@@ -165,7 +165,7 @@ LEVELS = DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wro
 
 def test_a_ladder_has_a_frontier_and_iterations_say_whose_they_are_and_what_came_before(captions) -> None:
     found = captions(LADDER, LEVELS)
-    assert list(found) == ["Effects", "Trade-off", "Frontier of slab", "Iterations", "Rounds"]
+    assert list(found) == ["Effects", "Phases", "Trade-off", "Frontier of slab", "Iterations", "Rounds"]
     assert found["Iterations"] == "The last round of every arm, iteration by iteration; warm-up is dotted."
     found = captions(LEVELS, shape="job")
     assert "Frontier of slab" not in found and found["Iterations"].endswith("the discarded job is dotted.")
