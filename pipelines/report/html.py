@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.effect_columns import counts
 from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
     last_traces,
@@ -38,7 +39,7 @@ from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import kept_profiles
 from perfsweep.pipelines.store.provenance import Provenance
-from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.store.records import PLACEBO, Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
 from perfsweep.pipelines.units import MB
 
@@ -123,13 +124,13 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
             " each. Beside each point its efficiency, the gain in speed by that of ranks; dashed is 100 %."
         )
         yield Picture("Scaling", caption, partial(charts.scaling, scaled))
-    first = {arm: names[arm] for arm in first_arms(manifest, comparison) if arm in names}
-    if traces := last_traces(trials, first):
-        several = (
-            f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
-        )
+    shown = {arm: names[arm] for arm in baseline_and_fastest(manifest, comparison) if arm in names}
+    if traces := last_traces(trials, shown):
         before = f"; {_discarded(manifest)} is dotted" if any(trace.has_warm_up for trace in traces) else ""
-        caption = f"The last round of {several}, iteration by iteration{before}."
+        spikes = " Marks are spikes, named by the phases that take longer in them." * any(
+            trace.spikes for trace in traces
+        )
+        caption = f"The last round of {' and '.join(shown.values())}, iteration by iteration{before}.{spikes}"
         yield Picture("Iterations", caption, partial(charts.iterations, traces))
     if rounds := round_times(trials, names):
         caption = (
@@ -197,11 +198,14 @@ def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
         yield Picture("Together", caption, partial(waterfall_chart, together, baseline), svg.HALF)
 
 
-def first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:
-    """Arms whose iterations are drawn: the references, then the fastest."""
-    timed = [r for r in comparison.effects if r.ratio is not None and r.low is not None]
-    fastest = [r.effect.pairs[0][0] for r in sorted(timed, key=lambda r: r.ratio or 1.0)]
-    return list(dict.fromkeys([*manifest.sweep.references.values(), *fastest]))[: charts.FEW_ARMS]
+def baseline_and_fastest(manifest: Manifest, comparison: Comparison) -> list[str]:
+    """Arms (ids) whose iterations are drawn: the baseline, and the fastest whose time counts."""
+    doubtful = [r for r in comparison.effects if not counts(r) or r.effect.design == PLACEBO]
+    left_out = {pair[0] for r in doubtful for pair in r.effect.pairs}
+    timed = [arm for arm in comparison.arms if arm.paired_ns and arm.id not in left_out]
+    fastest = sorted(timed, key=lambda arm: arm.paired_ns or 0.0)[:1]
+    baseline = next(iter(manifest.sweep.references.values()))
+    return list(dict.fromkeys([baseline, *(arm.id for arm in fastest)]))
 
 
 def _ladders(manifest: Manifest) -> dict[str, set[str]]:

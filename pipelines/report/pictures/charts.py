@@ -18,8 +18,8 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.pictures.chart_data import RoundTimes, SizeCurve, Trace
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, HALF, INK, NARROW, RED, canvas
 
-FEW_ARMS = 6
-"""Traces drawn in one figure: more hide one another."""
+SPIKE_MARKERS = "vsD"
+"""Forms of spikes, one for each cause; the rarest causes have none."""
 LINES = (BLUE, "#e08b27", "#2f9e62", "#b05bd0", RED, "#12a5b5")
 LARGE = 2.0
 """Beyond this factor times are drawn on a logarithmic axis."""
@@ -70,19 +70,22 @@ def interaction(corners: Corners, width: int) -> Figure:
 
 
 def iterations(traces: Sequence[Trace], width: int) -> Figure:
-    """Iteration times of at most `FEW_ARMS` arms, warm-up dotted."""
+    """Iteration times of a few arms, warm-up dotted; spikes are marked and named."""
     figure, axes = canvas(width, 420)
     for trace, colour in zip(traces, LINES, strict=False):
         if trace.has_warm_up:
             axes.plot(trace.warm_x, trace.warm_ms, color=colour, linewidth=1, ls=":")
         axes.plot(trace.timed_x, trace.timed_ms, color=colour, linewidth=1.5, label=trace.label)
+        for one, marker in zip(trace.spikes, SPIKE_MARKERS, strict=False):
+            looks = {"marker": marker, "s": 40, "c": colour, "zorder": 3}
+            axes.scatter(one.x, one.ms, label=f"{trace.label}: {one.name}", **looks)
     axes.set_xlabel("iteration, from the start of the trial")
     axes.set_ylabel("ms")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    figure.legend(loc="outside lower center", ncols=max(1, width // 260))
+    figure.legend(loc="outside lower center", ncols=max(1, width // 380))
     return figure
 
 

@@ -16,6 +16,7 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     RoundTimes,
     SizeCurve,
     SizeResult,
+    Spikes,
     Trace,
     scaled_effects,
 )
@@ -167,3 +168,10 @@ def test_the_warm_up_of_iterations_is_dotted_and_only_the_timed_part_is_named() 
     assert (warm.get_linestyle(), line(warm)) == (":", ([0.0, 1.0], [9.0, 8.0]))
     assert (own.get_label(), own.get_linestyle(), line(own)) == ("A", "-", ([2.0, 3.0], [5.0, 5.0]))
     assert warm.get_color() == own.get_color()
+
+
+def test_spikes_are_marked_in_the_colour_of_their_arm_and_named_in_the_legend() -> None:
+    found = (Spikes("evaluate, every 2", (1.0, 3.0), (9.0, 9.0)),)
+    (axes,) = charts.iterations([Trace("a", "A", (), (), (0.0, 2.0), (5.0, 5.0), found)], svg.WIDE).axes
+    assert points(axes) == [(1.0, 9.0), (3.0, 9.0)]
+    assert axes.get_legend_handles_labels()[1] == ["A", "A: evaluate, every 2"]
