@@ -10,17 +10,20 @@ from __future__ import annotations
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
 from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.todo import todo
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, megabytes_more, speed
 
 
 def effect_name(result: EffectResult) -> str:
-    """Toggle, level, and the toggles that moved along."""
+    """Toggle, level, the toggles that moved along, and a base that is no reference."""
     effect = result.effect
     # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
     joint = " " if effect.design == "arms" else "="
     label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
-    return f"{label} (with {', '.join(effect.also)})" if effect.also else label
+    named = f"{label} (with {', '.join(effect.also)})" if effect.also else label
+    other = effect.design == "one_at_a_time" and "=" in result.base_label
+    return f"{named} (on top of {result.base_label})" if other else named
 
 
 VERDICT_STYLES = {
@@ -113,11 +116,12 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         "verdict",
         "verdict",
         lambda r: r.verdict.value if r.verdict else None,
-        lambda r: r.word,
-        doc="what the interval says, or why there is no time",
+        lambda r: "" if r.ratio is None else r.word,
+        doc="what the interval says",
         width=10,
         style=verdict_style,
     ),
+    file_column("todo", lambda r: todo(r).value, doc="the heading that it has in the tables"),
     file_column(
         "reason", lambda r: r.code.value, doc="why the verdict is what it is, as a word for programs"
     ),

@@ -35,6 +35,7 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
+from perfsweep.pipelines.analysis.todo import IN_ORDER
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.report.tables import Table, effects_by_design, heading
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
@@ -294,7 +295,9 @@ def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectRes
     early = rounds < LEAST_TO_STOP
     columns = tuple(one for one in effect_table(()) if one.key in SHOWN)
     title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
-    return Table(title, columns, tuple(effects), group=None if early else heading).at(Where.TERMINAL)
+    in_order = any(one.effect.design in IN_ORDER for one in effects)
+    group = None if early or in_order else heading
+    return Table(title, columns, tuple(effects), group=group).at(Where.TERMINAL)
 
 
 class _Bar(Progress):

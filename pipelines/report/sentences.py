@@ -44,7 +44,7 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
     """What follows from the tables, a label and a sentence each: what to use, what that gains, and why."""
     found = (
         *_together(comparison),
-        ("Use it", _use(comparison)),
+        ("Use it", use(comparison)),
         ("Why", _why(comparison)),
         ("Oracle", _oracle(comparison)),
         ("Next", _next(comparison)),
@@ -79,6 +79,8 @@ def _together(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _step(step: EffectResult) -> str:
+    if step.outcome:
+        return f"adds nothing ({step.outcome})"
     settled = step.verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
     return speed_text(step) if settled else f"adds nothing that is certain ({speed_text(step)})"
 
@@ -94,7 +96,8 @@ def command_words(comparison: Comparison) -> list[str]:
     return as_overrides("run", {"workload": {"name": comparison.workload, **comparison.options}})
 
 
-def _use(comparison: Comparison) -> str:
+def use(comparison: Comparison) -> str:
+    """The command that runs the recommended arm; "" where nothing is faster."""
     best = recommended(comparison)
     if best is None or not comparison.workload:
         return ""
@@ -154,10 +157,16 @@ NAMED = 5
 """Arms that a sentence names; the tables have the rest."""
 
 
+MOST_TUNED = 8
+"""Toggles that a search takes at once."""
+
+
 def _next(comparison: Comparison) -> str:
-    """The command that goes on from here: a search where something can be turned on."""
-    toggles = [one.effect.toggle for one in comparison.winners]
-    if not comparison.workload or not toggles:
+    """The command that goes on from here: a search among the levels that gain, or may gain."""
+    alone = [one for one in by_todo(comparison.effects) if one.effect.design == "one_at_a_time"]
+    open_ones = [one.effect.toggle for one in alone if todo(one) in (ToDo.TURN_ON, ToDo.UNDECIDED)]
+    toggles = list(dict.fromkeys(open_ones))[:MOST_TUNED]
+    if not comparison.workload or len(toggles) < 2:
         return ""
     words = command_words(comparison)
     return shell_line("tune", *words, f"tune.toggles=[{','.join(toggles)}]")
@@ -188,9 +197,7 @@ def _why_open(comparison: Comparison, result: EffectResult) -> str:
         return result.note.removeprefix(f"{effect_name(result)}: ")
     compared = result.derivation.comparisons if result.derivation else len(comparison.effects)
     code = ReasonCode.HOLM_NOT_REJECTED if _clear_alone(comparison, result) else result.code
-    words = _UNDECIDED.get(code, _hidden(result)).format(
-        comparisons=compared, margin=comparison.margin * 100
-    )
+    words = _UNDECIDED.get(code, _hidden(result)).format(comparisons=compared, margin=comparison.margin * 100)
     more = f"about {result.rounds_needed} rounds would decide" if _worth(result) else ""
     return "; ".join(filter(None, [words, more]))
 

@@ -104,16 +104,16 @@ def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) 
 
 
 def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[int]:
-    """Characters of each column: the least it needs, and what is left over to words from the left."""
+    """Characters of each column: the least it needs, and what is left over to words that lack least."""
     widths = [_least_width(column, rows) for column in columns]
     words = [place for place, column in enumerate(columns) if not column.number]
     for place in sorted(words, key=lambda place: widths[place], reverse=True):  # names first
         lacking = max(0, _total(widths) - room)
         widths[place] -= min(lacking, max(0, widths[place] - LEAST_WORDS))
     spare = max(0, room - _total(widths))
-    for place, column in enumerate(columns):
-        wish = max(0, _longest(column.heading, *(column.cell(row) for row in rows)) - widths[place])
-        more = 0 if column.number else min(wish, spare)
+    whole = [_longest(column.heading, *(column.cell(row) for row in rows)) for column in columns]
+    for place in sorted(words, key=lambda place: whole[place] - widths[place]):  # short words first
+        more = min(max(0, whole[place] - widths[place]), spare)
         widths[place], spare = widths[place] + more, spare - more
     return widths
 
