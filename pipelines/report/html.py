@@ -30,12 +30,12 @@ from perfsweep.pipelines.report.pictures.memory_chart import arm_courses
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.phases_chart import breakdown
 from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
+from perfsweep.pipelines.report.pictures.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
 from perfsweep.pipelines.report.pictures.waterfall_chart import chart as waterfall_chart
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table
-from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import kept_profiles
 from perfsweep.pipelines.store.provenance import Provenance
