@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -158,7 +159,9 @@ def _point(axes: Axes, place: int, result: EffectResult, look: Look) -> None:
         if beyond:
             axes.scatter([end], [place], c=look.colour, marker=arrow, s=40, clip_on=False)
     face = look.colour if look.filled else "none"
-    form = {"c": look.colour} if look.marker in "x|" else {"facecolors": face, "edgecolors": look.colour}
+    form: dict[str, Any] = (
+        {"c": look.colour} if look.marker in "x|" else {"facecolors": face, "edgecolors": look.colour}
+    )
     axes.scatter([speed], [place], marker=look.marker, s=60, linewidths=1.6, zorder=3, **form)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -71,7 +72,9 @@ def chart(together: Together, baseline: str, width: int) -> Figure:
     for place, one in enumerate(found, 1):
         low, high = sorted((100 * one.before, 100 * one.after))
         colour = LOOKS[todo(one.result)].colour if one.result else GREY
-        looks = {"color": colour} if one.result else {"facecolor": "none", "edgecolor": GREY, "hatch": "///"}
+        looks: dict[str, Any] = {"color": colour}
+        if one.result is None:
+            looks = {"facecolor": "none", "edgecolor": GREY, "hatch": "///"}
         axes.barh([place], [high - low], left=low, height=0.62, **looks)
         axes.vlines(100 * one.before, place - 1, place, GREY, linewidth=1)
     axes.vlines(end, len(names) - 2, len(names) - 1, GREY, linewidth=1)
