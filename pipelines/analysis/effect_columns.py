@@ -55,7 +55,7 @@ def _warm_compile_text(result: EffectResult) -> str:
 
 
 def _cost_text(result: EffectResult) -> str:
-    """What a narrow window shows of memory and compiling."""
+    """What a terminal shows of memory and compiling."""
     compiling = f"{_compile_text(result)} to compile" if _compile_text(result) else ""
     return ", ".join(filter(None, [megabytes_more(result.memory_bytes), compiling]))
 
@@ -76,6 +76,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         speed_text,
         doc="speed of the arm against its base: 2 is twice as fast",
         kind=float,
+        style=verdict_style,
     ),
     file_column("speed_low", lambda r: r.speed_low, float, "lower end of the 95 % interval of `speed`"),
     file_column("speed_high", lambda r: r.speed_high, float, "upper end"),
@@ -155,7 +156,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         lambda r: r.scaling.work.value if r.scaling else None,
         doc="what an iteration does where ranks are added: the same in all (`strong`) or for each (`weak`)",
     ),
-    Column("cost", "cost", text=_cost_text, where=Where.TERMINAL, width=9),
+    Column("cost", "cost", text=_cost_text, where=Where.TERMINAL, width=10),
     Column(
         "memory_bytes",
         "memory",

@@ -100,9 +100,7 @@ def lines(name: str, result: LadderResult) -> list[str]:
     if result.cliff:
         before, after = result.cliff
         jump = math.exp((after.log_time or 0.0) - (before.log_time or 0.0))
-        sentences.append(
-            f"cliff: from {before.size} to {after.size} the time per unit changes by {speed(jump)}"
-        )
+        sentences.append(f"cliff: a unit at {after.size} is {speed(jump)} than at {before.size}")
     sentences.append(f"largest that fits: {name}={result.largest.size}{_beyond(result)}")
     if result.memory and result.memory.each > 0:
         fixed, each = result.memory.fixed / MB, result.memory.each / MB

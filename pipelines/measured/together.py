@@ -67,13 +67,18 @@ def with_together(comparison: Comparison, folder: SweepFolder, manifest: Manifes
         found = compare(second, own, collect(second, own, progress), progress)
     except PerfsweepError:
         return comparison  # `perfsweep compare` of that folder says what is wrong with it
-    *steps, whole = found.effects
-    due = [_level(one, manifest) for one in comparison.winners]
-    if whole.ratio is None or not _same(due, whole, own):
+    if not found.effects or not _same(comparison.winners, manifest, found.effects[-1], own):
         return comparison
-    return replace(comparison, together=Together(str(second.path), whole, tuple(steps)))
+    return replace(comparison, together=Together(str(second.path), found.effects[-1], found.effects[:-1]))
 
 
-def _same(due: Sequence[dict[str, object]], whole: EffectResult, manifest: Manifest) -> bool:
-    levels = manifest.arm(whole.effect.pairs[0][0]).levels
-    return all(levels.get(toggle) == level for step in due for toggle, level in step.items())
+def _same(won: Sequence[EffectResult], manifest: Manifest, whole: EffectResult, second: Manifest) -> bool:
+    """Whether an arm has the level of each winner, and differs from its base by nothing else."""
+    first = manifest.sweep
+    if whole.ratio is None or (first.workload, first.config) != (second.sweep.workload, second.sweep.config):
+        return False
+    due = {toggle: level for one in won for toggle, level in _level(one, manifest).items()}
+    along = {toggle for one in won for toggle in one.effect.also}
+    arm, base = (second.arm(name).levels for name in whole.effect.pairs[0])
+    moved = {toggle for toggle, level in arm.items() if base.get(toggle) != level}
+    return due.items() <= arm.items() and due.keys() <= moved <= due.keys() | along

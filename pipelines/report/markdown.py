@@ -26,7 +26,8 @@ def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Prov
     parts = [f"# {comparison.name}", opening(comparison), _list(f"**!** {one}" for one in comparison.noise)]
     for table in (one for one in tables if one.of_effects):
         parts += [f"## {table.title}", markdown_table(table)]
-    parts += [_list(open_questions(comparison)), _list(_conclusions(comparison))]
+    follows = [_list(open_questions(comparison)), _list(_conclusions(comparison))]
+    parts += ["## Answer", *follows] if any(follows) else []
     for table in (one for one in tables if not one.of_effects):
         parts += [f"## {table.title}", markdown_table(table)]
     if profiles := linked_profiles(folder):

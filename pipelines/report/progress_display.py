@@ -35,9 +35,9 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
-from perfsweep.pipelines.analysis.todo import IN_ORDER
+from perfsweep.pipelines.analysis.todo import IN_ORDER, by_todo
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
-from perfsweep.pipelines.report.tables import Table, effects_by_design, heading
+from perfsweep.pipelines.report.tables import Table, heading
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
@@ -284,10 +284,9 @@ class RoundsSoFar:
         except (PerfsweepError, OSError):
             return None  # a record that is damaged, or not there yet; the comparison at the end says which
         timed = [effect for effect in effects if effect.ratio is not None]
-        results = [one for _, of_design in effects_by_design(timed) for one in of_design]
-        if not results:
+        if not timed:
             return None
-        return SoFar(rounds, table_after(rounds, results), forecast(self._manifest, progress))
+        return SoFar(rounds, table_after(rounds, timed), forecast(self._manifest, progress))
 
 
 def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectResult]:
@@ -297,7 +296,8 @@ def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectRes
     title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
     in_order = any(one.effect.design in IN_ORDER for one in effects)
     group = None if early or in_order else heading
-    return Table(title, columns, tuple(effects), group=group).at(Where.TERMINAL)
+    rows = effects if in_order else by_todo(effects)
+    return Table(title, columns, tuple(rows), group=group).at(Where.TERMINAL)
 
 
 class _Bar(Progress):

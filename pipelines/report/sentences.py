@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.compare import Comparison
@@ -12,6 +13,7 @@ from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
 from perfsweep.pipelines.analysis.effect_result import SHOWN_ROUNDS, EffectResult, size
 from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
+from perfsweep.pipelines.report.tables import design_title, has_several_designs
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.terminal import shell_line
 from perfsweep.pipelines.units import duration
@@ -65,7 +67,8 @@ def _together(comparison: Comparison) -> list[tuple[str, str]]:
     if found is None:
         return [("All winners together", _not_together(comparison))]
     steps = (f"{effect_name(step)} {_step(step)}" for step in found.steps)
-    results = f", results {found.whole.parity_text}" if found.whole.parity_text else ""
+    known = counts(found.whole) and found.whole.parity_text
+    results = f", results {found.whole.parity_text}" if known else ""
     return [
         ("All winners together", f"{size(found.whole)}{results}"),
         ("Step by step", ", then ".join(steps)),
@@ -73,8 +76,8 @@ def _together(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _step(step: EffectResult) -> str:
-    if step.outcome:
-        return f"adds nothing ({step.outcome})"
+    if step.ratio is None:
+        return "adds nothing" if todo(step) is ToDo.NOT_HERE else f"is not measured ({step.word})"
     settled = step.verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
     return speed_text(step) if settled else f"adds nothing that is certain ({speed_text(step)})"
 
@@ -180,10 +183,24 @@ ANSWERED = (ToDo.UNDECIDED, ToDo.TOO_NOISY, ToDo.NOT_HERE, ToDo.NO_TIME)
 def open_questions(comparison: Comparison) -> list[str]:
     """Say of each effect without an answer why there is none, and what it would take."""
     said: dict[str, list[str]] = {}
+    names = _names(comparison)
     for result in by_todo(comparison.effects):
         if todo(result) in ANSWERED and (why := _why_open(comparison, result)):
-            said.setdefault(why, []).append(effect_name(result))
-    return [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in said.items()]
+            said.setdefault(why, []).append(names[result.effect.id])
+    return [f"{_few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items()]
+
+
+def _names(comparison: Comparison) -> Mapping[str, str]:
+    """What a sentence calls each effect, by its id: with its base or design where others share its name."""
+    several = has_several_designs(comparison)
+    shared = Counter((r.effect.design, effect_name(r)) for r in comparison.effects)
+    return {r.effect.id: _full_name(r, several, shared) for r in comparison.effects}
+
+
+def _full_name(result: EffectResult, several: bool, shared: Mapping[tuple[str, str], int]) -> str:
+    design, name = result.effect.design, effect_name(result)
+    base = f" against {result.base_label}" if shared[design, name] > 1 else ""
+    return f"{name}{base}" + (f" ({design_title(design)})" if several else "")
 
 
 _UNDECIDED = {
@@ -194,8 +211,13 @@ _UNDECIDED = {
 
 
 def _why_open(comparison: Comparison, result: EffectResult) -> str:
+    note = result.note.removeprefix(f"{effect_name(result)}: ")
     if todo(result) is not ToDo.UNDECIDED:
-        return result.note.removeprefix(f"{effect_name(result)}: ")
+        return note
+    return "; ".join(filter(None, [_what_is_open(comparison, result), note])) or "too few rounds"
+
+
+def _what_is_open(comparison: Comparison, result: EffectResult) -> str:
     compared = result.derivation.comparisons if result.derivation else len(comparison.effects)
     code = ReasonCode.HOLM_NOT_REJECTED if _clear_alone(comparison, result) else result.code
     words = _UNDECIDED.get(code, _hidden(result)).format(comparisons=compared, margin=comparison.margin * 100)
@@ -217,7 +239,7 @@ def _worth(result: EffectResult) -> bool:
 def _hidden(result: EffectResult) -> str:
     """The largest effect that the interval still allows."""
     if result.low is None or result.high is None:
-        return result.note or "too few rounds"
+        return ""
     most = max(1 / result.low, result.high) - 1
     return f"no effect above {most:.1%} is left to find"
 

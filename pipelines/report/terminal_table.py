@@ -67,7 +67,7 @@ def print_table(console: Console, table: Table) -> None:
 def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_table.Table:
     """Some columns of a table, ready to be printed in `room` characters."""
     printed = plain_table(table.title)
-    for column, width in zip(columns, _widths(columns, table.rows, room), strict=True):
+    for column, width in zip(columns, _widths(columns, table, room), strict=True):
         printed.add_column(
             Text(_heading(column, table.rows)),
             width=width,
@@ -103,8 +103,9 @@ def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) 
     return kept
 
 
-def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[int]:
+def _widths(columns: Sequence[Column[T]], table: Table[T], room: int) -> list[int]:
     """Characters of each column: the least it needs, and what is left over to words that lack least."""
+    rows, groups = table.rows, [heading for heading, _ in table.grouped()]
     widths = [_least_width(column, rows) for column in columns]
     words = [place for place, column in enumerate(columns) if not column.number]
     for place in sorted(words, key=lambda place: widths[place], reverse=True):  # names first
@@ -112,6 +113,7 @@ def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[
         widths[place] -= min(lacking, max(0, widths[place] - LEAST_WORDS))
     spare = max(0, room - _total(widths))
     whole = [_longest(column.heading, *(column.cell(row) for row in rows)) for column in columns]
+    whole[0] = max(whole[0], _longest(*groups))  # the heading of a group has no column but the first
     for place in sorted(words, key=lambda place: whole[place] - widths[place]):  # short words first
         more = min(max(0, whole[place] - widths[place]), spare)
         widths[place], spare = widths[place] + more, spare - more

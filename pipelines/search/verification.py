@@ -54,7 +54,9 @@ class VerifiedEffect:
         if self.ratio is None:
             return self.outcome or "no rounds"
         parity = f", results {self.parity}" if self.parity else ""
-        return f"{speed(self.ratio)} ({bounds_text(self.ratio, self.low, self.high)}) {self.verdict}{parity}"
+        factor = speed(self.ratio)
+        verdict = "" if f"{self.verdict}" in factor else f" {self.verdict}"  # "1.10x slower" says it
+        return f"{factor} ({bounds_text(self.ratio, self.low, self.high)}){verdict}{parity}"
 
 
 NAIVE, ALL_ON, TUNED = "naive", "all_on", "tuned"

@@ -110,7 +110,9 @@ def test_the_first_slower_commit_is_found_in_five_steps(
     ended = bisect(since(first, SLOWER))
     hash_ = git(made, "rev-parse", f"c{first}")
     assert ended.answer.status == DONE
-    assert ended.answer.line.startswith(f'{hash_[:10]} is the first slower commit: "c{first}", time +5.0 %')
+    assert ended.answer.line.startswith(
+        f'{hash_[:10]} is the first slower commit: "c{first}", 1.050x slower ['
+    )
     assert len(ended.looked) == 5 and ended.looked[0] == "c16"
     assert [line.split(" ")[0] for line in ended.answer.log] == ["1.", "2.", "3.", "4.", "5.", "2"]
     progress = capsys.readouterr().err

@@ -23,7 +23,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
 from perfsweep.pipelines.statistics.change_points import ALPHA
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -214,7 +214,7 @@ def test_changes_intervals_and_words_stay_whole_at_eighty_columns(width: int) ->
     assert max(map(len, lines)) <= width
     change = history([then, now], ["fast"]).arms[0].versions[1].change
     assert change is not None
-    for whole in (percent(change.ratio), bounds_text(change.ratio, change.low, change.high), "slower"):
+    for whole in (speed(change.ratio), bounds_text(change.ratio, change.low, change.high), "slower"):
         assert sum(whole in line for line in lines) >= 2, whole
 
 
