@@ -120,7 +120,7 @@ class EffectResult:
 
     def __repr__(self) -> str:
         """In one line: ``gc=frozen: 1.53x faster [1.33 .. 1.75], identical``."""
-        return f"{effect_name(self)}: {', '.join(filter(None, [size(self), self.parity_text]))}"
+        return f"{effect_name(self)}: {summary(self)}"
 
     @property
     def speed(self) -> float | None:
@@ -188,3 +188,9 @@ def size(result: EffectResult) -> str:
     """An effect's speed with its interval: ``1.72x faster [1.63 .. 1.80]``."""
     bounds = bounds_text(result.ratio, result.low, result.high)
     return speed_text(result) + (f" [{bounds}]" if bounds and counts(result) else "")
+
+
+def summary(result: EffectResult) -> str:
+    """The speed with its interval, and the results: ``1.72x faster [1.63 .. 1.80], identical``."""
+    text = result.parity_text
+    return ", ".join(filter(None, [size(result) if counts(result) or not text else "", text]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, size
+from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, summary
 from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo
 from perfsweep.pipelines.report import sentences
 from perfsweep.pipelines.store.records import PLACEBO, Manifest
@@ -62,6 +62,7 @@ class Setting:
     speed, low, high : speed against the baseline with its 95 % interval; 2.0 is twice as fast
     results : how the results compare with the baseline's, such as ``identical``
     command : that runs the workload so
+    text : all of it in one line
     """
 
     levels: Mapping[str, LevelValue]
@@ -106,5 +107,5 @@ def _setting(comparison: Comparison, manifest: Manifest, result: EffectResult) -
         result.speed_high,
         result.parity_text,
         sentences.use(comparison, result),
-        f"{named}: {', '.join(filter(None, [size(result), result.parity_text]))}",
+        f"{named}: {summary(result)}",
     )

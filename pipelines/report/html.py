@@ -33,6 +33,7 @@ from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_cha
 from perfsweep.pipelines.report.pictures.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
 from perfsweep.pipelines.report.pictures.waterfall_chart import chart as waterfall_chart
+from perfsweep.pipelines.report.pictures.waterfall_chart import steps
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table
@@ -191,7 +192,9 @@ def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
         yield Picture("Phases", caption, partial(phases_chart, found), svg.HALF)
     if together := comparison.together:
         hatched = (
-            " A hatched step has no time of its own." if any(not r.ratio for r in together.steps) else ""
+            " A hatched step has no time of its own."
+            if any(not one.result for one in steps(together))
+            else ""
         )
         caption = f"All winners at once, each on top of those before it, as measured.{hatched}"
         baseline = comparison.reference.name if comparison.reference else "baseline"

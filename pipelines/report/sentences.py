@@ -9,8 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
-from perfsweep.pipelines.analysis.effect_result import SHOWN_ROUNDS, EffectResult, size
+from perfsweep.pipelines.analysis.effect_result import (
+    SHOWN_ROUNDS,
+    EffectResult,
+    counts,
+    effect_name,
+    size,
+    speed_text,
+)
 from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.report.tables import design_title, has_several_designs

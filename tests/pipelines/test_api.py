@@ -41,9 +41,7 @@ def test_a_sweep_is_measured_and_its_effects_are_a_table(capsys: pytest.CaptureF
     assert effect["speed"] == pytest.approx(2.0, rel=0.1)
     (whole,) = sweep.effects_all.to_dicts()
     assert (whole["level"], whole["ratio"]) == ("single", pytest.approx(0.5, rel=0.1))
-    assert (
-        sweep.best is not None and sweep.best.levels == {"work": "single"} and sweep.best == sweep.recommended
-    )
+    assert sweep.best is None and sweep.recommended is None, "its results are not known to be the same"
     assert sweep.folder.report_file.exists()
     assert capsys.readouterr().out == ""
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from perfsweep.pipelines.analysis.combinations import Together
 from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.todo import todo
+from perfsweep.pipelines.analysis.todo import ToDo, todo
 from perfsweep.pipelines.report.pictures.charts import figure_column, row_figure
 from perfsweep.pipelines.report.pictures.effects_chart import LOOKS, Row
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, NARROW
@@ -35,7 +35,7 @@ def steps(together: Together) -> list[Step]:
     Steps are placed from the baseline on, and after one without a time from the whole back: the whole is
     measured, so no gain is guessed. Steps without a time span what is left between.
     """
-    ratios = [step.ratio for step in together.steps]
+    ratios = [_ratio(step) for step in together.steps]
     lost = [place for place, ratio in enumerate(ratios) if ratio is None]
     first, last = (lost[0], lost[-1]) if lost else (len(ratios), len(ratios))
     times = _from(1.0, ratios[:first])
@@ -54,8 +54,13 @@ def _from(start: float, ratios: Sequence[float | None]) -> list[float]:
     return times
 
 
+def _ratio(result: EffectResult) -> float | None:
+    """The ratio of times of a step; a level that cannot act here changes nothing."""
+    return 1.0 if todo(result) is ToDo.NOT_HERE else result.ratio
+
+
 def _step(result: EffectResult, before: float, after: float) -> Step:
-    return Step(effect_name(result), before, after, result if result.ratio else None)
+    return Step(effect_name(result), before, after, result if _ratio(result) else None)
 
 
 def chart(together: Together, baseline: str, width: int) -> Figure:

@@ -78,6 +78,7 @@ def test_a_time_that_does_not_count_is_no_speed_to_sort_by() -> None:
 def test_an_effect_is_one_line() -> None:
     assert repr(GC) == "gc=frozen: 1.60x faster [1.45 .. 1.78], identical"
     assert repr(SLOW) == "amp=bf16: 1.25x slower [1.12 .. 1.38], identical"
+    assert repr(OTHER) == "cast=on: different"
     assert repr(LOST) == "pin_memory=on: unsupported"
 
 

@@ -98,6 +98,13 @@ def test_a_step_without_a_time_spans_what_the_measured_ones_leave() -> None:
     assert places(None, None) == [(1.0, 0.3)] * 2
 
 
+def test_a_level_that_cannot_act_changes_nothing() -> None:
+    found = together(0.5, None)
+    inert = replace(found.steps[1], outcome="inert", verdict=None)
+    steps = waterfall_chart.steps(replace(found, steps=(found.steps[0], inert)))
+    assert (steps[1].before, steps[1].after) == (0.5, 0.5) and steps[1].result is inert
+
+
 def test_unmeasured_steps_are_hatched_and_all_together_is_what_was_measured() -> None:
     axes = waterfall_chart.chart(together(0.5, None, 0.75), "naive", svg.HALF).axes[0]
     assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, False, True, False]
