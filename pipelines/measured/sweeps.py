@@ -96,7 +96,7 @@ class Sweep:
         return baselines.baseline_of(self.manifest, unit, self.trials, self.provenance)
 
     def report(self) -> Report:
-        """Write report.html and report.md anew; the path of the first, which a notebook shows."""
+        """Write report.html and report.md again; the path of the first, which a notebook links."""
         html.write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
         markdown.write_markdown(self.folder, self.comparison, self.provenance)
         return Report(self.folder.report_file, self.comparison)
