@@ -107,7 +107,7 @@ def _written(hint: Any) -> str:
         return f"{name}[{', '.join(map(_written, arguments))}]"
     if is_dataclass(hint) and isinstance(hint, type):
         return _name(hint)
-    return {Any: "Any", type(None): "None"}.get(hint) or hint.__name__
+    return {Any: "Any", type(None): "None"}.get(hint) or str(getattr(hint, "__name__", hint))
 
 
 if __name__ == "__main__":
