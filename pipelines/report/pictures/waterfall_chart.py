@@ -70,6 +70,7 @@ def chart(together: Together, baseline: str, width: int) -> Figure:
     figures = ["", *(speed_text(one.result) if one.result else NOT_MEASURED for one in found), whole.figure]
     names = [baseline, *(f"+ {one.name}" for one in found), whole.name]
     if narrow := width <= NARROW:
+        figures[-1] = whole.short_figure
         names = [f"{name}\n{text}" if text else name for name, text in zip(names, figures, strict=True)]
     figure, axes = row_figure(names, width)
     end = 100 * (together.whole.ratio or 0.0)

@@ -114,6 +114,12 @@ def test_unmeasured_steps_are_hatched_and_all_together_is_what_was_measured() ->
     assert [label.get_text() for label in axes.get_yticklabels()][-1] == "all together"
 
 
+def test_a_phone_has_the_figures_below_the_names() -> None:
+    axes = waterfall_chart.chart(together(0.5), "naive", svg.NARROW).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["naive", "+ t0=on\n2.00x faster", "all together\n3.33x [3.03 .. 3.70]"]
+
+
 def test_a_whole_without_steps_is_drawn_alone() -> None:
     only = replace(together(), steps=())
     assert len(waterfall_chart.chart(only, "naive", svg.NARROW).axes[0].patches) == 2
