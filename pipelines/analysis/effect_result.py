@@ -11,6 +11,7 @@ from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
+from perfsweep.pipelines.units import amount, bounds_text, speed
 from perfsweep.workloads.api import Claim
 
 SPEED, MEMORY = "speed", "memory"
@@ -74,21 +75,20 @@ class RuledClaim:
 def evidence_text(
     figure: str | None, value: float | None, ratio: float | None, low: float | None, high: float | None
 ) -> str:
-    """Say what a ruling rests on: ``speed 2x [1.67, 2.5]``, ``memory 0.5x [0.4, 0.6]``, ``slabs 19``."""
+    """Say what a ruling rests on: ``2.00x faster [1.67 .. 2.50]``, ``1.25x less memory``, ``slabs 19``."""
     if value is not None:
         return f"{figure} {value:.6g}"
     if ratio is None or low is None or high is None:
         return ""
-    if figure == MEMORY:
-        return f"memory {ratio:.3g}x [{low:.3g}, {high:.3g}]"
-    return f"speed {1 / ratio:.3g}x [{1 / high:.3g}, {1 / low:.3g}]"
+    size = f"{amount(ratio)} memory" if figure == MEMORY else speed(ratio)
+    return f"{size} [{bounds_text(ratio, low, high)}]"
 
 
 SHOWN_ROUNDS = 100
 """An undecided effect that needs more rounds than this is not worth deciding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EffectResult:
     """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time."""
 
@@ -118,13 +118,31 @@ class EffectResult:
     scaling: Scaling | None = None  # where the arm has more ranks than its base
     quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
 
+    def __repr__(self) -> str:
+        """In one line: ``gc=frozen: 1.53x faster [1.33 .. 1.75], identical``."""
+        return f"{effect_name(self)}: {summary(self)}"
+
+    @property
+    def speed(self) -> float | None:
+        """Speed of the arm by its base's: 2.0 is twice as fast."""
+        return 1 / self.ratio if self.ratio else None
+
+    @property
+    def speed_low(self) -> float | None:
+        """Lower end of the 95 % interval of `speed`."""
+        return 1 / self.high if self.high else None
+
+    @property
+    def speed_high(self) -> float | None:
+        """Upper end of it."""
+        return 1 / self.low if self.low else None
+
     @property
     def word(self) -> str:
-        """What the table says in its verdict column; in brackets the rounds that would decide."""
+        """The verdict, or why there is none."""
         if self.outcome or self.verdict is None:
             return self.outcome or "no rounds yet"
-        needed = f" ({self.rounds_needed})" if (self.rounds_needed or SHOWN_ROUNDS) < SHOWN_ROUNDS else ""
-        return self.verdict.value + needed
+        return self.verdict.value
 
     @property
     def parity_ok(self) -> bool:
@@ -143,3 +161,36 @@ class EffectResult:
         if self.parity.verdict is ParityVerdict.DIFFERENT and worst is not None:
             return f"different: {worst.check} {worst.value:.2g} > {worst.bound:.2g}"
         return self.parity.verdict.value.replace("within", "in")
+
+
+def effect_name(result: EffectResult) -> str:
+    """Toggle, level, the toggles that moved along, and a base that is no reference."""
+    effect = result.effect
+    # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
+    joint = " " if effect.design == "arms" else "="
+    label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
+    named = f"{label} (with {', '.join(effect.also)})" if effect.also else label
+    other = effect.design == "one_at_a_time" and "=" in result.base_label
+    return f"{named} (on top of {result.base_label})" if other else named
+
+
+def counts(result: EffectResult) -> bool:
+    """Whether the time of an effect may be read: an arm with other results, or less work, has none."""
+    return result.verdict not in (Verdict.DIFFERENT, Verdict.FEWER_UNITS)
+
+
+def speed_text(result: EffectResult) -> str:
+    """The speed with its direction, or why there is none."""
+    return result.word if result.ratio is None or not counts(result) else speed(result.ratio)
+
+
+def size(result: EffectResult) -> str:
+    """An effect's speed with its interval: ``1.72x faster [1.63 .. 1.80]``."""
+    bounds = bounds_text(result.ratio, result.low, result.high)
+    return speed_text(result) + (f" [{bounds}]" if bounds and counts(result) else "")
+
+
+def summary(result: EffectResult) -> str:
+    """The speed with its interval, and the results: ``1.72x faster [1.63 .. 1.80], identical``."""
+    text = result.parity_text
+    return ", ".join(filter(None, [size(result) if counts(result) or not text else "", text]))

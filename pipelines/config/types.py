@@ -71,7 +71,7 @@ class ClusterConfig(SiteProfile):
             try:
                 replace(self, arm_resources=[], **rule.asked).check()
             except ClusterError as error:
-                raise ClusterError(f"cluster.arm_resources[{number}]: {error}") from error
+                raise ClusterError(f"cluster.arm_resources[{number}]: {error}") from None
 
 
 @dataclass
@@ -102,6 +102,9 @@ class SweepConfig:
     references: dict[str, dict[str, Any]] = option(
         lambda: {"naive": {}},
         "Levels of the arms that others are measured against; the first is the default.",
+    )
+    together: bool = option(
+        True, "Measure all winners of the sweep at once, step by step, in a second sweep after it."
     )
 
 

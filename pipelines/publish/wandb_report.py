@@ -59,7 +59,7 @@ def document_of(folder: SweepFolder, manifest: Manifest) -> Document:
     head, *sections = re.split(r"^## ", _LOCAL_LINK.sub(r"\1", text), flags=re.MULTILINE)
     opening, _, rest = head.partition("\n")[2].strip().partition("\n\n")
     parts = [
-        ("Answer", rest),
+        ("Noise", rest),
         *((title, body) for title, _, body in (one.partition("\n") for one in sections)),
     ]
     return Document(
@@ -165,7 +165,7 @@ def _grid(group: str, charts: list[Any], entity: str, project: str) -> Any:
         name=f"sweep {group}",
         filters=[expr.Metric("Group") == group],
         groupby=["config.variant"],
-        order=[wr.OrderBy(name=wr.SummaryMetric("bench_median_ms"), ascending=True)],
+        order=[wr.OrderBy(name=wr.SummaryMetric("bench_ms_per_unit"), ascending=True)],
     )
     return wr.PanelGrid(runsets=[runs], panels=charts, hide_run_sets=True)
 

@@ -12,8 +12,10 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.execution import executor_choice, launch
 from perfsweep.pipelines.execution.launch import Launched
+from perfsweep.pipelines.measured.watch import NotebookWatch, Watch
 from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.store.options import TrackingConfig
+from perfsweep.workloads.api import Levels
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 OPTIONS = {
@@ -34,11 +36,48 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedLaunch:
 
 def test_a_sweep_is_measured_and_its_effects_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = api.sweep(**OPTIONS)
-    (effect,) = sweep.effects.filter(sweep.effects["toggle"] == "work").to_dicts()
-    assert (effect["level"], effect["rounds"]) == ("single", 6)
-    assert effect["ratio"] == pytest.approx(0.5, rel=0.1)
+    (effect,) = sweep.effects.to_dicts()
+    assert (effect["name"], effect["rounds"], effect["todo"]) == ("work=single", 6, "results not checked")
+    assert effect["speed"] == pytest.approx(2.0, rel=0.1)
+    (whole,) = sweep.effects_all.to_dicts()
+    assert (whole["level"], whole["ratio"]) == ("single", pytest.approx(0.5, rel=0.1))
+    assert sweep.best is None and sweep.recommended is None, "its results are not known to be the same"
     assert sweep.folder.report_file.exists()
     assert capsys.readouterr().out == ""
+
+
+TWO = {**OPTIONS, "workload": "toys.tunable:Tunable", "axes": {"fuse": ["on"], "slab": [4]}}
+
+
+def both_gain(levels: Levels) -> float:
+    return (0.5 if levels["fuse"] == "on" else 1.0) * (0.6 if levels["slab"] == 4 else 1.0)
+
+
+def test_two_winners_are_measured_together_after_the_sweep(machine: SimulatedLaunch) -> None:
+    machine.cost_of = both_gain
+    sweep = api.sweep(**TWO)
+    names = {one.partition("/")[0] for one in machine.launched}
+    assert names == {sweep.folder.path.name, f"{sweep.folder.path.name}-together"}
+    found = sweep.comparison.together
+    assert found is not None and found.whole.speed == pytest.approx(1 / 0.3, rel=0.1)
+    assert "All winners together" in sweep.folder.markdown_file.read_text()
+
+
+@pytest.mark.slow
+def test_the_same_call_measures_no_winners_again(machine: SimulatedLaunch) -> None:
+    machine.cost_of = both_gain
+    api.sweep(**TWO)
+    launched = list(machine.launched)
+    api.sweep(**TWO)
+    assert machine.launched == launched and any("-together/" in one for one in launched)
+
+
+def test_winners_stay_apart_where_that_is_asked_for(machine: SimulatedLaunch) -> None:
+    machine.cost_of = both_gain
+    sweep = api.sweep("sweep.together=false", **TWO)
+    assert len(sweep.comparison.winners) == 2
+    assert sweep.comparison.together is None
+    assert {one.partition("/")[0] for one in machine.launched} == {sweep.folder.path.name}
 
 
 def test_a_sweep_that_is_there_is_opened_and_compared_without_measuring(machine: SimulatedLaunch) -> None:
@@ -67,7 +106,7 @@ def test_a_trial_without_times_that_was_damaged_since_is_made_again(machine: Sim
 
 @pytest.mark.slow
 def test_a_watch_hears_of_the_plan_before_anything_is_measured(machine: SimulatedLaunch) -> None:
-    class Heard(api.Watch):
+    class Heard(Watch):
         def begins(self, planned: api.Planned, unfinished: dict[str, int]) -> None:  # type: ignore[override]
             assert not machine.launched
             self.unfinished = unfinished
@@ -92,6 +131,26 @@ def test_ctrl_c_is_the_callers(machine: SimulatedLaunch) -> None:
         api.sweep(**OPTIONS)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"round": 6}, "^round is unknown"),
+        ({"rounds": "many"}, "many"),
+        ({"workload": "toys.spinner:Spiner"}, "Spiner"),
+        ({"toggles": {"slab": "huge"}}, "huge"),
+        ({"axes": {"wrk": ["single"]}}, "wrk"),
+        ({"sweep": "ablaton"}, "ablaton"),
+        ({"measure": {"sed": 3}}, "sed"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_mistake_is_one_error_without_a_chain(options: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as told:
+        api.sweep(**{**OPTIONS, **options})
+    assert told.value.__cause__ is None
+    assert told.value.__context__ is None or told.value.__suppress_context__
+
+
 def test_mappings_set_the_fields_of_a_part() -> None:
     sweep = api.sweep(
         **{**OPTIONS, "workload": {"name": "toys.spinner:Spinner", "size": 32}, "toggles": {"slab": 2}},
@@ -104,11 +163,11 @@ def test_mappings_set_the_fields_of_a_part() -> None:
 
 
 @pytest.mark.slow
-def test_a_report_is_a_path_and_shows_its_tables_in_a_notebook() -> None:
+def test_a_report_is_a_path_that_a_notebook_links() -> None:
     report = api.sweep(**OPTIONS).report()
     assert Path(report) == Path(str(report)) == report.path == Path("runs/spinner-ablation/report.html")
     page = report._repr_html_()
-    assert ">work=<wbr>single</th>" in page
+    assert "<table" not in page
     assert 'href="runs/spinner-ablation/report.html"' in page
 
 
@@ -151,7 +210,7 @@ def test_a_notebook_has_one_line_of_counts_that_changes_and_a_line_for_each_noti
         assert raw, "it is a mapping of kinds to texts"
         shown.append((content["text/plain"], display_id, update))
 
-    watch = api.NotebookWatch(display)  # type: ignore[arg-type]
+    watch = NotebookWatch(display)  # type: ignore[arg-type]
     watch.counts("2 pending")
     watch.notice("p000: submitted again")
     watch.counts("2 running")

@@ -33,8 +33,8 @@ NO_TRIALS: pl.DataFrame = parquet_table(TRIALS, [])
 
 
 @pytest.fixture
-def page(command: Callable) -> Page:
-    """Writes the page of a comparison without trials, and gives its words."""
+def markup(command: Callable) -> Page:
+    """Writes the page of a comparison without trials, and gives its body without drawings."""
 
     def write(comparison: Comparison) -> str:
         manifest = plan.make_plan(
@@ -43,15 +43,16 @@ def page(command: Callable) -> Page:
         folder = SweepFolder(command().runs + "/toy")
         folder.path.mkdir(parents=True)
         html.write_html(folder, manifest, comparison, NO_TRIALS, read_provenance(folder.config_file, []))
-        text = re.sub(
-            r"<svg.*?</svg>|<style.*?</style>|<script.*?</script>",
-            "",
-            folder.report_file.read_text(),
-            flags=re.S,
-        )
-        return " ".join(re.sub(r"<[^>]*>", " ", text).split())
+        text = folder.report_file.read_text()
+        return re.sub(r"<svg.*?</svg>|<style.*?</style>|<script.*?</script>", "", text, flags=re.S)
 
     return write
+
+
+@pytest.fixture
+def page(markup: Page) -> Page:
+    """Writes the page of a comparison without trials, and gives its words."""
+    return lambda comparison: " ".join(re.sub(r"<[^>]*>", " ", markup(comparison)).split())
 
 
 def effect(arm: str, verdict: Verdict | None, ratio: float | None, same: bool = True) -> EffectResult:
@@ -107,6 +108,21 @@ def test_a_trade_off_says_how_to_read_it(page: Page, change: dict, has: list[str
     assert [words for words in lacks if words in text] == []
 
 
+def test_effects_stand_below_the_heading_of_what_to_do_and_conclusions_come_next(markup: Page) -> None:
+    fast, slow = effect("x", Verdict.FASTER, 0.5), effect("<y>", Verdict.SLOWER, 1.25)
+    open_one = replace(effect("z", Verdict.UNDECIDED, 0.99), note="few [rounds]")
+    own = {"winners": (fast,), "workload": "toy", "noise": ("a <noisy> machine",)}
+    text = markup(replace(WHOLE, effects=(slow, open_one, fast), **own))
+    groups = re.findall(r'<th scope="rowgroup" class="group" colspan="(\d+)">([A-Z ]+)</th>', text)
+    assert [words for _, words in groups] == ["TURN ON", "LEAVE OFF", "NOT DECIDED"]
+    assert {int(columns) for columns, _ in groups} == {text.partition("</thead>")[0].count('<th scope="col"')}
+    rows = [">2.00x faster<", ">1.25x slower<", "t=&lt;y&gt;"]
+    assert all(row in text for row in rows) and "<y>" not in text and "<noisy>" not in text
+    order = ["! a &lt;noisy&gt; machine", "TURN ON", "few [rounds]", "<b>Use it:</b> <code>perfsweep run"]
+    places = [text.index(one) for one in order]
+    assert places == sorted(places)
+
+
 def test_energy_and_money_are_weighed_where_they_are_known_and_memory_then_has_a_picture_of_its_own(
     page: Page,
 ) -> None:
@@ -140,7 +156,7 @@ def captions(command: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     """Captions of the pictures that a measured sweep has, by title; nothing is drawn."""
     drawn: dict[str, str] = {}
 
-    def draw(chart: object, name: str, label: str) -> Markup:
+    def draw(chart: object, name: str, label: str, desk: int = 0) -> Markup:
         title, _, caption = label.partition(". ")
         drawn[title] = caption
         return Markup("")
@@ -165,22 +181,25 @@ LEVELS = DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wro
 
 def test_a_ladder_has_a_frontier_and_iterations_say_whose_they_are_and_what_came_before(captions) -> None:
     found = captions(LADDER, LEVELS)
-    assert list(found) == ["Effects", "Trade-off", "Frontier of slab", "Iterations", "Rounds"]
-    assert found["Iterations"] == "The last round of every arm, iteration by iteration; warm-up is dotted."
+    assert list(found) == ["Effects", "Phases", "Trade-off", "Frontier of slab", "Iterations", "Rounds"]
+    assert (
+        found["Iterations"]
+        == "The last round of naive and work=single, iteration by iteration; warm-up is dotted."
+    )
     found = captions(LEVELS, shape="job")
     assert "Frontier of slab" not in found and found["Iterations"].endswith("the discarded job is dotted.")
 
 
-def test_of_many_arms_the_references_and_the_fastest_are_drawn_iteration_by_iteration(captions) -> None:
-    found = captions(DesignConfig("one_at_a_time", levels={"slab": list(range(2, 12))}))
-    assert found["Iterations"].startswith("The last round of the references and the fastest of 11 arms, ")
-
-
-def test_arms_drawn_first_are_the_references_and_then_the_fastest(command: Callable) -> None:
+def test_iterations_are_those_of_the_baseline_and_the_fastest_arm_whose_time_counts(
+    command: Callable,
+) -> None:
     manifest = plan.make_plan(command(LEVELS), Device())
-    reference = manifest.sweep.references["naive"]
-    effects = [effect("slow", Verdict.SLOWER, 1.5), effect("fast", Verdict.FASTER, 0.5)]
-    effects.append(effect("lost", None, None))
-    timed = tuple(replace(one, low=one.ratio, high=one.ratio) for one in effects)
-    comparison = replace(WHOLE, effects=(*timed, effect("one round", Verdict.FASTER, 0.1)))
-    assert html.first_arms(manifest, comparison) == [reference, "fast", "slow"]
+    baseline = manifest.sweep.references["naive"]
+    arms = tuple(
+        arm(name, ns, 1) for name, ns in (("slow", 900.0), ("fast", 50.0), ("wrong", 5.0), (baseline, 90.0))
+    )
+    effects = (effect("wrong", Verdict.DIFFERENT, 0.1, same=False), effect("fast", Verdict.FASTER, 0.5))
+    comparison = replace(WHOLE, effects=effects, arms=arms)
+    assert html.baseline_and_fastest(manifest, comparison) == [baseline, "fast"]
+    nothing = tuple(replace(one, paired_ns=None) for one in arms)
+    assert html.baseline_and_fastest(manifest, replace(comparison, arms=nothing)) == [baseline]
