@@ -248,7 +248,11 @@ COMMANDS = Commands(
             ),
             option("--every", "Such ends that make one iteration.", type=click.IntRange(1)),
             option("--units", "Units of one iteration.", type=COUNT),
-            option("--writes", "Whether it may write beside itself.", type=click.Choice(["refuse", "allow"])),
+            option(
+                "--writes",
+                "Where what it writes into its folder goes: a folder of the trial's own, nowhere, or there.",
+                type=click.Choice(["scratch", "refuse", "allow"]),
+            ),
             option("--ranks", "Processes, with torchrun's variables.", type=click.IntRange(1)),
             option("--timeout", "Seconds for each of its runs.", type=SECONDS, default=120.0),
         ),

@@ -84,7 +84,7 @@ def _command(overrides: Sequence[str], timeout: float) -> SweepCommand:
 
 def _refused(console: Console, path: str, reason: NotMeasurable) -> int:
     failure = reason.failure
-    ours = failure.type in ("ConfigError", "WriteRefused", "UnsupportedHere")
+    ours = failure.type in ("ConfigError", "UnsupportedHere")
     raised = f"{path} raised {failure.type}: {failure.message}"
     text = failure.message if ours else raised if failure.where else f"{path}: {failure.message}"
     console.print(f"cannot be measured: {text}", style="red", highlight=False, markup=False, soft_wrap=True)
@@ -105,8 +105,9 @@ def _lines(path: str, seen: Seen, parting: Parting | None, toggles: Sequence[Tog
     yield f"  batches     {_batches(counts)}"
     yield f"  units       {_units(seen['units'], sight['unit'])}"
     yield f"  repeats     {_repeats(parting)}"
-    for refused in sight["refused"]:
-        yield f"  writes      {refused}"
+    yield from _epoch(seen)
+    for became in sight["writes"]:
+        yield f"  writes      {became}"
     if seen["threads"]:
         yield f"  leaves      threads that do not end: {', '.join(seen['threads'])}; make them daemons"
     obstacles: Mapping[str, str] = sight["obstacles"]
@@ -147,6 +148,14 @@ def _repeats(parting: Parting | None) -> str:
         return "yes: two runs computed the same"
     where = f"at iteration {parting.iteration}" if parting.iteration else "in their parameters"
     return f"no: two runs part {where}. {parting.cause}"
+
+
+def _epoch(seen: Seen) -> Iterator[str]:
+    """What happened at the end of an epoch, or of the script, if it was seen."""
+    if seen["ended_after"]:
+        yield f"  ends        by itself after {seen['ended_after']} iterations, which bounds what is timed"
+    elif left := seen["to_epochs_end"]:
+        yield f"  epoch       its end is {left} iterations away: what happens there was not seen"
 
 
 def _able(toggles: Sequence[Toggle], obstacles: Mapping[str, str]) -> Iterator[str]:

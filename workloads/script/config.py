@@ -13,6 +13,9 @@ AUTOMATIC = "auto"
 
 OPTIMIZER, LOADER, MARKS = "optimizer.step", "loader", "marks"
 
+SCRATCH, REFUSE, ALLOW = WRITES = ("scratch", "refuse", "allow")
+"""Where a script may write: into a copy of its folder that is the trial's own, nowhere, or where it wants."""
+
 
 @dataclass
 class ScriptConfig:
@@ -27,7 +30,7 @@ class ScriptConfig:
     every : such ends that make one iteration
     units : units of one iteration; 0: examples of its loaders where it has some, else iterations
     blocks : class of the modules whose activations `grad_checkpointing` recomputes
-    writes : refuse or allow: whether the script may write below `folder`
+    writes : scratch, refuse or allow: what it writes below `folder` goes into the trial's own, or there
     ranks : processes of each trial, with torchrun's variables; null: one, without them
     toggles : toggles of your own, as written in the script's YAML
     """
@@ -39,7 +42,7 @@ class ScriptConfig:
     every: int = 1
     units: float = 0.0
     blocks: str = ""
-    writes: str = "refuse"
+    writes: str = SCRATCH
     ranks: int | None = None
     toggles: dict[str, Any] = field(default_factory=dict)
 
@@ -56,7 +59,7 @@ class ScriptConfig:
         self._require("iteration", bool(named), f"one of {', '.join(ends)}, or package.module:function")
         self._require("every", self.every >= 1, "a whole number from 1")
         self._require("units", self.units >= 0, "a number from 0")
-        self._require("writes", self.writes in ("refuse", "allow"), "refuse or allow")
+        self._require("writes", self.writes in WRITES, f"one of {', '.join(WRITES)}")
         self._require("ranks", self.ranks is None or self.ranks >= 1, "a whole number from 1")
 
     def _require(self, name: str, holds: bool, rule: str) -> None:

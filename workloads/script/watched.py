@@ -114,9 +114,14 @@ class Watched:
     @property
     def cadence(self) -> int:
         """Iterations of an epoch, so that what happens between two of them counts; 1 for long epochs."""
-        each = min(self.in_setup["batches"], self.in_setup["backward_calls"]) or 1
-        iterations = -(-self._epoch // each)
+        iterations = self.iterations_of_epoch
         return iterations if 1 < iterations <= LONGEST_CADENCE else 1
+
+    @property
+    def iterations_of_epoch(self) -> int:
+        """Iterations of an epoch of the first loader that says so; 0 where none does."""
+        each = min(self.in_setup["batches"], self.in_setup["backward_calls"]) or 1
+        return -(-self._epoch // each)
 
     def total(self, name: str) -> int:
         """A count since the script began, set-up included."""

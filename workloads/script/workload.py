@@ -24,7 +24,7 @@ from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import marks, ranks
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.config import OPTIMIZER, ScriptConfig
+from perfsweep.workloads.script.config import ALLOW, OPTIMIZER, SCRATCH, ScriptConfig
 from perfsweep.workloads.script.output import Output
 from perfsweep.workloads.script.program import Ended, Program, alarm
 from perfsweep.workloads.script.ranks import mean_over_ranks
@@ -32,7 +32,7 @@ from perfsweep.workloads.script.replaced import Change, Replacements, imported
 from perfsweep.workloads.script.sight import Sight, look
 from perfsweep.workloads.script.sources import Sources, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
-from perfsweep.workloads.script.user_files import UserFiles, cache_folders
+from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
 
 _TRACKER = re.compile(r"^\s*(?:import|from)\s+wandb\b", re.MULTILINE)
@@ -49,6 +49,8 @@ class Script(Workload):
     custom: CustomToggles = custom_toggles.read({})
     iteration: str = ""
     sources: Sources
+    has_ended: bool = False
+    """Whether the script has come to its end by itself."""
 
     @classmethod
     def planned(cls, config: ScriptConfig) -> ScriptConfig:
@@ -135,8 +137,10 @@ class Script(Workload):
         own = (context.scratch_dir.parent, context.cache_dir, *cache_folders())
         guarded = (Path(self.config.folder), sources.script.parent)
         guard = UserFiles(guarded, own, sources.originals)
-        if self.config.writes == "refuse":
+        if self.config.writes != ALLOW:
             guard.watch(self._undo)
+        if self.config.writes == SCRATCH:
+            guard.redirect(context.scratch_dir.parent / "written", self._undo)
         return guard
 
     def _loaded(self, file: Path, replacements: Replacements) -> CodeType:
@@ -159,7 +163,7 @@ class Script(Workload):
     def sight(self) -> Sight:
         """What was seen of the script until its first mark, for a person who looks at it."""
         ends = marks.ends_of(self.iteration)
-        return look(self.scene, ends, self.unit, self._guard.refused, self.sources)
+        return look(self.scene, ends, self.unit, self._guard.told(), self.sources)
 
     def _arguments(self) -> list[str]:
         fillings = {"{seed}": str(self.context.seed), "{scratch}": str(self.context.scratch_dir.absolute())}
@@ -188,7 +192,10 @@ class Script(Workload):
         try:
             self._program.advance()
         except Ended as end:
+            self.has_ended = True
             raise ConfigError(self._ended_early()) from end
+        except WriteRefused as error:
+            raise ConfigError(str(error)) from error  # every trial would ask for the same
         except ConfigError as error:
             refused = next(iter(self._guard.refused), "")
             if not refused or refused in str(error):
@@ -197,6 +204,12 @@ class Script(Workload):
         finally:
             self._guard.active = False
         self._watched.end_iteration()
+
+    @property
+    def to_epochs_end(self) -> int:
+        """Iterations until the first one after an epoch's end; 0 where that is over, or none is known."""
+        epoch = self._watched.iterations_of_epoch
+        return max(0, epoch + 1 - self._watched.total("iterations")) if epoch else 0
 
     def _ended_early(self) -> str:
         script, done = self.config.path, self._watched.total("iterations")

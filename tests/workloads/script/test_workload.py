@@ -207,7 +207,7 @@ def test_what_was_refused_before_an_error_is_told_with_it(start: Start, write: W
     with pytest.raises(
         ConfigError, match=r"with status 3, before .*\. Before that, .*train\.py:\d+ wants to"
     ):
-        start(file, folder=str(tmp_path / "home"))
+        start(file, folder=str(tmp_path / "home"), writes="refuse")
 
 
 def test_the_time_that_the_script_waits_for_batches_is_its_own_phase(start: Start, write: Write) -> None:
