@@ -244,7 +244,8 @@ COMMANDS = Commands(
             word("path", FILE, "The script, as it stands behind `python`."),
             words("args", NAME, "Its arguments, behind `--`.", metavar="[-- ARGS]..."),
             option(
-                "--iteration", "What ends an iteration: optimizer.step, loader, marks or module:function."
+                "--iteration",
+                "What ends an iteration: optimizer.step, backward, loader, marks or module:function.",
             ),
             option("--every", "Such ends that make one iteration.", type=click.IntRange(1)),
             option("--units", "Units of one iteration.", type=COUNT),

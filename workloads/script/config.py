@@ -11,7 +11,7 @@ from perfsweep.workloads.errors import ConfigError
 AUTOMATIC = "auto"
 """The iteration ends at the script's own marks where it imports perfsweep, else with its updates."""
 
-OPTIMIZER, LOADER, MARKS = "optimizer.step", "loader", "marks"
+OPTIMIZER, BACKWARD, LOADER, MARKS = "optimizer.step", "backward", "loader", "marks"
 
 SCRATCH, REFUSE, ALLOW = WRITES = ("scratch", "refuse", "allow")
 """Where a script may write: into a copy of its folder that is the trial's own, nowhere, or where it wants."""
@@ -26,7 +26,8 @@ class ScriptConfig:
     path : the script, as it would stand behind ``python``
     args : its arguments; ``{seed}`` and ``{scratch}`` are filled in, a folder of the trial's own for the last
     folder : current folder of the script; empty: where the command was typed
-    iteration : what ends an iteration: auto, optimizer.step, loader, marks, or package.module:function
+    iteration : what ends an iteration: auto, optimizer.step, backward, loader, marks, or
+        package.module:function
     every : such ends that make one iteration
     units : units of one iteration; 0: examples of its loaders where it has some, else iterations
     blocks : class of the modules whose activations `grad_checkpointing` recomputes
@@ -54,7 +55,7 @@ class ScriptConfig:
         ConfigError
             A field is out of range; the message names it.
         """
-        ends = (AUTOMATIC, OPTIMIZER, LOADER, MARKS)
+        ends = (AUTOMATIC, OPTIMIZER, BACKWARD, LOADER, MARKS)
         named = self.iteration in ends or re.fullmatch(r"[\w.]+:[\w.]+", self.iteration)
         self._require("iteration", bool(named), f"one of {', '.join(ends)}, or package.module:function")
         self._require("every", self.every >= 1, "a whole number from 1")

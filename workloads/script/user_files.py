@@ -100,7 +100,7 @@ class UserFiles:
 
     def _note_file(self, name: str) -> None:
         if len(self.written) < MOST_NOTED and name not in self.written:
-            self.written[name] = self._line(sys._getframe(1))
+            self.written[name] = self.line(sys._getframe(1))
 
     def told(self) -> list[str]:
         """What became of what the script wrote, a sentence each, for a person who looks at it."""
@@ -145,7 +145,7 @@ class UserFiles:
             frame = frame.f_back
         if frame.f_code.co_filename in self._sources and len(self.programs) < MOST_NOTED:
             shown = words if isinstance(words, str) else " ".join(map(str, words))
-            self.programs.setdefault(f"{self._line(frame)} starts {shown[:60]}")
+            self.programs.setdefault(f"{self.line(frame)} starts {shown[:60]}")
 
     def refuse(self, verb: str, path: Any) -> None:
         """Refuse to do something to a path, if it lies where nothing may be written.
@@ -158,7 +158,7 @@ class UserFiles:
         name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - a Path would cost as much again
         if self.is_free(name) and self.is_free(os.path.realpath(name)):
             return
-        where = self._line(sys._getframe(1))
+        where = self.line(sys._getframe(1))
         how = " in a way that cannot be redirected" if self._redirects else ""
         message = (
             f"{where} wants to {verb} {name}{how}: every trial would, and what lies there is yours. Point it"
@@ -173,7 +173,7 @@ class UserFiles:
         inside = (free for folder, free in self._folders if name == folder or name.startswith(f"{folder}/"))
         return next(inside, True)
 
-    def _line(self, frame: FrameType | None) -> str:
+    def line(self, frame: FrameType | None) -> str:
         """The innermost line of the script's own files."""
         while frame is not None:
             if frame.f_code.co_filename in self._sources:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import CodeType
 
@@ -24,7 +23,7 @@ from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import marks, ranks
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.config import ALLOW, OPTIMIZER, SCRATCH, ScriptConfig
+from perfsweep.workloads.script.config import ALLOW, AUTOMATIC, BACKWARD, OPTIMIZER, SCRATCH, ScriptConfig
 from perfsweep.workloads.script.output import Output
 from perfsweep.workloads.script.program import Ended, Program, alarm
 from perfsweep.workloads.script.ranks import mean_over_ranks
@@ -32,6 +31,8 @@ from perfsweep.workloads.script.replaced import Change, Replacements, imported
 from perfsweep.workloads.script.sight import Sight, look
 from perfsweep.workloads.script.sources import Sources, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
+from perfsweep.workloads.script.unseen.by_hand import ByHand
+from perfsweep.workloads.script.unseen.own_processes import OwnProcesses
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
 
@@ -105,16 +106,20 @@ class Script(Workload):
         replacements = Replacements(self._replaced(mark), file.stem)
         code = self._loaded(file, replacements)
         marks.install(self.iteration, self._watched, mark, self._undo)
+        if config.iteration == AUTOMATIC and self.iteration == OPTIMIZER:
+            ByHand(self._watched, mark, self._updates_by_hand)
+        self._own = OwnProcesses(context.scratch_dir.absolute(), self._guard.line)
+        self._own.watch(self._undo)
         ranks.share_group(self._undo)
         ranked = context.world > 1 or config.ranks is not None
         variables = {**self._environment(), **(ranks.variables(context) if ranked else {})}
         module = self._program.start(code, variables)
         replacements.in_main(module, self._undo)
         replacements.install(self._undo)
-        never_marked = partial(_never_marked, file, self.iteration)
-        if self.iteration == OPTIMIZER:
-            self._watched.fruitless = never_marked
-        with alarm(self._patience(), never_marked):
+        self._watched.fruitless = self._never_marked
+        patience = self._patience()
+        self._given_up = time.monotonic() + patience
+        with alarm(patience, self._ring):
             self._advance()
         self._watched.end_search()
         self.cadence = self._watched.cadence
@@ -122,6 +127,31 @@ class Script(Workload):
             raise ConfigError(_never_defined(file, sorted(replacements.missing)))
         for change in self.scene.at_first_mark:
             change()
+
+    def _updates_by_hand(self) -> None:
+        self.iteration = BACKWARD
+
+    def _ring(self) -> None:
+        """Give up a script that has not marked: once its time is over, or as it trains elsewhere."""
+        if self._own.have_updated or time.monotonic() >= self._given_up:
+            self._never_marked()
+
+    def _never_marked(self) -> None:
+        raise ConfigError(self._why_never_marked())
+
+    def _why_never_marked(self) -> str:
+        script, ends = self.config.path, marks.ends_of(self.iteration)
+        if self._own.have_updated:
+            return self._own.told(script)
+        if self.iteration == OPTIMIZER and self._watched.optimizers:
+            name = type(self._watched.optimizers[-1]).__name__
+            return f"{script}: the first step of {name} took too long; give it more with measure.timeout_s"
+        programs = "".join(f"; {line}" for line in [*self._guard.programs][:1])
+        return (
+            f"{script} ran on without {ends}{programs}; say what ends an iteration with"
+            " workload.iteration=backward, loader or package.module:function, or give it more time with"
+            " measure.timeout_s"
+        )
 
     def _replaced(self, mark: marks.Mark) -> dict[str, Change]:
         """What stands in place of the script's functions: levels' own, and the one that ends an iteration."""
@@ -213,10 +243,12 @@ class Script(Workload):
 
     def _ended_early(self) -> str:
         script, done = self.config.path, self._watched.total("iterations")
+        if not done and self._own.have_updated:
+            return self._own.told(script)
         if not done:
             return (
                 f"{script} ended before its first mark ({marks.ends_of(self.iteration)}); say what ends an"
-                " iteration with workload.iteration=loader or package.module:function"
+                " iteration with workload.iteration=backward, loader or package.module:function"
             )
         return (
             f"{script} ended by itself after {done} iterations, before it was measured; give it more to do"
@@ -293,11 +325,4 @@ def _never_defined(file: Path, targets: list[str]) -> str:
     return (
         f"{', '.join(targets)}: neither defined at the top of {file.name} nor in a module that it imports"
         " before its first iteration; name it as module:function"
-    )
-
-
-def _never_marked(file: Path, iteration: str) -> None:
-    raise ConfigError(
-        f"{file} ran on without {marks.ends_of(iteration)}; say what ends an iteration with"
-        " workload.iteration=loader or package.module:function, or give it more time with measure.timeout_s"
     )
