@@ -241,8 +241,8 @@ COMMANDS = Commands(
             "script",
             "whether a training script can be measured, and which toggles can act",
             "script:script",
-            word("path", FILE, "The script, as it stands behind `python`."),
-            words("args", NAME, "Its arguments, behind `--`.", metavar="[-- ARGS]..."),
+            word("path", FILE, "The script; or after `--` the line that starts it, as torchrun train.py."),
+            words("args", NAME, "Its arguments, after `--`.", metavar="[-- ARGS]..."),
             option(
                 "--iteration",
                 "What ends an iteration: optimizer.step, backward, loader, marks or module:function.",

@@ -25,6 +25,7 @@ class ScriptConfig:
     ----------
     path : the script, as it would stand behind ``python``
     args : its arguments; ``{seed}`` and ``{scratch}`` are filled in, a folder of the trial's own for the last
+    module : its dotted name, where it starts as ``python -m`` does
     folder : current folder of the script; empty: where the command was typed
     iteration : what ends an iteration: auto, optimizer.step, backward, loader, marks, or
         package.module:function
@@ -38,6 +39,7 @@ class ScriptConfig:
 
     path: str = ""
     args: str = ""
+    module: str = ""
     folder: str = ""
     iteration: str = AUTOMATIC
     every: int = 1

@@ -101,7 +101,8 @@ class Script(Workload):
         self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks)
         own = {toggle.name for toggle in self.custom.toggles}
         apply({name: level for name, level in levels.items() if name not in own}, self.scene)
-        self._program = Program(file, self._arguments(), Path(config.folder), output.last_words)
+        words, folder = self._arguments(), Path(config.folder)
+        self._program = Program(file, words, folder, output.last_words, config.module)
         mark = marks.Every(config.every, self._program.mark)
         replacements = Replacements(self._replaced(mark), file.stem)
         code = self._loaded(file, replacements)

@@ -14,9 +14,11 @@ from perfsweep.pipelines import cli
 from perfsweep.pipelines.check.first_look import NotMeasurable, Parting, Seen
 from perfsweep.pipelines.commands import script as command
 from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.records import Failure
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.workloads.api import Evidence, Level, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
 UNSEEDED = "import numpy as np\nSCALE = float(np.random.default_rng().random())\n"
@@ -276,3 +278,32 @@ def test_the_next_commands_are_quoted_for_a_shell(capsys: pytest.CaptureFixture[
         f"  perfsweep sweep {words} sweep=quick",
         f"  perfsweep profile {words}",
     ]
+
+
+def test_options_are_named_as_this_command_spells_them() -> None:
+    text = "say workload.iteration=loader, workload.units or measure.timeout_s, and workload.blocks"
+    assert command._spelled(text) == "say --iteration=loader, --units or --timeout, and workload.blocks"
+
+
+def test_the_next_commands_set_the_variables_of_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    command._show_next(console_here(), ["workload=script"], {"A": "x y"})
+    assert "  A='x y' perfsweep sweep workload=script sweep=quick" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line", ["train.py --lr=1", "script -- python train.py --lr=1", "python train.py --lr=1"]
+)
+def test_a_pasted_line_is_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    (folder / "train.py").write_text(LOOP)
+    seen: list[str] = []
+
+    def planned(asked: SweepCommand) -> None:
+        seen.append(f"{asked.workload['path']} {asked.workload['args']}")
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("perfsweep.pipelines.check.first_look.planned", planned)
+    with pytest.raises(SystemExit) as end:
+        cli.main(line.split())
+    assert (end.value.code, seen) == (2, ["train.py --lr=1"])

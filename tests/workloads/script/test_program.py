@@ -218,3 +218,13 @@ if child == 0:
         and "TypeError" not in said
         and "SystemExit" not in said
     )
+
+
+def test_a_module_starts_as_python_m_starts_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "pkg_of_m").mkdir()
+    (tmp_path / "pkg_of_m/__init__.py").touch()
+    (tmp_path / "pkg_of_m/net.py").touch()
+    file = tmp_path / "pkg_of_m/train.py"
+    head = "import sys\nfrom . import net\nassert __package__ == 'pkg_of_m' and __name__ == '__main__'\n"
+    file.write_text(head + f"assert sys.path[0] == {str(tmp_path)!r}, sys.path[0]\n" + loop())
+    assert run(start(file, module="pkg_of_m.train", folder=str(tmp_path)), 2).progress() == 2
