@@ -98,6 +98,7 @@ class Declared(StoredValue):
     loosened : by arm and toggle, the class of a level where it is another beside the arm's other levels
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
     data_phases : phases in which it waits for its loader
+    remarks : sentences that a reader of its tables must know
     """
 
     unit: str
@@ -107,6 +108,7 @@ class Declared(StoredValue):
     loosened: dict[str, dict[str, Parity]] = {}
     claims: bool = False
     data_phases: tuple[str, ...] = ("data",)
+    remarks: tuple[str, ...] = ()
 
     def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:
         """Look up the levels of an arm by toggle, each in its class beside the others."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -21,7 +19,7 @@ from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
 from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script import marks, ranks
+from perfsweep.workloads.script import marks, ranks, tracker
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.script.config import ALLOW, AUTOMATIC, BACKWARD, OPTIMIZER, SCRATCH, ScriptConfig
 from perfsweep.workloads.script.output import Output
@@ -35,8 +33,6 @@ from perfsweep.workloads.script.unseen.by_hand import ByHand
 from perfsweep.workloads.script.unseen.own_processes import OwnProcesses
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
-
-_TRACKER = re.compile(r"^\s*(?:import|from)\s+wandb\b", re.MULTILINE)
 
 
 class Script(Workload):
@@ -85,6 +81,9 @@ class Script(Workload):
                 "ranks": config.ranks or 1,
                 "files": sources.files,
                 "origin": str(sources.script),
+                "remarks": tracker.remark(
+                    sources, (one for toggle in custom.toggles for one in toggle.levels)
+                ),
             },
         )
 
@@ -185,11 +184,13 @@ class Script(Workload):
 
     def _environment(self) -> dict[str, str]:
         """Variables that a script starts with, where no level of the arm sets them."""
-        levels = type(self).levels_of(self.levels).values()
-        if any("WANDB_MODE" in level.env for level in levels) or not self.sources.mention(_TRACKER):
+        if not tracker.is_used(self.sources):
             return {}
-        print("wandb is switched off in the script: WANDB_MODE=disabled", file=sys.stderr)
-        return {"WANDB_MODE": "disabled"}
+        mode = tracker.mode_of(type(self).levels_of(self.levels).values())
+        tracker.hold(mode, self._undo)
+        if mode == tracker.OFF:
+            return {tracker.MODE: mode}
+        return {"WANDB_DIR": str(self.context.scratch_dir.absolute())}  # its files are another process's
 
     def sight(self) -> Sight:
         """What was seen of the script until its first mark, for a person who looks at it."""
