@@ -15,17 +15,12 @@ from perfsweep.workloads.script.sources import Sources
 
 MODE = "WANDB_MODE"
 OFF = "disabled"
-_IMPORTED = re.compile(r"^\s*(?:import|from)\s+wandb\b", re.MULTILINE)
-
-
-def is_used(sources: Sources) -> bool:
-    """Whether a script imports it."""
-    return sources.mention(_IMPORTED)
+_MENTIONED = re.compile(r"\bwandb\b")
 
 
 def remark(sources: Sources, levels: Iterable[Level]) -> tuple[str, ...]:
     """What a table says of it: that it was off, where no level is about it."""
-    if not is_used(sources) or any(MODE in level.env for level in levels):
+    if not sources.mention(_MENTIONED) or any(MODE in level.env for level in levels):
         return ()
     return (
         "the script's W&B was off; a toggle {off: {}, on: {env: {WANDB_MODE: offline}}} measures what logging"
@@ -40,15 +35,16 @@ def mode_of(levels: Iterable[Level]) -> str:
 
 def hold(mode: str, undo: ExitStack) -> None:
     """Have every run that the script begins in this mode, and no login, until `undo`."""
-    if mode == OFF:
-        print(f"wandb is switched off in the script: {MODE}={OFF}", file=sys.stderr)
     held = [True]
     undo.callback(held.clear)
 
     def init(real: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(real)
         def begun(*args: Any, **kwargs: Any) -> Any:
-            return real(*args, **({**kwargs, "mode": mode} if held else kwargs))
+            if not held:
+                return real(*args, **kwargs)
+            print(f"W&B runs in the script have {MODE}={mode}", file=sys.stderr)
+            return real(*args, **{**kwargs, "mode": mode})
 
         return begun
 

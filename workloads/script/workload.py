@@ -184,8 +184,6 @@ class Script(Workload):
 
     def _environment(self) -> dict[str, str]:
         """Variables that a script starts with, where no level of the arm sets them."""
-        if not tracker.is_used(self.sources):
-            return {}
         mode = tracker.mode_of(type(self).levels_of(self.levels).values())
         tracker.hold(mode, self._undo)
         if mode == tracker.OFF:

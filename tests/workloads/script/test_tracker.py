@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ FAKE = """
 def init(project=None, mode=None, **others): print('begun', mode)
 def login(**others): print('logged in')
 """
-ASKS = "import wandb\nwandb.login(key='k')\nwandb.init(project='p', mode='online')\n"
+ASKS = "import json, wandb\nwandb.login(key='k')\nwandb.init(project='p', mode='online')\n"
 TRACKING = {"off": {}, "on": {"env": {"WANDB_MODE": "offline"}}}
 
 
@@ -33,9 +34,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_mode_that_the_script_asks_for_does_not_beat_the_switch(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with started(folder, ASKS + LOOP):
+    with started(folder, ASKS + "import os; print(os.environ['WANDB_MODE'])\n" + LOOP):
         pass
-    assert capfd.readouterr().out == "begun disabled\n"
+    shown = capfd.readouterr()
+    assert shown.out == "begun disabled\ndisabled\n"
+    assert shown.err.count("WANDB_MODE=disabled") == 1
+    assert "WANDB_MODE" not in os.environ
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 from loops import LOOP
-from scripted import context, run, started
+from scripted import run, started
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script.config import ScriptConfig
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused
-from perfsweep.workloads.script.workload import Script
 
 WRITES = {
     "open": "open('there.txt', 'a')",
@@ -137,29 +135,3 @@ def test_the_nearest_folder_decides(tmp_path: Path) -> None:
     guard.refuse("write", f"{tmp_path}-other/x")
     with pytest.raises(WriteRefused):
         guard.refuse("write", os.fsencode(tmp_path / "runs2"))
-
-
-def test_wandb_is_switched_off_and_that_is_said(
-    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    text = f"import os\nif False:\n    import wandb\nprint('mode', os.environ.get('WANDB_MODE'))\n{LOOP}"
-    with started(folder, text):
-        pass
-    shown = capfd.readouterr()
-    assert "mode disabled" in shown.out
-    assert shown.err.count("WANDB_MODE=disabled") == 1
-    assert "WANDB_MODE" not in os.environ
-    with started(folder, text.replace("    import wandb", "    pass")):
-        pass
-    assert "mode None" in capfd.readouterr().out
-
-
-def test_a_level_of_ones_own_may_set_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (folder / "train.py").write_text(f"if False:\n    import wandb\n{LOOP}")
-    levels = {"off": {"env": {"WANDB_MODE": "offline"}}, "on": ""}
-    config = ScriptConfig("train.py", folder=str(folder), toggles={"tracking": levels})
-    script = Script.configured(config)()
-    script.setup(config, {"tracking": "off"}, context(folder / "runs"))
-    script.close()
-    assert "switched off" not in capfd.readouterr().err
