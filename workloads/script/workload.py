@@ -19,7 +19,7 @@ from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
 from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script import marks, ranks, tracker
+from perfsweep.workloads.script import marks, own_seeds, ranks, tracker
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.script.config import ALLOW, AUTOMATIC, BACKWARD, OPTIMIZER, SCRATCH, ScriptConfig
 from perfsweep.workloads.script.output import Output
@@ -94,6 +94,7 @@ class Script(Workload):
         self._guard = self._guarded()
         output = Output()
         output.start(self._undo)
+        own_seeds.move(context.seed, self._undo)
         self._watched = Watched(self._undo)
         self._first_gradient: list[Tensor] | None = None
         file = script_file(config)
