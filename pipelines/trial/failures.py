@@ -6,6 +6,7 @@ import pickle
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,16 +42,27 @@ def as_failure(error: BaseException) -> Failure:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of the user's files; else of a workload of ours, else of all."""
+    """The innermost line of the user's files, in an error or its cause; else of our workloads, else any."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parents[2]
-    libraries = (*sysconfig.get_paths().values(), "<")
-    written = [frame for frame in frames if not _is_installed(frame.filename, libraries)]
-    users = [frame for frame in written if not frame.filename.startswith(str(ours))]
+    users = next((found for one in _causes(error) if (found := _of_the_user(one, str(ours)))), None)
     own = users or [frame for frame in frames if frame.filename.startswith(str(ours / "workloads"))]
     return next(
         (f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in (own or frames)[::-1]), ""
     )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, then those that it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _of_the_user(error: BaseException, ours: str) -> list[traceback.FrameSummary]:
+    libraries = (*sysconfig.get_paths().values(), ours, "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if not _is_installed(frame.filename, libraries)]
 
 
 def _is_installed(file: str, libraries: tuple[str, ...]) -> bool:
