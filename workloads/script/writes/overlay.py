@@ -9,11 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 MOST_LINKS = 40
 """Links of links that are followed, as many as Linux follows."""
+
+
+_access, _lstat, _readlink = os.access, os.lstat, os.readlink  # as they are without a redirection
+
+
+def _is_there(path: str) -> bool:
+    return _access(path, os.F_OK, follow_symlinks=False)  # nothing is raised, which would cost more
 
 
 class Overlay:
@@ -34,7 +42,7 @@ class Overlay:
     @property
     def is_used(self) -> bool:
         """Whether anything was written or removed, by this process or one beside it."""
-        return bool(self._removed) or os.path.lexists(self.root)
+        return bool(self._removed) or _is_there(self.root)
 
     def path_of(self, path: str) -> str:
         """The path that a script knows something of the copy by."""
@@ -51,7 +59,8 @@ class Overlay:
     def reading(self, path: str, follow: bool = True) -> str:
         """Where an absolute path is read."""
         key = self._key(path, follow)
-        return self._copy(key) if self._is_gone(key) or os.path.lexists(self._copy(key)) else key
+        copy = self._copy(key)
+        return copy if _is_there(copy) or self._is_gone(key) else key
 
     def writing(self, path: str, keeps: bool = True, follow: bool = True) -> str:
         """Where an absolute path is written; with its content so far if the writer `keeps` it.
@@ -64,7 +73,7 @@ class Overlay:
         key = self._key(path, follow)
         copy = self._copy(key)
         self.make_parent(path, key)
-        if keeps and not os.path.lexists(copy) and self._is_below(key):
+        if keeps and not _is_there(copy) and self._is_below(key):
             self._copy_up(key, copy)
         return copy
 
@@ -85,12 +94,12 @@ class Overlay:
     def exists(self, path: str) -> bool:
         """Whether an absolute path is there, in the copy or below it."""
         key = self._key(path, follow=False)
-        return os.path.lexists(self._copy(key)) or self._is_below(key)
+        return _is_there(self._copy(key)) or self._is_below(key)
 
     def remove(self, path: str) -> None:
         """Hide what lies below the copy at a path that has gone from the copy."""
         key = self._key(path, follow=False)
-        if os.path.lexists(key):
+        if _is_there(key):
             self._removed.add(key)
         self._real_folders.clear()
 
@@ -104,9 +113,9 @@ class Overlay:
         """
         key = self._key(path, follow=True)
         copy = self._copy(key)
-        if not os.path.lexists(copy) and not any(os.path.dirname(one) == key for one in self._removed):
+        if not _is_there(copy) and not any(os.path.dirname(one) == key for one in self._removed):
             return None
-        above = os.listdir(copy) if os.path.lexists(copy) else []
+        above = os.listdir(copy) if _is_there(copy) else []
         below = os.listdir(key) if self._is_below(key) else []
         return [*above, *(n for n in below if n not in set(above) and self._is_below(os.path.join(key, n)))]
 
@@ -122,22 +131,26 @@ class Overlay:
         return False
 
     def _is_below(self, key: str) -> bool:
-        return os.path.lexists(key) and not self._is_gone(key)
+        return _is_there(key) and not self._is_gone(key)
 
     def _key(self, path: str, follow: bool) -> str:
         """The real path: links are followed, but for one that is meant itself, in the copy as below it."""
-        path = os.path.normpath(self.path_of(path))
+        path = self.path_of(path)
         for _ in range(MOST_LINKS):
-            folder, name = os.path.split(path)
+            folder, _, name = path.rpartition("/")
             if not name:
-                return path
-            key = os.path.join(self._real_folder(folder), name)
-            there = self._copy(key) if os.path.lexists(self._copy(key)) else key
-            if not follow or not os.path.islink(there):
+                return path or "/"
+            key = f"{self._real_folder(folder)}/{name}" if folder else path
+            if not follow or (target := self._target(key)) is None:
                 return key
-            target = os.path.join(os.path.dirname(key), os.readlink(there))
-            path = os.path.normpath(self.path_of(target))
+            path = self.path_of(os.path.normpath(os.path.join(os.path.dirname(key), target)))
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+    def _target(self, key: str) -> str | None:
+        """Where a link leads; None of all else."""
+        there = copy if _is_there(copy := self._copy(key)) else key
+        is_link = _is_there(there) and stat.S_ISLNK(_lstat(there).st_mode)
+        return _readlink(there) if is_link else None
 
     def _real_folder(self, folder: str) -> str:
         if folder not in self._real_folders:
@@ -158,5 +171,5 @@ class Overlay:
             folders[:] = [name for name in folders if self._is_below(os.path.join(place, name))]
             for name in files:
                 one = os.path.join(place, name)
-                if self._is_below(one) and not os.path.lexists(self._copy(one)):
+                if self._is_below(one) and not _is_there(self._copy(one)):
                     shutil.copy2(one, self._copy(one), follow_symlinks=False)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -79,15 +79,9 @@ class Redirection:
 
         return called
 
-    @contextmanager
-    def _alone(self) -> Iterator[Overlay]:
+    def _alone(self) -> _Alone:
         """Let what is called inside pass."""
-        before = getattr(self._within, "busy", False)
-        self._within.busy = True
-        try:
-            yield self._overlay
-        finally:
-            self._within.busy = before
+        return _Alone(self._within, self._overlay)
 
     def _of_os(self) -> dict[str, Callable[..., Any]]:
         reading = dict.fromkeys(("stat", "access", "chdir", "getxattr", "listxattr"), self._read)
@@ -121,9 +115,9 @@ class Redirection:
 
     def _source(self, path: Any, follow: bool = True, dir_fd: int | None = None) -> str | None:
         """Where a path is read; None where that is as it is."""
+        if isinstance(path, int) or not self._overlay.is_used:
+            return None
         with self._alone() as overlay:
-            if isinstance(path, int) or not overlay.is_used:
-                return None
             name = self._absolute(path, dir_fd)
             there = overlay.reading(name, follow)
             return None if there == name and not overlay.holds(os.getcwd()) else there
@@ -356,6 +350,21 @@ class Redirection:
         return self._word(path)
 
 
+class _Alone:
+    """Marks a thread as busy with a redirection; a class, since it is entered at every file that is read."""
+
+    def __init__(self, within: threading.local, overlay: Overlay) -> None:
+        self._within, self._overlay = within, overlay
+
+    def __enter__(self) -> Overlay:
+        self._before = getattr(self._within, "busy", False)
+        self._within.busy = True
+        return self._overlay
+
+    def __exit__(self, *about: object) -> None:
+        self._within.busy = self._before
+
+
 class _Entry:
     """What `os.scandir` gives of a file of an overlay."""
 
@@ -452,11 +461,12 @@ def _replace_everywhere(undo: ExitStack, changed: dict[Any, Any]) -> None:
     """Put functions in the place of others wherever they are, as by ``from os import remove``."""
     by_id = {id(real): ours for real, ours in changed.items()}
     for module in [*sys.modules.values()]:
-        if getattr(module, "__name__", "") in _IMPORTING:
+        name = getattr(module, "__name__", "")
+        if name in _IMPORTING or name.startswith(__name__.rpartition(".")[0]):
             continue
-        for name, value in [*getattr(module, "__dict__", {}).items()]:
+        for own, value in [*getattr(module, "__dict__", {}).items()]:
             if id(value) in by_id:
-                _replace(undo, module, name, by_id[id(value)])
+                _replace(undo, module, own, by_id[id(value)])
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         new = {ours for real, ours in changed.items() if real in able}
         able.update(new)
