@@ -165,6 +165,8 @@ COMMANDS = Commands(
                 "Further columns in place of the sweep's own, as energy,cost; docs/reading.md lists them.",
                 metavar="NAMES",
             ),
+            option("--figure", "Draw the effects as SVG, PNG or PDF.", type=FILE, metavar="FILE"),
+            option("--latex", "Write the effects as LaTeX tables.", type=FILE, metavar="FILE"),
             JSON,
             option(
                 ["as_csv", "--csv"],
@@ -189,7 +191,9 @@ COMMANDS = Commands(
                 multiple=True,
             ),
             option("--margin", "Change that is none.", type=SHARE, default=0.05),
-            option("--picture", "Draw the arms over the versions, as SVG.", type=FILE, metavar="FILE"),
+            option(
+                "--picture", "Draw the arms over the versions, as SVG, PNG or PDF.", type=FILE, metavar="FILE"
+            ),
             JSON,
             option(["as_csv", "--csv"], "Print a line for each arm and version as CSV.", is_flag=True),
         ),
