@@ -23,7 +23,7 @@ class Sight:
     models : classes of the outermost modules with parameters, each with the number of these
     unit : what progress is counted in
     obstacles : why levels cannot act, by ``toggle`` or ``toggle=level``
-    refused : what it wanted to write, and went on without
+    writes : what became of what it wrote below its folder, or wanted to write
     unseeded : lines that may draw without a seed
     """
 
@@ -32,7 +32,7 @@ class Sight:
     models: Mapping[str, int]
     unit: str
     obstacles: Mapping[str, str]
-    refused: Sequence[str]
+    writes: Sequence[str]
     unseeded: Sequence[str]
 
 
@@ -43,10 +43,10 @@ UNSEEDED = re.compile(
 """What draws anew in every process."""
 
 
-def look(scene: Scene, ends: str, unit: str, refused: Iterable[str], sources: Sources) -> Sight:
+def look(scene: Scene, ends: str, unit: str, writes: Iterable[str], sources: Sources) -> Sight:
     """Say what was seen of the script so far."""
     watched = scene.watched
     made = Counter(type(one).__name__ for one in watched.optimizers)
     models = {type(one).__name__: sum(p.numel() for p in one.parameters()) for one in watched.modules}
     unseeded = sources.lines(UNSEEDED)
-    return Sight(ends, dict(made), models, unit, obstacles(scene), list(refused), unseeded)
+    return Sight(ends, dict(made), models, unit, obstacles(scene), list(writes), unseeded)

@@ -91,7 +91,7 @@ def test_values_of_options_are_files_sweeps_or_words() -> None:
         **dict.fromkeys((*files, *exports), here),
         "compare --against": {"baseline.json", "runs/", *SWEEPS},
         "bisect --find": {"slower", "faster", "different"},
-        "script --writes": {"refuse", "allow"},
+        "script --writes": {"scratch", "refuse", "allow"},
         "init --ci": {"github"},
     }
 
