@@ -19,6 +19,10 @@ BASE = "base "
 OTHER_DATA = "other data"
 """Instead of an outcome: the arms did not work on the same data."""
 
+OTHER_UNITS = "other units"
+"""The same where they were not counted in the same units."""
+SAY_UNITS = "say how many units an iteration has with workload.units"
+
 
 @dataclass(frozen=True)
 class Exclusion:
@@ -58,7 +62,13 @@ class Exclusions:
                 return failure if _own(effect, arm) else self._of_base(arm, failure)
         if differing := differing_data(self._data, effect.weights):
             return Exclusion(OTHER_DATA, differing)
+        if len(units := self._units(effect)) > 1:
+            return Exclusion(OTHER_UNITS, f"arms were counted in {' and '.join(sorted(units))}s: {SAY_UNITS}")
         return self._inert(effect)
+
+    def _units(self, effect: Effect) -> set[str]:
+        """What the arms of an effect were counted in."""
+        return {record.unit for arm in effect.weights for record in self._records.timed(arm)[:1]}
 
     def of_arm(self, arm: str) -> Exclusion | None:
         """Why no search may recommend an arm: it fails, breaks a limit, is inert, or may compute otherwise.

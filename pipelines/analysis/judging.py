@@ -59,7 +59,7 @@ class Judge:
         data: Mapping[str, str] | None = None,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
-        self.manifest, self.declared = manifest, declared_by(manifest)
+        self.manifest, self.declared = manifest, declared_by(manifest, progress.every)
         self.agreement = Agreement(manifest, progress, read_evidence)
         self.records = ArmRecords(progress, manifest.packs, left_out)
         self.data = data or {}

@@ -123,9 +123,11 @@ def _units(number: float, unit: str) -> str:
 
 def _updates(sight: Mapping[str, Any], counts: Mapping[str, float]) -> str:
     optimizers = ", ".join(f"{number} {name}" for name, number in sight["updates"].items()) or "no optimiser"
+    skipped = counts.get("skipped_updates", 0)
     return (
         f"{counts.get('optimizer_steps', 0):g} an iteration by {optimizers}, after"
         f" {counts.get('backward_calls', 0):g} backward"
+        + (f"; {skipped:g} more skipped by its GradScaler" if skipped else "")
     )
 
 

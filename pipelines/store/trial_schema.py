@@ -187,7 +187,8 @@ class RankFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """What one trial measured. Times are of the timed region; `units` were done in it.
+    """What one trial measured. Times are of the timed region; `units` were done in it, of what `unit` names
+    where the workload itself has seen it: "" where only its declaration says.
 
     `server` is the seed of the draw that a timing trial shares with others: of addresses
     and hash seed by its fork server, of the hash seed alone in a round by exec. `mfu` is the share of the
@@ -229,6 +230,7 @@ class TrialRecord:
     started: float = 0.0  # seconds since the epoch
     ended: float = 0.0
     units: float = 0.0
+    unit: str = ""
     units_planned: float | None = None
     iterations: int = 0
     region_ns: int = 0

@@ -58,7 +58,8 @@ class Scene:
         loaded = {"gpus_under_load": list(map(dataclasses.asdict, found.pop("loaded", ())))}
         loaded["energy"] = found.pop("energy", {})
         facts = {**environment.facts(), "device": dataclasses.asdict(self.device), **loaded}
-        return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+        facts = {"keys": keys, "environment": facts, "unit": self.workload.unit, "setup_s": self.setup_s}
+        return {"outcome": Outcome.OK, **facts, **found}
 
     def _energy_alone(
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage

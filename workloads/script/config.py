@@ -25,7 +25,7 @@ class ScriptConfig:
     folder : current folder of the script; empty: where the command was typed
     iteration : what ends an iteration: auto, optimizer.step, loader, marks, or package.module:function
     every : such ends that make one iteration
-    units : units of one iteration; 0: examples of its loaders where it has some, else iterations
+    units : units of one iteration; 0: examples where its first iterations show some, else iterations
     blocks : class of the modules whose activations `grad_checkpointing` recomputes
     writes : refuse or allow: whether the script may write below `folder`
     ranks : processes of each trial, with torchrun's variables; null: one, without them

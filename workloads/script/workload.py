@@ -24,7 +24,7 @@ from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import marks, ranks
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.config import OPTIMIZER, ScriptConfig
+from perfsweep.workloads.script.config import AUTOMATIC, OPTIMIZER, ScriptConfig
 from perfsweep.workloads.script.output import Output
 from perfsweep.workloads.script.program import Ended, Program, alarm
 from perfsweep.workloads.script.ranks import mean_over_ranks
@@ -34,6 +34,9 @@ from perfsweep.workloads.script.sources import Sources, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
 from perfsweep.workloads.script.user_files import UserFiles, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
+
+SHOWN = 3
+"""Iterations after set-up that show what a script is made of; a look has no more."""
 
 _TRACKER = re.compile(r"^\s*(?:import|from)\s+wandb\b", re.MULTILINE)
 
@@ -66,7 +69,6 @@ class Script(Workload):
         """
         sources, custom = Sources(config), custom_toggles.read(config.toggles)
         own = {toggle.name for toggle in custom.toggles}
-        counted = config.units or sources.has_loaders
         return type(
             f"Script_{sources.script.stem}",
             (cls,),
@@ -76,7 +78,7 @@ class Script(Workload):
                 "custom": custom,
                 "sources": sources,
                 "iteration": sources.iteration(config.iteration),
-                "unit": "example" if counted else "iteration",
+                "unit": "example" if config.units else "iteration",
                 "title": sources.script.stem.lower(),
                 "start": "exec" if sources.touches_environment else "fork",
                 "ranks": config.ranks or 1,
@@ -94,6 +96,7 @@ class Script(Workload):
         output.start(self._undo)
         self._watched = Watched(self._undo)
         self._first_gradient: list[Tensor] | None = None
+        self._fed = self._examples = 0
         file = script_file(config)
         self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks)
         own = {toggle.name for toggle in self.custom.toggles}
@@ -115,11 +118,32 @@ class Script(Workload):
         with alarm(self._patience(), never_marked):
             self._advance()
         self._watched.end_search()
+        self._watched.end_of_iteration.append(self._judge_first)
         self.cadence = self._watched.cadence
         if replacements.missing:
             raise ConfigError(_never_defined(file, sorted(replacements.missing)))
         for change in self.scene.at_first_mark:
             change()
+
+    def _judge_first(self) -> None:
+        """Count examples where each of the first iterations brought some, else iterations.
+
+        Raises
+        ------
+        ConfigError
+            They cannot be iterations of a training.
+        """
+        counts = self._watched.counts
+        if counts["iterations"] <= SHOWN and not self.config.units:
+            self._fed += counts["examples"] > self._examples
+            self._examples = counts["examples"]
+            self.unit = "example" if self._fed == counts["iterations"] else "iteration"
+        if counts["iterations"] == SHOWN and self.config.iteration == AUTOMATIC and self._is_implausible():
+            raise ConfigError(_without_gradients(self.config.path, self._watched))
+
+    def _is_implausible(self) -> bool:
+        """Whether updates end iterations in which nothing was differentiated."""
+        return self.iteration == OPTIMIZER and not self._watched.passes
 
     def _replaced(self, mark: marks.Mark) -> dict[str, Change]:
         """What stands in place of the script's functions: levels' own, and the one that ends an iteration."""
@@ -274,6 +298,15 @@ def _compiled(file: Path, text: bytes, replacements: Replacements) -> CodeType:
     except (SyntaxError, ValueError) as error:
         place, what = (f" line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", error)
         raise ConfigError(f"{file}{place} is no Python: {what}") from error
+
+
+def _without_gradients(path: str, watched: Watched) -> str:
+    updates, iterations = watched.counts["optimizer_steps"], watched.counts["iterations"]
+    return (
+        f"{path}: {iterations} iterations were seen that end with an optimiser's step, with {updates} updates of"
+        f" {len(watched.optimizers)} optimisers, and no backward pass in any. Say what ends an iteration with"
+        f" workload.iteration=package.module:function; workload.iteration={OPTIMIZER} takes them as they are."
+    )
 
 
 def _never_defined(file: Path, targets: list[str]) -> str:
