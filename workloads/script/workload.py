@@ -29,6 +29,7 @@ from perfsweep.workloads.script.output import Output
 from perfsweep.workloads.script.program import Ended, Program, alarm
 from perfsweep.workloads.script.ranks import mean_over_ranks
 from perfsweep.workloads.script.replaced import Change, Replacements, imported
+from perfsweep.workloads.script.seeding import Seeding
 from perfsweep.workloads.script.sight import Sight, look
 from perfsweep.workloads.script.sources import Sources, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
@@ -95,6 +96,7 @@ class Script(Workload):
         output = Output()
         output.start(self._undo)
         self._watched = Watched(self._undo)
+        self._seeding = Seeding()
         self._first_gradient: list[Tensor] | None = None
         self._fed = self._examples = 0
         file = script_file(config)
@@ -110,6 +112,7 @@ class Script(Workload):
         ranked = context.world > 1 or config.ranks is not None
         variables = {**self._environment(), **(ranks.variables(context) if ranked else {})}
         module = self._program.start(code, variables)
+        self._seeding.watch(self._undo)
         replacements.in_main(module, self._undo)
         replacements.install(self._undo)
         never_marked = partial(_never_marked, file, self.iteration)
@@ -118,6 +121,7 @@ class Script(Workload):
         with alarm(self._patience(), never_marked):
             self._advance()
         self._watched.end_search()
+        self._seeding.end()
         self._watched.end_of_iteration.append(self._judge_first)
         self.cadence = self._watched.cadence
         if replacements.missing:
@@ -183,7 +187,7 @@ class Script(Workload):
     def sight(self) -> Sight:
         """What was seen of the script until its first mark, for a person who looks at it."""
         ends = marks.ends_of(self.iteration)
-        return look(self.scene, ends, self.unit, self._guard.refused, self.sources)
+        return look(self.scene, ends, self.unit, self._guard.refused, self.sources, self._seeding.missing)
 
     def _arguments(self) -> list[str]:
         fillings = {"{seed}": str(self.context.seed), "{scratch}": str(self.context.scratch_dir.absolute())}
