@@ -63,7 +63,7 @@ class Exclusions:
         if differing := differing_data(self._data, effect.weights):
             return Exclusion(OTHER_DATA, differing)
         if len(units := self._units(effect)) > 1:
-            return Exclusion(OTHER_UNITS, f"arms were counted in {' and '.join(sorted(units))}s: {SAY_UNITS}")
+            return Exclusion(OTHER_UNITS, f"counted in {'s and '.join(sorted(units))}s: {SAY_UNITS}")
         return self._inert(effect)
 
     def _units(self, effect: Effect) -> set[str]:

@@ -65,7 +65,7 @@ class Judge:
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.times = rounds_of(used, "ns_per_unit", apart(manifest))
-        self.holding_back = HoldingBack(manifest, used)
+        self.holding_back = HoldingBack(manifest, used, self.records)
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.peak_bytes = used["peak_bytes"].to_list()
         claims = claims_of(manifest, self.declared)

@@ -243,6 +243,7 @@ class PackRun:
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
             own["iterations"] = self._iterations
+            own["cadence"] = self.progress.cadence_of(arm.id, self._reference)
             own["counter_s"] = self._idle.step_s if self._idle else None
         world, env = self._process_of(arm)
         if world > 1 and self._nodes is not None:

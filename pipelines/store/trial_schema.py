@@ -110,6 +110,7 @@ class TrialSpec:
     meet: str | None = None  # HOST:PORT where ranks of several nodes meet; None: in the trial's folder
     iterations: int | None = None  # timing trials: of the region; None: as `measure` says
     server: int | None = None  # timing trials: seed of the draw that they share
+    cadence: int | None = None  # timing trials: as evidence has shown it; None: as the workload says
     replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     keep: Keep | None = None  # result trials
@@ -207,7 +208,8 @@ class TrialRecord:
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell. Faults and system time are of the region too.
     `calibration_ns` is the CPU time of a fixed piece of work before set-up, and `iteration_ns` what one
-    iteration of an evidence trial took while it had a core. From `started` to `ended` are the seconds that
+    iteration of an evidence trial took while it had a core, over whole periods of `cadence` iterations where
+    their times have one: 0 where heavy ones come at no regular distance, None where there are none. From `started` to `ended` are the seconds that
     the trial cost: not those in which others had their turns, but its part of what a round does for all.
     `quantities` are further ones of
     the region, such as joules, and `withheld` says in one sentence each why others could not be had.
@@ -242,6 +244,7 @@ class TrialRecord:
     system_ns: int = 0
     calibration_ns: int | None = None
     iteration_ns: int | None = None
+    cadence: int | None = None
     setup_s: float = 0.0
     first_iteration_s: float = 0.0
     warmup_iterations: int = 0

@@ -153,6 +153,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
         start = time.perf_counter()
         try:
             workload.setup(config, spec.arm.levels, context)
+            workload.cadence = spec.cadence or workload.cadence
             yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
         finally:
             workload.close()

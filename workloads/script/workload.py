@@ -50,6 +50,7 @@ class Script(Workload):
     on_request = (*Workload.on_request, COLLECTOR, DATA)
     checks = CHECKS
     paths = ("path", "folder")
+    cadence_is_known = False
     custom: CustomToggles = custom_toggles.read({})
     iteration: str = ""
     sources: Sources

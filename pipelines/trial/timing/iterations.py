@@ -9,6 +9,7 @@ import torch
 
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.period import period_of, suffices
 from perfsweep.workloads.api import NullClock, Workload
 from perfsweep.workloads.errors import ContractError
 
@@ -83,6 +84,27 @@ class Duration:
     def total_ns(self) -> float:
         """Time of the iterations so far."""
         return self._total_ns
+
+
+def beat_of(workload: Workload, clock: HostClock) -> tuple[int | None, int | None]:
+    """The period of a loop's times, and the mean ns of its iterations over whole periods; see `period_of`.
+
+    What ends the loop ends the search as well: a script may have fewer iterations than are looked at here.
+    """
+    times: list[float] = []
+    while not suffices(times):
+        duration = Duration(clock, 0)
+        try:
+            with duration:
+                workload.step(NullClock())
+        except Exception:  # noqa: BLE001 - the loop's own end, or its mistake, which timing trials tell of
+            break
+        times.append(duration.total_ns)
+    period = period_of(times)
+    if period is None:
+        return None, None
+    whole = len(times) // max(1, period) * max(1, period)
+    return period, max(1, round(sum(times[:whole]) / whole))
 
 
 def over_a_cadence(workload: Workload, clock: HostClock, most_s: float) -> int | None:

@@ -80,6 +80,15 @@ def test_arms_of_different_data_have_no_effect(measured: Sweep) -> None:
     assert exclusion is not None and exclusion.outcome == OTHER_DATA
 
 
+def test_arms_that_were_counted_in_different_units_have_no_effect(measured: Sweep) -> None:
+    for arm, unit in ((measured.arm, "example"), (measured.base, "iteration")):
+        for record in measured.timings(arm):
+            change(record, unit=unit)
+    exclusion = measured.exclusions().of_effect(measured.effect)
+    assert exclusion is not None and exclusion.outcome == "other units"
+    assert "examples and iterations" in exclusion.reason and "workload.units" in exclusion.reason
+
+
 @pytest.mark.parametrize(("moved", "outcome"), [(0.0, "inert"), (1.0, None)])
 def test_a_level_whose_witness_does_not_move_is_inert(
     measured: Sweep, moved: float, outcome: str | None

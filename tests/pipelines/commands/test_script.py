@@ -189,7 +189,9 @@ def test_toggles_that_can_act_and_those_that_cannot_are_told_apart() -> None:
 
 def test_what_repeats_only_because_perfsweep_seeds_it_is_told_so() -> None:
     assert command._repeats(None) == "yes: two runs computed the same"
-    assert command._repeats(None, ["torch"]).endswith("because perfsweep seeds torch; the script itself does not")
+    assert command._repeats(None, ["torch"]).endswith(
+        "because perfsweep seeds torch; the script itself does not"
+    )
 
 
 def test_updates_that_a_scaler_leaves_out_are_shown() -> None:

@@ -27,7 +27,7 @@ US = 1000
 class Train:
     """Steps of 800 us, the first ones after a wait slower; each `cadence`-th evaluates for 5 ms more."""
 
-    shape, units = "steps", 0
+    shape, units, cadence_is_known = "steps", 0, True
     cold_us = (138, 70, 10)
 
     def __init__(self, clock: FakeClock, log: BufferedLog, cadence: int = 1, last: int = 10**9) -> None:

@@ -129,7 +129,9 @@ def test_iterations_without_a_backward_pass_are_refused_with_what_was_seen(
     start: Start, write: Write
 ) -> None:
     script = start(write(loop(step=IDLE)))
-    with pytest.raises(ConfigError, match=r"3 iterations .*, with 3 updates of 1 optimisers, and no backward"):
+    with pytest.raises(
+        ConfigError, match=r"3 iterations .*, with 3 updates of 1 optimisers, and no backward"
+    ):
         run(script, 3)
     assert counts(start(write(loop(step=IDLE)), iteration="optimizer.step"), 4)["optimizer_steps"] == 4
 
@@ -230,7 +232,9 @@ def test_units_are_examples_where_the_first_iterations_bring_some(
     assert (script.unit, run(script, 3).progress() - before) == (unit, 3 * each)
 
 
-BEFORE = "from torch.utils.data import DataLoader\nbatch = next(iter(DataLoader(torch.randn(8, 4), batch_size=8)))"
+BEFORE = (
+    "from torch.utils.data import DataLoader\nbatch = next(iter(DataLoader(torch.randn(8, 4), batch_size=8)))"
+)
 UNUSED = "from torch.utils.data import DataLoader\nevaluation = DataLoader(torch.randn(8, 4), batch_size=8)"
 TRAINER = "class Trainer: pass  # of its own, without a DataLoader"
 
