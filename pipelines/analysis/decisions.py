@@ -121,8 +121,8 @@ class HoldingBack:
         ):
             return ""
         return (
-            f"regions held unlike numbers of heavy iterations, {least:.2g} and {most:.2g} each, which come at no"
-            " regular distance: measure longer regions with measure.iterations"
+            f"regions held unlike numbers of heavy iterations, {least:.2g} and {most:.2g} each, which come at"
+            " no regular distance: measure longer regions with measure.iterations"
         )
 
     @functools.cache  # noqa: B019 - lives as long as the comparison

@@ -208,9 +208,10 @@ class TrialRecord:
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell. Faults and system time are of the region too.
     `calibration_ns` is the CPU time of a fixed piece of work before set-up, and `iteration_ns` what one
-    iteration of an evidence trial took while it had a core, over whole periods of `cadence` iterations where
-    their times have one: 0 where heavy ones come at no regular distance, None where there are none. From `started` to `ended` are the seconds that
-    the trial cost: not those in which others had their turns, but its part of what a round does for all.
+    iteration of an evidence trial took while it had a core. `cadence` is the period that their times show: 0
+    where heavy ones come at no regular distance, None where there are none. From `started` to `ended` are the
+    seconds that the trial cost: not those in which others had their turns, but its part of what a round does
+    for all.
     `quantities` are further ones of
     the region, such as joules, and `withheld` says in one sentence each why others could not be had.
     """

@@ -14,8 +14,8 @@ from perfsweep.workloads.script.config import LOADER, MARKS, OPTIMIZER
 from perfsweep.workloads.script.watched import Watched
 
 PATIENCE = 32
-"""Updates after which an optimiser that goes on alone is taken at its word, and four times as many without any
-order; of more optimisers than these, as many as there are."""
+"""Updates after which an optimiser that goes on alone is taken at its word. Without any order four times as
+many, or four for each optimiser."""
 
 Mark = Callable[[], None]
 

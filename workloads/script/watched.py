@@ -50,9 +50,8 @@ class Watched:
     before_backward : told of what backward is called on
     next_batch : what gives the next batch of an iterator over a loader
     clock : on which the time that the script waits for batches is marked
-    over : told of each update, by ids of its optimisers, once the call that it is part of is over: `step`, a backward pass whose hooks
-        update, or `GradScaler.step`, even where that leaves the update out; of several updates in one call
-        at once
+    over : told of updates, by ids of their optimisers, once the call that they are part of is over: `step`, a
+        backward pass whose hooks update, or `GradScaler.step`, even where that leaves the update out
     after_batch : told of each batch and of the iterator that it is from
     end_of_iteration : called at every mark
     fruitless : called after so many backward passes that no optimiser has used

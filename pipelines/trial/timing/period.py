@@ -1,4 +1,4 @@
-"""The period of a loop that has two beats: heavy iterations among light ones, such as a rollout or evaluation.
+"""The period of a loop that has two beats: heavy iterations among light ones, such as rollouts.
 
 A workload knows its cadence; a loop that is only seen from outside shows it by the times of its iterations.
 """
@@ -15,7 +15,7 @@ WHOLE = 3
 EXPLAINED = 0.3
 """Least share of the scatter that a period explains of iterations that it was not found by."""
 NEARLY = 0.1
-"""A shorter period is taken whose share is less by so much: multiples of a period explain as much as it does."""
+"""A shorter period is taken whose share is less by so much: multiples of a period explain as much."""
 
 SEEN = 240
 """Iterations that are looked at, where they last no longer than `SEEN_S`."""

@@ -117,7 +117,8 @@ def test_hooks_in_another_thread_count_once_backward_returns(start: Start, write
 
 def test_the_cycle_of_many_optimisers_is_found(start: Start, write: Write) -> None:
     head = "each = [torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1) for _ in range(90)]"
-    step = "\n    sum(o.param_groups[0]['params'][0].sum() for o in each).backward()\n    for o in each: o.step()\n"
+    loss = "sum(o.param_groups[0]['params'][0].sum() for o in each)"
+    step = f"\n    {loss}.backward()\n    for o in each: o.step()\n"
     script = start(write(loop(head=head, step=step)))
     assert counts(script, 2) == {"iterations": 2, "optimizer_steps": 180, "backward_calls": 2}
 
