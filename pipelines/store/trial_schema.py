@@ -254,6 +254,7 @@ class TrialRecord:
     alarm: str | None = None
     compile_s: float = 0.0
     recompiles: int = 0
+    recompile_reason: str = ""
     peak_bytes: int = 0
     mfu: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)

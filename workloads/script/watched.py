@@ -24,6 +24,7 @@ from torch.utils.data import dataloader
 
 from perfsweep.workloads.api import Clock, NullClock
 from perfsweep.workloads.script.batches import Rows, asked_of, length_of, rows_of, tensors_of
+from perfsweep.workloads.script.compiled_calls import CompiledCalls
 
 KEPT_LOSSES = 1000
 FRUITLESS = 1000
@@ -92,6 +93,16 @@ class Watched:
         self._looking = True
         self._epoch = 0
         self._until_found = ExitStack()
+        self._traced = (
+            (nn.Module, "__call__", nn.Module.__call__),
+            (torch.autograd, "grad", torch.autograd.grad),
+            (torch.amp.GradScaler, "step", torch.amp.GradScaler.step),
+        )
+        self._own_passes = WeakSet[Optimizer]()
+        self._passes_before = 0
+        self.compiled = CompiledCalls(lambda: self.made, self._aside, self._before_compiled, self._compiled)
+        self.compiled.first = self._keep_out_of_compiled_code
+        self.compiled.watch(undo)
         undo.push(self._until_found)
         self._watch_updates(undo)
         self._watch_scalers(undo)
@@ -113,7 +124,7 @@ class Watched:
         self.in_setup = Counter(self.counts)
         self.counts.clear()
         self.passes = 0
-        self._looking = False
+        self._looking = self.compiled.listening = False
         self._until_found.close()
 
     @property
@@ -144,12 +155,9 @@ class Watched:
         return list(updated or dict.fromkeys(p for module in self.modules for p in module.parameters()))
 
     def _watch_updates(self, undo: ExitStack) -> None:
-        handles = (
-            register_optimizer_step_pre_hook(self._before_update),
-            register_optimizer_step_post_hook(self._after_update),
-        )
-        for handle in handles:
-            undo.callback(handle.remove)
+        self._hooks = ExitStack()
+        undo.callback(lambda: self._hooks.close())
+        self._hook()
         making = Optimizer.__init__
 
         def watched(one: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -157,6 +165,53 @@ class Watched:
             self.made.add(one)
 
         _replace(undo, Optimizer, "__init__", watched)
+
+    def _hook(self) -> None:
+        for register, told in (
+            (register_optimizer_step_pre_hook, self._before_update),
+            (register_optimizer_step_post_hook, self._after_update),
+        ):
+            self._hooks.callback(register(told).remove)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Take off whatever compiled code would be traced with."""
+        with self._call(), ExitStack() as put_back:
+            self._hooks.close()
+            put_back.callback(self._hook)
+            for owner, name, value in self._traced:
+                if (now := getattr(owner, name)) is not value:
+                    put_back.callback(setattr, owner, name, now)
+                    setattr(owner, name, value)
+            self._passes_before = self.passes
+            yield
+
+    def _keep_out_of_compiled_code(self) -> None:
+        """Have Dynamo leave backward passes to us where it leaves them to PyTorch."""
+        torch.autograd.backward = torch._dynamo.disable(torch.autograd.backward)  # type: ignore[assignment]
+
+    def _before_compiled(self, one: Optimizer) -> None:
+        """Tell of gradients that a compiled function is about to use."""
+        if self._told_early(one):
+            for tell in self.before_update:
+                tell(one)
+
+    def _compiled(self, one: Optimizer, expected: bool) -> None:
+        """Take note of an update within a compiled function that has returned."""
+        if one not in self.optimizers:
+            self.optimizers.append(one)
+        if self.passes > self._passes_before:  # of gradients that it has computed itself
+            self._own_passes.add(one)
+        if not (expected and self._told_early(one)):
+            for tell in self.before_update:
+                tell(one)
+        self.counts["optimizer_steps"] += 1
+        for tell in self.after_update:
+            tell(one)
+        self._updated(one)
+
+    def _told_early(self, one: Optimizer) -> bool:
+        return one not in self._own_passes
 
     def _before_update(self, one: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         caller = sys._getframe(1)

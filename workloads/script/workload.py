@@ -148,7 +148,8 @@ class Script(Workload):
 
     def _is_implausible(self) -> bool:
         """Whether updates end iterations in which nothing was differentiated."""
-        return self.iteration == OPTIMIZER and not self._watched.passes
+        watched = self._watched
+        return self.iteration == OPTIMIZER and not (watched.passes or watched.compiled.made)
 
     def _replaced(self, mark: marks.Mark) -> dict[str, Change]:
         """What stands in place of the script's functions: levels' own, and the one that ends an iteration."""
