@@ -1,4 +1,4 @@
-"""Functions that a script has compiled: nothing of ours is traced into them, and their updates are seen outside.
+"""Functions that a script has compiled: nothing of ours is traced into them, and updates are seen outside.
 
 An optimiser's hooks that are called within compiled code would become part of it. So they are taken off while
 such a function runs, and what it has updated is told once the outermost of them has returned.
@@ -84,7 +84,7 @@ class CompiledCalls:
             with self._call(known):
                 return compiled(*args, **kwargs)
 
-        # Dynamo traces what these name in the place of a wrapper, and takes no wrapper of another for its own.
+        # Dynamo traces into the original of a wrapper that it knows by this as its own.
         called._torchdynamo_wrapper_id = id(called)  # type: ignore[attr-defined]
         return called
 

@@ -310,8 +310,9 @@ def _without_gradients(path: str, watched: Watched) -> str:
     updates, iterations = watched.counts["optimizer_steps"], watched.counts["iterations"]
     return (
         f"{path}: {iterations} iterations were seen that end with an optimiser's step, with {updates} updates"
-        f" of {len(watched.optimizers)} optimisers, and no backward pass in any. Say what ends an iteration with"
-        f" workload.iteration=package.module:function; workload.iteration={OPTIMIZER} takes them as they are."
+        f" of {len(watched.optimizers)} optimisers, and no backward pass in any. Say what ends an iteration"
+        " with workload.iteration=package.module:function;"
+        f" workload.iteration={OPTIMIZER} takes them as they are."
     )
 
 

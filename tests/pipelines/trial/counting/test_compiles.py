@@ -107,12 +107,9 @@ def test_polling_tells_of_compiles_and_recompiles(compiled: Compiled) -> None:
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
+        ("2/7: self.groups[0]['lr'] == 0.00125  # (sgd.py:105 in step)", "self.groups[0]['lr']"),
         (
-            "2/7: self.param_groups[0]['lr'] == 0.00125  # (optim/sgd.py:105 in step)",
-            "self.param_groups[0]['lr']",
-        ),
-        (
-            "0/1: tensor 't' size mismatch at index 1. expected 57, actual 93",
+            "0/1: tensor 't' size mismatch at index 1. expected 57, actual 9",
             "tensor 't' size mismatch at index 1",
         ),
         ("0/1_2: len(x) == 3\n0/0: len(x) == 2", "len(x)"),
