@@ -55,8 +55,8 @@ class Scene:
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
             found |= self._energy_alone(spec, found, before, after)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
-        loaded = {"gpus_under_load": list(map(dataclasses.asdict, found.pop("loaded", ())))}
-        loaded["energy"] = found.pop("energy", {})
+        gpus = list(map(dataclasses.asdict, found.pop("loaded", ())))
+        loaded = {"gpus_under_load": gpus, "energy": found.pop("energy", {})}
         facts = {**environment.facts(), "device": dataclasses.asdict(self.device), **loaded}
         facts = {"keys": keys, "environment": facts, "unit": self.workload.unit, "setup_s": self.setup_s}
         return {"outcome": Outcome.OK, **facts, **found}
