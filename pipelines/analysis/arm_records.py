@@ -162,6 +162,10 @@ def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) 
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
+NOISY = ("gc_", "compile_s", "device_busy_ns", "cache_")
+"""Beginnings of counters that differ between two runs of the same arm."""
+
+
 def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[CounterChange, ...]:
     """List the counters that differ from the reference's, furthest first; empty where one was not counted."""
     if reference is None or own is None:

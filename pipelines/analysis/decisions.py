@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -39,6 +39,14 @@ class Decisions:
     verdicts: dict[str, Judgement]
     floor: float = 0.0
     controls: int = 0
+
+    def without(self, names: Container[str]) -> Decisions:
+        """The same without some effects, which have counted among the comparisons."""
+        estimates = {name: one for name, one in self.estimates.items() if name not in names}
+        verdicts = {name: one for name, one in self.verdicts.items() if name not in names}
+        counted = sum(one.holm is not None for one in self.verdicts.values())
+        left = sum(one.holm is not None for one in verdicts.values())
+        return replace(self, estimates=estimates, verdicts=verdicts, controls=self.controls - counted + left)
 
     def derivation(self, effect: Effect, times: Rounds) -> Derivation | None:
         """Gather what the verdict on an effect rests on; None without a time."""

@@ -82,12 +82,12 @@ class Judge:
         judged = {effect.id: self._withheld(effect, parities[effect.id]) for effect in compared}
         withheld = {name: judgement for name, judgement in judged.items() if judgement}
         decisions = decide(self.times, compared, withheld, margin)
+        idle = self.exclusions.idle(compared, parities, decisions.verdicts)
+        excluded, decisions = {**excluded, **idle}, decisions.without(idle)
         self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld)
         if decisions.floor:
-            most = math.expm1(decisions.floor)
-            self.notes.append(
-                f"placebos, which equal the reference, show up to {most:.2%}: no smaller effect is called"
-            )
+            shown = f"placebos, which equal the reference, show up to {math.expm1(decisions.floor):.2%}"
+            self.notes.append(f"{shown}: no smaller effect is called")
         return tuple(
             self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects
         )

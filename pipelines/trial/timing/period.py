@@ -17,6 +17,9 @@ EXPLAINED = 0.3
 NEARLY = 0.1
 """A shorter period is taken whose share is less by so much: multiples of a period explain as much."""
 
+APART = 1.5
+"""Times the slowest of the others that the least of the heavy ones takes."""
+
 SEEN = 240
 """Iterations that are looked at, where they last no longer than `SEEN_S`."""
 SEEN_S = 1.0
@@ -45,7 +48,7 @@ def period_of(times_ns: ArrayLike) -> int | None:
     best = max(shares.values(), default=0.0)
     if best >= EXPLAINED:
         return next(period for period, share in shares.items() if share >= best - NEARLY)
-    return IRREGULAR if len(times) and heavy(times)[0] else None
+    return IRREGULAR if len(times) and _stands_apart(times) else None
 
 
 def _explained(logs: np.ndarray, period: int) -> float:
@@ -55,6 +58,13 @@ def _explained(logs: np.ndarray, period: int) -> float:
     scatter = np.abs(rows - np.median(rows)).sum()
     others = np.stack([np.median(np.delete(rows, row, axis=0), axis=0) for row in range(whole)])
     return float(1 - np.abs(rows - others).sum() / scatter) if scatter > 0 else 0.0
+
+
+def _stands_apart(times: np.ndarray) -> bool:
+    """Whether heavy iterations are a kind of their own, and no tail of the scatter of a crowded machine."""
+    bound = HEAVY * np.median(times)
+    above = times[times > bound]
+    return len(above) >= WHOLE and bool(above.min() > APART * times[times <= bound].max())
 
 
 def heavy(times_ns: ArrayLike) -> tuple[float, float]:

@@ -57,6 +57,15 @@ def test_heavy_iterations_at_random_are_irregular(seed: int) -> None:
     assert period_of(found) == IRREGULAR
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_the_tail_of_a_crowded_machine_is_no_beat(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    assert period_of(1e6 * (1 + rng.pareto(1.5, 240))) is None
+    spikes = np.ones(240)
+    spikes[rng.integers(0, 240, 2)] = 50.0
+    assert period_of(1e6 * spikes) is None
+
+
 @pytest.mark.parametrize("spikes", [1, 3])
 def test_a_period_is_found_among_outliers(spikes: int) -> None:
     found = times(12, 4.0)
