@@ -91,6 +91,12 @@ class ArmRecords:
         )
         return Beat(evidence is not None and evidence.cadence == 0, heavy, share)
 
+    def growth(self, arm: str) -> tuple[float, float]:
+        """By what share iterations of an arm's evidence became slower, and bytes that each of them added."""
+        evidence = self._untimed.get(arm, {}).get(Kind.EVIDENCE)
+        found = evidence.quantities if evidence else {}
+        return found.get("time_growth", 0.0), found.get("memory_growth", 0.0)
+
     def cold_compile_s(self, arm: str) -> float | None:
         """Seconds of compiling with nothing compiled yet, which is how a counting trial starts."""
         counted = (self.counters(arm) or {}).get("compile_s")

@@ -29,6 +29,7 @@ def comparison_notes(
         *_power(judge),
         *_scatter(judge),
         *_recompiles(judge),
+        *_growth(judge),
         *_missing_references(manifest, used),
         *sound.notes,
         *notes_on_other_machines(progress, manifest),
@@ -60,6 +61,19 @@ def _recompiles(judge: Judge) -> list[str]:
             why = "".join(f", mostly because of {reason}" for reason, _ in reasons.most_common(1))
             often = "once" if times == 1 else f"{times} times"
             lines.append(f"{name}: compiles again {often} in a trial{why}")
+    return lines
+
+
+def _growth(judge: Judge) -> list[str]:
+    """Arms whose iterations grow: what a short region shows of them is no figure of a long run."""
+    lines = []
+    for arm, name in judge.manifest.arm_names.items():
+        slower, added = judge.records.growth(arm)
+        told = [f"its iterations became {slower:.0%} slower"] if slower else []
+        told += [f"each adds {added / 1024:,.0f} kB of memory"] if added else []
+        if told:
+            why = "something is kept from each, such as its loss with the graph"
+            lines.append(f"{name} grows: {' and '.join(told)}; {why}")
     return lines
 
 

@@ -126,8 +126,7 @@ def evidence_trial(
     found = {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
     if spec.world > 1 or workload.cadence_is_known or workload.cadence > 1:
         return found
-    period, period_ns = beat_of(workload, clock_of(workload, device))
-    return {**found, "cadence": period, "iteration_ns": period_ns or iteration_ns}
+    return found | beat_of(workload, clock_of(workload, device))
 
 
 def course_trial(

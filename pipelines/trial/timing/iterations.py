@@ -9,6 +9,7 @@ import torch
 
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.growth import memory_growth, time_growth
 from perfsweep.pipelines.trial.timing.period import period_of, suffices
 from perfsweep.workloads.api import NullClock, Workload
 from perfsweep.workloads.errors import ContractError
@@ -86,12 +87,18 @@ class Duration:
         return self._total_ns
 
 
-def beat_of(workload: Workload, clock: HostClock) -> tuple[int | None, int | None]:
-    """The period of a loop's times, and the mean ns of its iterations over whole periods; see `period_of`.
+READ_EVERY = 4
+"""Iterations between two looks at the memory, which take milliseconds."""
 
-    What ends the loop ends the search as well: a script may have fewer iterations than are looked at here.
+
+def beat_of(workload: Workload, clock: HostClock) -> dict[str, Any]:
+    """What the times of a loop show, as fields of a record: its period, see `period_of`, and if it grows.
+
+    Where it has a period, `iteration_ns` is the mean over whole ones. What ends the loop ends the search too:
+    a script may have fewer iterations than are looked at here.
     """
     times: list[float] = []
+    taken: list[float] = []
     while not suffices(times):
         duration = Duration(clock, 0)
         try:
@@ -100,11 +107,15 @@ def beat_of(workload: Workload, clock: HostClock) -> tuple[int | None, int | Non
         except Exception:  # noqa: BLE001 - the loop's own end, or its mistake, which timing trials tell of
             break
         times.append(duration.total_ns)
+        if len(times) % READ_EVERY == 0:
+            taken.append(clock.taken_bytes())
+    grown = {"time_growth": time_growth(times), "memory_growth": memory_growth(taken) / READ_EVERY}
     period = period_of(times)
     if period is None:
-        return None, None
+        return {"cadence": None, "quantities": grown}
     whole = len(times) // max(1, period) * max(1, period)
-    return period, max(1, round(sum(times[:whole]) / whole))
+    mean_ns = max(1, round(sum(times[:whole]) / whole))
+    return {"cadence": period, "iteration_ns": mean_ns, "quantities": grown}
 
 
 def over_a_cadence(workload: Workload, clock: HostClock, most_s: float) -> int | None:

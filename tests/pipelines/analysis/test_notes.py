@@ -60,6 +60,16 @@ def notes_of(swept: tuple[SweepFolder, Manifest], words: str) -> list[str]:
     return [note for note in compared(*swept).notes if words in note]
 
 
+def test_a_loop_that_grows_is_told(swept) -> None:
+    folder, manifest = swept()
+    assert notes_of((folder, manifest), " grows: ") == []
+    reference = manifest.sweep.references["naive"]
+    for record in folder.path.glob(f"trials/{reference}/p000-evidence-*/record.json"):
+        change(record, quantities={"time_growth": 0.5, "memory_growth": 65536.0})
+    (note,) = notes_of((folder, manifest), " grows: ")
+    assert "its iterations became 50% slower and each adds 64 kB of memory" in note
+
+
 def test_code_that_is_compiled_again_and_again_is_told_with_the_guard_that_mostly_fails(swept) -> None:
     folder, manifest = swept()
     assert notes_of((folder, manifest), "compiles again") == []

@@ -83,11 +83,14 @@ class Ending(Saving):
 @pytest.mark.parametrize("kind", [Saving, Ending])
 def test_the_period_of_a_loop_is_seen_with_the_mean_over_whole_ones(kind: type[Saving]) -> None:
     clock = Crowded(cpu_share=0.0)
-    assert beat_of(kind(clock), clock) == (4, 3_000_000)  # type: ignore[arg-type]
+    found = beat_of(kind(clock), clock)  # type: ignore[arg-type]
+    assert (found["cadence"], found["iteration_ns"]) == (4, 3_000_000)
 
 
 def test_a_loop_of_one_beat_has_no_period() -> None:
     clock = Crowded(cpu_share=0.0)
     steady = Saving(clock)
     steady.step = lambda clock: steady.clock.pass_time(1_000_000)  # type: ignore[method-assign]
-    assert beat_of(steady, clock) == (None, None)  # type: ignore[arg-type]
+    found = beat_of(steady, clock)  # type: ignore[arg-type]
+    assert found["cadence"] is None and "iteration_ns" not in found
+    assert found["quantities"] == {"time_growth": 0.0, "memory_growth": 0.0}
