@@ -19,9 +19,9 @@ _SEEDS: dict[str, tuple[tuple[tuple[Any, str], ...], Callable[[], Any]]] = {
 """By library: the functions that seed its generator, and what tells whether something was drawn from it."""
 
 
-def _numpy_state() -> tuple[bytes, int]:
+def _numpy_state() -> tuple[bytes, Any]:
     _, keys, place, *_ = np.random.get_state(legacy=True)
-    return keys.tobytes(), place
+    return np.asarray(keys).tobytes(), place
 
 
 class Seeding:

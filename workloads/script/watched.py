@@ -167,11 +167,8 @@ class Watched:
         _replace(undo, Optimizer, "__init__", watched)
 
     def _hook(self) -> None:
-        for register, told in (
-            (register_optimizer_step_pre_hook, self._before_update),
-            (register_optimizer_step_post_hook, self._after_update),
-        ):
-            self._hooks.callback(register(told).remove)
+        self._hooks.callback(register_optimizer_step_pre_hook(self._before_update).remove)
+        self._hooks.callback(register_optimizer_step_post_hook(self._after_update).remove)
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
