@@ -166,11 +166,10 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
     for notice in planned.notices:
         watch.notice(notice)
     broken = measure(planned, watch) or measure_together(planned, watch)
-    publication = publishing.Publication(planned.sweep.folder)
     try:
         planned.sweep.report()
     finally:
-        publication.finish()
+        publishing.publish(planned.sweep.folder)
     for pack, log in broken.items():
         raise PerfsweepError(f"pack {pack} broke off; the end of its log: {log}")
     return planned.sweep

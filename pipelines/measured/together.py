@@ -73,12 +73,17 @@ def with_together(comparison: Comparison, folder: SweepFolder, manifest: Manifes
 
 
 def _same(won: Sequence[EffectResult], manifest: Manifest, whole: EffectResult, second: Manifest) -> bool:
-    """Whether an arm has the level of each winner, and differs from its base by nothing else."""
-    first = manifest.sweep
-    if whole.ratio is None or (first.workload, first.config) != (second.sweep.workload, second.sweep.config):
+    """Whether an arm of the same work has the level of each winner, and nothing else off its base."""
+    if whole.ratio is None or _work(manifest) != _work(second):
         return False
     due = {toggle: level for one in won for toggle, level in _level(one, manifest).items()}
     along = {toggle for one in won for toggle in one.effect.also}
     arm, base = (second.arm(name).levels for name in whole.effect.pairs[0])
     moved = {toggle for toggle, level in arm.items() if base.get(toggle) != level}
     return due.items() <= arm.items() and due.keys() <= moved <= due.keys() | along
+
+
+def _work(manifest: Manifest) -> tuple[object, ...]:
+    """What is measured: two sweeps of other code, or of another configuration, say nothing of each other."""
+    sweep = manifest.sweep
+    return sweep.workload, sweep.config, sweep.code

@@ -129,7 +129,7 @@ def _size_result(trials: pl.DataFrame, arm: Arm, toggle: str) -> SizeResult:
     level = arm.levels[toggle]
     value = float(level) if isinstance(level, (int, float)) and not isinstance(level, bool) else float("inf")
     if ok.height:
-        median, peak = ok["ns_per_unit"].median(), ok["peak_bytes"].max()
+        median, peak = ok["ns_per_unit"].median(), ok["peak_bytes"].median()
         return SizeResult(value, str(level), float(median), int(peak or 0), "ok")  # type: ignore[arg-type]
     bad = own.filter(pl.col("outcome") != "ok")["outcome"].to_list()
     return SizeResult(value, str(level), None, None, bad[-1] if bad else "no rounds")

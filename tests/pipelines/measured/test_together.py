@@ -150,6 +150,17 @@ def test_a_second_sweep_of_another_configuration_is_another_answer(first) -> Non
     assert found.together().together is None
 
 
+def test_a_second_sweep_of_other_code_is_another_answer(first) -> None:
+    found = first()
+    second = measured(found.second())
+    assert found.together().together is not None
+    written = second.manifest_file.read_text()
+    code = found.manifest.sweep.code
+    assert code in written
+    second.manifest_file.write_text(written.replace(code, "0" * len(code)))
+    assert found.together().together is None
+
+
 def test_a_damaged_second_sweep_takes_nothing_from_the_first(first) -> None:
     found = first()
     second = measured(found.second())

@@ -114,7 +114,7 @@ def test_what_is_no_number_stands_behind_all_sizes(level: Any, value: float, tex
     assert curve.sizes == (SizeResult(value, text, None, None, "no rounds"),)
 
 
-def test_a_ladder_has_the_median_and_the_peak_of_each_size_or_how_it_ended() -> None:
+def test_a_ladder_has_the_medians_of_each_size_or_how_it_ended() -> None:
     table = trials(
         {"arm": "four", "ns_per_unit": 3.0, "peak_bytes": 10},
         {"arm": "four", "ns_per_unit": 1.0, "peak_bytes": 30},
@@ -130,7 +130,7 @@ def test_a_ladder_has_the_median_and_the_peak_of_each_size_or_how_it_ended() -> 
     assert (curve.toggle, curve.sizes) == (
         "slab",
         (
-            SizeResult(4.0, "4", 2.0, 30, "ok"),
+            SizeResult(4.0, "4", 2.0, 20, "ok"),
             SizeResult(8.0, "8", None, None, "oom"),
             SizeResult(16.0, "16", None, None, "no rounds"),
         ),
