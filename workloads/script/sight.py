@@ -25,6 +25,7 @@ class Sight:
     obstacles : why levels cannot act, by ``toggle`` or ``toggle=level``
     writes : what became of what it wrote below its folder, or wanted to write
     unseeded : lines that may draw without a seed
+    seeded_here : libraries whose generators it draws from and does not seed itself
     """
 
     ends: str
@@ -34,6 +35,7 @@ class Sight:
     obstacles: Mapping[str, str]
     writes: Sequence[str]
     unseeded: Sequence[str]
+    seeded_here: Sequence[str] = ()
 
 
 UNSEEDED = re.compile(
@@ -43,10 +45,17 @@ UNSEEDED = re.compile(
 """What draws anew in every process."""
 
 
-def look(scene: Scene, ends: str, unit: str, writes: Iterable[str], sources: Sources) -> Sight:
+def look(
+    scene: Scene,
+    ends: str,
+    unit: str,
+    writes: Iterable[str],
+    sources: Sources,
+    seeded_here: Sequence[str] = (),
+) -> Sight:
     """Say what was seen of the script so far."""
     watched = scene.watched
     made = Counter(type(one).__name__ for one in watched.optimizers)
     models = {type(one).__name__: sum(p.numel() for p in one.parameters()) for one in watched.modules}
     unseeded = sources.lines(UNSEEDED)
-    return Sight(ends, dict(made), models, unit, obstacles(scene), list(writes), unseeded)
+    return Sight(ends, dict(made), models, unit, obstacles(scene), list(writes), unseeded, seeded_here)

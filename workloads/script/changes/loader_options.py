@@ -10,7 +10,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from perfsweep.workloads.script.watched import Watched, tensors_of
+from perfsweep.workloads.script.batches import tensors_of
+from perfsweep.workloads.script.watched import Watched
 
 OF_WORKERS: Mapping[str, Any] = {
     "persistent_workers": False,
