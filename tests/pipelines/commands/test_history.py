@@ -24,7 +24,7 @@ class Read:
         self.aside: Any = SimpleNamespace(print=lambda text, **how: self.printed.append(f"aside: {text}"))
         monkeypatch.setattr(module, "stored_baseline", lambda path: path if path.endswith(".json") else None)
         monkeypatch.setattr(module.api, "open_sweep", self.open)
-        monkeypatch.setattr(module, "declared_by", lambda manifest: SimpleNamespace(unit="rows"))
+        monkeypatch.setattr(module, "declared_by", lambda manifest, records: SimpleNamespace(unit="rows"))
         monkeypatch.setattr(module, "commit_versions", self.commits)
         monkeypatch.setattr(module, "follow", self.follow)
         monkeypatch.setattr(module, "console_here", lambda: self.console)
@@ -41,7 +41,10 @@ class Read:
         )
 
     def open(self, path: str) -> Any:
-        return SimpleNamespace(manifest=path, trials="trials", baseline=f"baseline of {path}")
+        progress = SimpleNamespace(every=())
+        return SimpleNamespace(
+            manifest=path, trials="trials", baseline=f"baseline of {path}", progress=progress
+        )
 
     def commits(self, path: str, unit: str, trials: str) -> Any:
         assert (unit, trials) == ("rows", "trials")

@@ -29,7 +29,7 @@ def test_the_examples_answer_their_questions(command, monkeypatch, tmp_path) -> 
     with contextlib.redirect_stdout(printed), pl.Config(tbl_cols=-1, tbl_width_chars=200):
         for example in EXAMPLES:
             exec(example, names)
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
     assert re.search(r"baseline.*10", printed.getvalue())
     assert re.search(r"work.*single.*0\.[45]", printed.getvalue())
 

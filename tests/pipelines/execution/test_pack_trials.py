@@ -31,6 +31,7 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
     run = object.__new__(PackRun)
     progress = SimpleNamespace(other={}, seeds={}, timing={}, retired=lambda pack, arms: [])
     progress.forget = lambda *words: None
+    progress.cadence_of = lambda arm, reference: None
     progress.measured = lambda pack, number: pack.orders[number]
     given = {
         "folder": built.folder,

@@ -23,7 +23,12 @@ def test_ends_of_an_iteration(end: str) -> None:
         ("writes", "allow", "some", "one of scratch, refuse, allow"),
         ("ranks", 1, 0, "a whole number from 1"),
         ("ranks", None, -1, "a whole number from 1"),
-        ("iteration", "a:b", "a.b", "one of auto, optimizer.step, loader, marks, or package.module:function"),
+        (
+            "iteration",
+            "a:b",
+            "a.b",
+            "one of auto, optimizer.step, backward, loader, marks, or package.module:function",
+        ),
         ("iteration", "a:b", "a:b()", "one of auto"),
         ("iteration", "a:b", ":b", "one of auto"),
     ],
