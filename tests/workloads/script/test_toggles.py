@@ -138,7 +138,9 @@ def test_obstacles_are_named_by_toggle_or_where_some_levels_can_act_by_level(sce
     )
     assert "sdpa" not in found
     assert found["num_workers=0"] == "train.py has loaders with num_workers=0 already"
-    assert found["num_workers=2"].startswith("takes its batches from a DataLoader before its iterations")
+    assert found["num_workers=2"].startswith(
+        "train.py takes its batches from a DataLoader before its iterations"
+    )
     assert {"amp", "amp=bf16", "optimizer=fused", "threads=2"} & found.keys() == set()
     assert found["zero_grad"].startswith("train.py does not call zero_grad")
 
