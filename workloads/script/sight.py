@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.edits.site import Site
 from perfsweep.workloads.script.sources import Sources
 from perfsweep.workloads.script.toggles import obstacles
 
@@ -25,6 +26,8 @@ class Sight:
     obstacles : why levels cannot act, by ``toggle`` or ``toggle=level``
     refused : what it wanted to write, and went on without
     unseeded : lines that may draw without a seed
+    sites : the calls that toggles act on
+    files : SHA-256 of each of the script's files, the script first
     """
 
     ends: str
@@ -34,6 +37,8 @@ class Sight:
     obstacles: Mapping[str, str]
     refused: Sequence[str]
     unseeded: Sequence[str]
+    sites: Sequence[Site] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 UNSEEDED = re.compile(
@@ -49,4 +54,6 @@ def look(scene: Scene, ends: str, unit: str, refused: Iterable[str], sources: So
     made = Counter(type(one).__name__ for one in watched.optimizers)
     models = {type(one).__name__: sum(p.numel() for p in one.parameters()) for one in watched.modules}
     unseeded = sources.lines(UNSEEDED)
-    return Sight(ends, dict(made), models, unit, obstacles(scene), list(refused), unseeded)
+    files = {str(sources.script): "", **sources.digests}
+    blocked = obstacles(scene)
+    return Sight(ends, dict(made), models, unit, blocked, list(refused), unseeded, scene.sites.found, files)

@@ -23,6 +23,7 @@ from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Wo
 from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import marks, ranks
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.script.config import OPTIMIZER, ScriptConfig
 from perfsweep.workloads.script.output import Output
@@ -95,7 +96,8 @@ class Script(Workload):
         self._watched = Watched(self._undo)
         self._first_gradient: list[Tensor] | None = None
         file = script_file(config)
-        self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks)
+        sites = CallSites(self.sources.originals)
+        self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks, sites=sites)
         own = {toggle.name for toggle in self.custom.toggles}
         apply({name: level for name, level in levels.items() if name not in own}, self.scene)
         self._program = Program(file, self._arguments(), Path(config.folder), output.last_words)
