@@ -90,6 +90,57 @@ class Composed(Plain):
         super().format_epilog(ctx, formatter)
 
 
+class ComposedOrScript(Composed):
+    """The same, or about a training script that is named first: ``train.py KEY=VALUE... -- ARGS``.
+
+    `of_script` is called with the script, the overrides, its arguments, and the command's own options, which
+    belong to scripts alone.
+    """
+
+    def __init__(
+        self, name: str, summary: str, target: str, *params: click.Parameter, of_script: str, **rest: Any
+    ) -> None:
+        super().__init__(name, summary, target, *params, **rest)
+        self.of_script = of_script
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep apart what stands behind ``--``: it is the script's."""
+        before, behind = args, list[str]()
+        if "--" in args:
+            at = args.index("--")
+            before, behind = args[:at], args[at + 1 :]
+        script = next((word for word in before if word.endswith(".py") and "=" not in word), None)
+        if script is None:
+            return super().parse_args(ctx, args)
+        before.remove(script)
+        left = super().parse_args(ctx, before)
+        ctx.meta[self.of_script] = script, behind
+        return left
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Call what is about a script where one is named.
+
+        Raises
+        ------
+        ConfigError
+            An option is about a script and none is named, or an argument of the script is not behind ``--``.
+        """
+        options = {name: value for name, value in ctx.params.items() if name != "overrides"}
+        if self.of_script not in ctx.meta:
+            if any(options.values()):
+                raise ConfigError(f"{self.name}: these options are about a script; name it, as train.py")
+            ctx.params = {"overrides": ctx.params["overrides"]}
+            return super().invoke(ctx)
+        script, behind = ctx.meta[self.of_script]
+        overrides = ctx.params["overrides"]
+        if strange := [word for word in overrides if word.startswith("-")]:
+            raise ConfigError(
+                f"{strange[0]} is no option of {self.name}. Put arguments of the script behind --:"
+                f" perfsweep {self.name} {script} -- {strange[0]}"
+            )
+        return self.function(self.of_script)(script, overrides, behind, **options)
+
+
 class Commands(click.Group):
     """The list, in the order in which a newcomer meets the commands."""
 

@@ -7,11 +7,12 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +51,7 @@ class Script(Workload):
     custom: CustomToggles = custom_toggles.read({})
     iteration: str = ""
     sources: Sources
+    streams: Callable[[], Any] = Output
 
     @classmethod
     def planned(cls, config: ScriptConfig) -> ScriptConfig:
@@ -91,7 +93,7 @@ class Script(Workload):
         self.config, self.levels, self.context = config, levels, context
         self._undo = ExitStack()
         self._guard = self._guarded()
-        output = Output()
+        output = self.streams()
         output.start(self._undo)
         self._watched = Watched(self._undo)
         self._first_gradient: list[Tensor] | None = None

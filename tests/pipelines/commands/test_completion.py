@@ -87,7 +87,7 @@ def test_values_of_options_are_files_sweeps_or_words() -> None:
     here = {"baseline.json", "mine.py", "mine.yaml", "runs/"}
     files = ("profile --diff", "comment --output", "compare --store", "history --picture", "claims --runs")
     assert offered == {
-        **dict.fromkeys((*files, "dashboard --file"), here),
+        **dict.fromkeys((*files, "dashboard --file", "run --with"), here),
         "compare --against": {"baseline.json", "runs/", *SWEEPS},
         "bisect --find": {"slower", "faster", "different"},
         "script --writes": {"refuse", "allow"},

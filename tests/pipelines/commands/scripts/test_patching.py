@@ -1,0 +1,132 @@
+"""What `perfsweep tune train.py` says of a patch, and when it writes one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.commands.scripts import patching, tuning
+from perfsweep.pipelines.config.types import TuneCommand, TuneConfig
+from perfsweep.pipelines.exits import DONE, MISTAKE
+from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.versions import patched
+from perfsweep.pipelines.versions.patched import Patched
+
+FILE = Path("runs/train-tune/train.patch")
+TIMES = {"ratio": 0.709, "low": 0.69, "high": 0.73}
+
+
+def answer(verdict: str, results: str = "within tolerance", **fields: object) -> Answer:
+    return Answer(Side("original", None), Side("patch", None), verdict, results, 0, 0.025, **fields)  # type: ignore[arg-type]
+
+
+SAID = {
+    "faster": (
+        answer("faster", **TIMES),
+        120.4 * 2**20,
+        "train.py is 1.41x as fast [1.37 .. 1.45], results in tolerance, +120 MB;"
+        " patch: runs/train-tune/train.patch",
+    ),
+    "unknown memory": (
+        answer("faster", "identical", **TIMES),
+        None,
+        "train.py is 1.41x as fast [1.37 .. 1.45], results identical; patch: runs/train-tune/train.patch",
+    ),
+    "no difference": (
+        answer("no difference", ratio=1.0, low=0.99, high=1.01),
+        0.0,
+        "train.py is 1.00x as fast [0.99 .. 1.01], which is no difference, results in tolerance, +0 MB;"
+        " patch: runs/train-tune/train.patch",
+    ),
+    "other results": (
+        answer("different results", "different", deviation="losses: 0.2, allowed 0.001", **TIMES),
+        0.0,
+        "train.py as patched: different results (losses: 0.2, allowed 0.001); no patch is kept",
+    ),
+    "a patch that does not run": (
+        answer("failed", "unchecked", reason="TypeError: unexpected keyword argument 'fused'"),
+        None,
+        "train.py as patched: failed (TypeError: unexpected keyword argument 'fused'); no patch is kept",
+    ),
+    "no times": (
+        answer("undecided", reason="about 12 rounds would decide"),
+        None,
+        "train.py as patched: undecided; about 12 rounds would decide; patch: runs/train-tune/train.patch",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_last_line_says_what_the_patch_buys(name: str) -> None:
+    found, memory_bytes, line = SAID[name]
+    assert patching.bought("train.py", FILE, found, memory_bytes) == line
+
+
+def command(**tune: object) -> TuneCommand:
+    return TuneCommand(workload={"name": "script"}, tune=TuneConfig(**tune))  # type: ignore[arg-type]
+
+
+LEVELS = {"optimizer": ["fused", "foreach"], "amp": ["bf16"], "num_workers": [0, 2]}
+
+
+def test_levels_that_cannot_act_are_not_tried() -> None:
+    obstacles = {"amp": "it autocasts itself", "num_workers=0": "it has none already"}
+    able = tuning.able(command(levels=LEVELS), obstacles)
+    assert able == {"optimizer": ["fused", "foreach"], "num_workers": [2]}
+    every = {**obstacles, "optimizer": "no", "num_workers=2": "no"}
+    assert tuning.able(command(levels=LEVELS), every) == {}
+
+
+def test_toggles_that_are_typed_are_the_only_ones_to_be_tried() -> None:
+    able = tuning.able(command(levels=LEVELS, toggles=["optimizer", "sdpa"]), {})
+    assert able == {"optimizer": ["fused", "foreach"], "sdpa": []}
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A script with a patch that was measured for the argument --lr=1."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "train.py"
+    file.write_text("lr = 1\n")
+    facts = Patched({str(file): hashlib.sha256(file.read_bytes()).hexdigest()}, (str(file),), ("--lr=1",))
+    patched.keep(tmp_path / "runs/train-tune/patch", facts, {str(file): b"lr = 2\n"})
+    return file
+
+
+def tune(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["tune", *words])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_a_patch_is_written_when_it_is_asked_for(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("train.py", "--apply", "--", "--lr=1") == DONE
+    assert capsys.readouterr().out == f"patched: {script}\n"
+    assert script.read_text() == "lr = 2\n"
+    assert tune("train.py", "--apply", "--", "--lr=1") == MISTAKE
+    assert "the patch is applied already" in capsys.readouterr().err
+
+
+def test_a_script_that_changed_since_it_was_measured_stays_as_it_is(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("lr = 3\n")
+    assert tune("train.py", "--apply", "--", "--lr=1") == MISTAKE
+    said = capsys.readouterr().err
+    assert "train.py has changed since it was measured: nothing is written" in said and said.count("\n") == 1
+    assert script.read_text() == "lr = 3\n"
+
+
+def test_a_patch_of_other_arguments_is_not_the_one_that_is_meant(script: Path) -> None:
+    folder = Path("runs/train-tune")
+    assert patching.is_kept(folder, ["--lr=1"]) and not patching.is_kept(folder, [])
+    assert not patching.is_kept(Path("runs/other"), ["--lr=1"])
+
+
+def test_apply_is_about_a_script(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("workload=digits", "--apply") == MISTAKE
+    assert "these options are about a script; name it, as train.py" in capsys.readouterr().err
