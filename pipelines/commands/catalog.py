@@ -74,7 +74,7 @@ COMMANDS = Commands(
         ),
         ComposedOrScript(
             "tune",
-            "the fastest arm within limits, kept as a preset; of a script, a patch",
+            "the fastest arm within limits, kept as a preset; of a script as a patch",
             "frontier:tune",
             option("--apply", "Write the patch into the script, if it is as it was measured.", is_flag=True),
             example="train.py -- --width=128",

@@ -102,20 +102,20 @@ class ComposedOrScript(Composed):
     ) -> None:
         super().__init__(name, summary, target, *params, **rest)
         self.of_script = of_script
+        self.params[0].metavar = "[SCRIPT.py] [KEY=VALUE]... [-- ARGS]"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep apart what stands behind ``--``: it is the script's."""
-        before, behind = args, list[str]()
-        if "--" in args:
-            at = args.index("--")
-            before, behind = args[:at], args[at + 1 :]
-        script = next((word for word in before if word.endswith(".py") and "=" not in word), None)
-        if script is None:
-            return super().parse_args(ctx, args)
-        before.remove(script)
+        at = args.index("--") if "--" in args else len(args)
+        script = next((word for word in args[:at] if word.endswith(".py") and "=" not in word), None)
+        before = args if script is None else [word for word in args[:at] if word != script]
         left = super().parse_args(ctx, before)
-        ctx.meta[self.of_script] = script, behind
+        ctx.params |= {"script": script, "args": args[at + 1 :]}
         return left
+
+    def is_composed(self, overrides: tuple[str, ...], script: str | None = None, **options: Any) -> bool:
+        """Tell whether Hydra composes this call: no script is named."""
+        return script is None
 
     def invoke(self, ctx: click.Context) -> int:
         """Call what is about a script where one is named.
@@ -125,20 +125,18 @@ class ComposedOrScript(Composed):
         ConfigError
             An option is about a script and none is named, or an argument of the script is not behind ``--``.
         """
-        options = {name: value for name, value in ctx.params.items() if name != "overrides"}
-        if self.of_script not in ctx.meta:
-            if any(options.values()):
+        script, args, overrides = (ctx.params.pop(name) for name in ("script", "args", "overrides"))
+        if script is None:
+            if any(ctx.params.values()):
                 raise ConfigError(f"{self.name}: these options are about a script; name it, as train.py")
-            ctx.params = {"overrides": ctx.params["overrides"]}
+            ctx.params = {"overrides": overrides}
             return super().invoke(ctx)
-        script, behind = ctx.meta[self.of_script]
-        overrides = ctx.params["overrides"]
         if strange := [word for word in overrides if word.startswith("-")]:
             raise ConfigError(
                 f"{strange[0]} is no option of {self.name}. Put arguments of the script behind --:"
                 f" perfsweep {self.name} {script} -- {strange[0]}"
             )
-        return self.function(self.of_script)(script, overrides, behind, **options)
+        return self.function(self.of_script)(script, overrides, args, **ctx.params)
 
 
 class Commands(click.Group):

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.commands.sweep import Display
-from perfsweep.pipelines.commands.two_versions import TwoVersions
+from perfsweep.pipelines.commands.two_versions import DEFAULTS, TwoVersions
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.parity.bounds import loosest
 from perfsweep.pipelines.report.version_answer import Answer, Side
@@ -121,8 +121,10 @@ def _without_edit(console: Console, measured: Measured) -> int:
 def _judged(console: Console, measured: Measured, words: Sequence[str]) -> int:
     """Measure the patched script against the original, and print in one line what the patch buys."""
     head = Side(str(measured.folder / _FILES), None, PATCH)
+    decided = {word.partition("=")[0] for word in (*DEFAULTS, *JUDGED)}
+    same = [word for word in words if word.partition("=")[0] not in decided]
     place = (f"runs={measured.folder.parent}", f"name={measured.folder.name}-judged")
-    versions = TwoVersions.of("judge", [*JUDGED, *words, *place], commits=False)
+    versions = TwoVersions.of("judge", [*JUDGED, *same, *place], commits=False)
     answer = versions.compare(Side(ORIGINAL, None, PATCH), head, Display(console))
     if answer.verdict in _NO_PATCH:
         _forget(measured)

@@ -44,15 +44,15 @@ def tune_script(path: str, overrides: Sequence[str], args: Sequence[str], apply:
         The script or an option cannot be used, or a file has changed since it was measured.
     """
     console = console_here()
-    words = [*DEFAULTS, *looking._overrides(path, args, {}), *overrides]
-    cfg = composition.compose("tune", words)
+    script = looking._overrides(path, args, {})
+    cfg = composition.compose("tune", [*DEFAULTS, *script, *overrides])
     command: TuneCommand = validation.typed(cfg, TuneCommand)
     cls, _ = plan.load_workload(command.workload)
     folder = Path(command.runs) / plan.sweep_name(command, cls)
     if apply and patching.is_kept(folder, args):
         return patching.apply(console, folder)
-    typed = [word for word in overrides if word.startswith("measure.")]
-    status = _tuned(console, path, cfg, command, cls, folder, args, typed)
+    same = [word for word in overrides if word.startswith(("measure.", "workload."))]
+    status = _tuned(console, path, cfg, command, cls, folder, args, [*script, *same])
     if apply and status == DONE and patching.is_kept(folder, args):
         return patching.apply(console, folder)
     return status
@@ -66,7 +66,7 @@ def _tuned(
     cls: type[Workload],
     folder: Path,
     args: Sequence[str],
-    typed: Sequence[str],
+    words: Sequence[str],
 ) -> int:
     try:
         sight = _seen(console, path, command)
@@ -86,7 +86,7 @@ def _tuned(
         return status
     console.print(bold("\npatch", f" of {path}"))
     measured = Measured(path, tuple(args), folder, tuned, cls, sight)
-    return patching.patch(console, measured, [*_workload_words(command), *typed])
+    return patching.patch(console, measured, words)
 
 
 def _say(console: Console, text: str) -> None:
@@ -128,10 +128,3 @@ def _name_on_request(command: TuneCommand, cls: type[Workload], levels: Mapping[
     for toggle in cls.on_request:
         if toggle.name in levels:
             command.toggles.setdefault(toggle.name, toggle.levels[0].value)
-
-
-def _workload_words(command: TuneCommand) -> list[str]:
-    """The workload of a command as it is typed."""
-    values = {name: value for name, value in command.workload.items() if name != "name"}
-    written = [f"workload.{name}={composition.written(str(value))}" for name, value in values.items()]
-    return [f"workload={command.workload['name']}", *written]

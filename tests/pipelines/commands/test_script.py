@@ -15,7 +15,6 @@ from perfsweep.pipelines.check.first_look import NotMeasurable, Parting, Seen
 from perfsweep.pipelines.commands import script as command
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.store.records import Failure
-from perfsweep.pipelines.terminal import console_here
 from perfsweep.workloads.api import Evidence, Level, Toggle
 
 HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
@@ -243,11 +242,16 @@ def test_what_cannot_be_measured_is_told_with_its_place_and_its_log(
     ]
 
 
-def test_the_next_commands_are_quoted_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    command._show_next(console_here(), ["workload=script", "workload.args=--name 'a b'", "x=$HOME 'y'"])
-    words = """workload=script "workload.args=--name 'a b'" 'x=$HOME '"'"'y'"'"''"""
-    assert capsys.readouterr().out.splitlines() == [
-        "next:",
-        f"  perfsweep sweep {words} sweep=quick",
-        f"  perfsweep profile {words}",
+def test_the_next_commands_are_quoted_for_a_shell() -> None:
+    seen = Seen({"sight": {"obstacles": dict.fromkeys(QUICK, "no")}}, Evidence())
+    words = ["workload=script", "workload.path=x.py", "workload.args=--name 'a b'", "workload.blocks=$A 'y'"]
+    quoted = (
+        """workload=script workload.path=x.py "workload.args=--name 'a b'" 'workload.blocks=$A '"'"'y'"'"''"""
+    )
+    assert list(command._next("train.py", [], words, seen)) == [
+        "next: where its time goes",
+        f"  perfsweep profile {quoted}",
     ]
+
+
+QUICK = ("amp", "compile", "optimizer", "zero_grad", "num_workers", "tf32")

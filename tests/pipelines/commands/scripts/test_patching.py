@@ -9,11 +9,15 @@ import pytest
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands.scripts import patching, tuning
+from perfsweep.pipelines.commands.scripts.patching import Measured
 from perfsweep.pipelines.config.types import TuneCommand, TuneConfig
-from perfsweep.pipelines.exits import DONE, MISTAKE
+from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.terminal import plain_console
 from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.patched import Patched
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.workload import Script
 
 FILE = Path("runs/train-tune/train.patch")
 TIMES = {"ratio": 0.709, "low": 0.69, "high": 0.73}
@@ -63,6 +67,32 @@ SAID = {
 def test_the_last_line_says_what_the_patch_buys(name: str) -> None:
     found, memory_bytes, line = SAID[name]
     assert patching.bought("train.py", FILE, found, memory_bytes) == line
+
+
+def measured(script: Path, levels: dict[str, object], digest: str | None = None) -> Measured:
+    known = hashlib.sha256(script.read_bytes()).hexdigest() if digest is None else digest
+    sight = {"files": {str(script): known}, "sites": []}
+    return Measured("train.py", ("--lr=1",), Path("runs/train-tune"), levels, Script, sight)  # type: ignore[arg-type]
+
+
+def test_of_a_file_that_changed_since_it_was_looked_at_no_patch_is_written(script: Path) -> None:
+    with pytest.raises(ConfigError, match="since it was measured: no patch is written"):
+        patching.patch(plain_console(), measured(script, {"optimizer": "fused"}, "0" * 64), [])
+    assert not FILE.exists()
+
+
+def test_where_no_line_can_be_changed_the_levels_can_be_applied_from_outside(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FILE.write_text("of an earlier run")
+    assert patching.patch(plain_console(), measured(script, {"sdpa": "math"}), []) == SOME_FAILED
+    said = capsys.readouterr().out
+    assert "no edit is known for sdpa=math" in said
+    assert (
+        "no line of train.py can be changed for you. Without a change:"
+        " perfsweep run train.py --with runs/train-tune/tuned.yaml -- --lr=1\n"
+    ) in said
+    assert not FILE.exists() and not patching.is_kept(Path("runs/train-tune"), ["--lr=1"])
 
 
 def command(**tune: object) -> TuneCommand:
