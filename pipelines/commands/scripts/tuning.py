@@ -18,12 +18,12 @@ from perfsweep.pipelines.commands.scripts import patching
 from perfsweep.pipelines.commands.scripts.patching import TUNED, Measured
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.presets import PresetFile
-from perfsweep.pipelines.config.types import SweepCommand, TuneCommand
+from perfsweep.pipelines.config.types import SweepCommand, TuneCommand, TuneConfig
 from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.terminal import bold, console_here
-from perfsweep.workloads.api import Workload
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.api import Toggle, Workload
+from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 DEFAULTS = ("tune=outside", "tracking=disabled")
 """What is asked for where nothing else is typed."""
@@ -68,11 +68,13 @@ def _tuned(
     args: Sequence[str],
     words: Sequence[str],
 ) -> int:
+    toggles = cls.toggles_named({*command.tune.toggles, *command.tune.levels})
+    able(command.tune, toggles, {})  # a mistake shows before the script is run
     try:
         sight = _seen(console, path, command)
     except NotMeasurable as reason:
         return looking._refused(console, path, reason)
-    levels = able(command, sight["obstacles"])
+    levels = able(command.tune, toggles, sight["obstacles"])
     if not levels:
         reasons = "; ".join(dict.fromkeys(sight["obstacles"].values()))
         _say(console, f"{path}: no toggle that is to be tried can act: {reasons}")
@@ -112,15 +114,29 @@ def _seen(console: Console, path: str, command: TuneCommand) -> Mapping[str, Any
     return seen["sight"]
 
 
-def able(command: TuneCommand, obstacles: Mapping[str, str]) -> dict[str, list[Any]]:
-    """The levels to try that can act, by toggle; `tune.toggles` chooses among them."""
-    chosen = {name: command.tune.levels.get(name, []) for name in command.tune.toggles}
+def able(tune: TuneConfig, toggles: Sequence[Toggle], obstacles: Mapping[str, str]) -> dict[str, list[Any]]:
+    """The levels to try that can act, by toggle.
+
+    `tune.toggles` chooses among those of `tune.levels`, and brings all levels of any other toggle.
+
+    Raises
+    ------
+    ConfigError
+        A toggle is unknown.
+    """
+    every = {toggle.name: [level.value for level in toggle.levels[1:]] for toggle in toggles}
+    if unknown := [name for name in (*tune.toggles, *tune.levels) if name not in every]:
+        hint = did_you_mean(unknown[0], every)
+        raise ConfigError(
+            f"tune.toggles={unknown[0]}: it is no toggle. {hint}Choose from: {', '.join(every)}"
+        )
+    wanted = {name: tune.levels.get(name) or every[name] for name in tune.toggles} or tune.levels
     levels = {
         name: [value for value in values if f"{name}={value}" not in obstacles]
-        for name, values in (chosen or command.tune.levels).items()
+        for name, values in wanted.items()
         if name not in obstacles
     }
-    return {name: values for name, values in levels.items() if values or name in chosen}
+    return {name: values for name, values in levels.items() if values}
 
 
 def _name_on_request(command: TuneCommand, cls: type[Workload], levels: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands.scripts import patching, tuning
 from perfsweep.pipelines.commands.scripts.patching import Measured
-from perfsweep.pipelines.config.types import TuneCommand, TuneConfig
+from perfsweep.pipelines.config.types import TuneConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.terminal import plain_console
@@ -95,24 +95,28 @@ def test_where_no_line_can_be_changed_the_levels_can_be_applied_from_outside(
     assert not FILE.exists() and not patching.is_kept(Path("runs/train-tune"), ["--lr=1"])
 
 
-def command(**tune: object) -> TuneCommand:
-    return TuneCommand(workload={"name": "script"}, tune=TuneConfig(**tune))  # type: ignore[arg-type]
-
-
 LEVELS = {"optimizer": ["fused", "foreach"], "amp": ["bf16"], "num_workers": [0, 2]}
+
+
+def able(obstacles: dict[str, str], *toggles: str) -> dict[str, list[object]]:
+    return tuning.able(TuneConfig(levels=LEVELS, toggles=list(toggles)), Script.toggles, obstacles)  # type: ignore[arg-type]
 
 
 def test_levels_that_cannot_act_are_not_tried() -> None:
     obstacles = {"amp": "it autocasts itself", "num_workers=0": "it has none already"}
-    able = tuning.able(command(levels=LEVELS), obstacles)
-    assert able == {"optimizer": ["fused", "foreach"], "num_workers": [2]}
-    every = {**obstacles, "optimizer": "no", "num_workers=2": "no"}
-    assert tuning.able(command(levels=LEVELS), every) == {}
+    assert able(obstacles) == {"optimizer": ["fused", "foreach"], "num_workers": [2]}
+    assert able({**obstacles, "optimizer": "no", "num_workers=2": "no"}) == {}
 
 
 def test_toggles_that_are_typed_are_the_only_ones_to_be_tried() -> None:
-    able = tuning.able(command(levels=LEVELS, toggles=["optimizer", "sdpa"]), {})
-    assert able == {"optimizer": ["fused", "foreach"], "sdpa": []}
+    obstacles = {"sdpa=flash": "no", "sdpa=cudnn": "no", "optimizer=fused": "it has it already"}
+    found = able(obstacles, "optimizer", "sdpa")
+    assert found == {"optimizer": ["foreach"], "sdpa": ["efficient", "math"]}
+
+
+def test_a_toggle_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"tune\.toggles=optimiser: it is no toggle\..* optimizer"):
+        able({}, "optimiser")
 
 
 @pytest.fixture
