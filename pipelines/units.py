@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-MB = 2**20
+MB = 10**6
 """Bytes in what tables call MB."""
-
-FACTOR = 2.0
-"""From this ratio on, either way, a change reads better as a factor than in percent."""
 
 
 def duration(ns: float) -> str:
@@ -17,32 +14,41 @@ def duration(ns: float) -> str:
     return f"{ns:.3g} ns"
 
 
-def percent(ratio: float | None) -> str:
-    """A ratio of times as a signed change in percent, or as a factor where it is large; "" of None."""
+def speed(ratio: float | None) -> str:
+    """A ratio of times, arm to base, as a factor of speed: ``1.63x faster``; "" of None."""
+    return _factor(ratio, "faster", "slower")
+
+
+def amount(ratio: float | None) -> str:
+    """A ratio of amounts as a factor: ``1.63x less``; "" of None."""
+    return _factor(ratio, "less", "more")
+
+
+def _factor(ratio: float | None, below: str, above: str) -> str:
     if ratio is None:
         return ""
-    if not is_large(ratio):
-        return f"{(ratio - 1) * 100:+.1f} %"
-    return f"{max(ratio, 1 / ratio):.3g}x {'less' if ratio < 1 else 'more'}"
+    text = f"{_digits(max(ratio, 1 / ratio))}x"
+    return text if text == f"{_digits(1.0)}x" else f"{text} {below if ratio < 1 else above}"
+
+
+def _digits(factor: float, like: float | None = None) -> str:
+    """A factor with the digits that it needs, or as many as another of its row has."""
+    size = factor if like is None else like
+    places = 3 if size < 1.1 else 2 if size < 10 else 1 if size < 100 else 0
+    return f"{factor:,.{places}f}"
 
 
 def bounds_text(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Two ends of an interval, as factors where the ratio is shown as one."""
+    """Two ends of an interval, as factors in the direction that `speed` and `amount` name."""
     if ratio is None or low is None or high is None:
         return ""
-    if not is_large(ratio):
-        return f"{(low - 1) * 100:+.1f} .. {(high - 1) * 100:+.1f}"
     ends = (1 / high, 1 / low) if ratio < 1 else (low, high)
-    return " .. ".join(f"{end:.3g}x" for end in ends)
-
-
-def is_large(ratio: float) -> bool:
-    """Whether a ratio of times is shown as a factor."""
-    return not 1 / FACTOR < ratio < FACTOR
+    return " .. ".join(_digits(end, like=max(ratio, 1 / ratio)) for end in ends)
 
 
 def megabytes_more(difference: float | None) -> str:
     """A difference of two amounts of memory in bytes; "same" under a tenth of an MB, "" of None."""
     if difference is None:
         return ""
-    return "same" if abs(difference) < 0.05 * MB else f"{difference / MB:+.1f} MB"
+    size = abs(difference) / MB
+    return "same" if size < 0.05 else f"{difference / MB:+.{1 if size < 10 else 0}f} MB"

@@ -128,6 +128,18 @@ def _setting(arm: Arm, varied: Sequence[str]) -> tuple[LevelValue, ...]:
     return tuple(arm.levels[name] for name in varied)
 
 
+@dataclass(frozen=True)
+class Together:
+    """All winners of a sweep at once, as a sweep of its own (in `folder`) measured them.
+
+    `whole` is all of them against the first reference, `steps` each of them on top of those before it.
+    """
+
+    folder: str
+    whole: EffectResult
+    steps: tuple[EffectResult, ...]
+
+
 ALONE, BESIDE = "one_at_a_time", "leave_one_out"
 _NO_HELP = (Verdict.NO_DIFFERENCE, Verdict.SLOWER)
 

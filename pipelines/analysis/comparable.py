@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from perfsweep.pipelines.store.progress import DATA, machine_of
+from perfsweep.pipelines.store.progress import DATA, Progress, machine_of
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,19 @@ def machine_name(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
     """Name another machine: by its device, where that differs, else by what does."""
     device = theirs.get("device", "")
     return device if device and device != ours.get("device") else told_apart(ours, theirs)
+
+
+def machine_words(progress: Progress) -> str:
+    """What trials ran on, in few words: ``2 CPU cores, torch 2.13.0``; empty without any."""
+    records = (trial.record for trial in progress.every)
+    facts = next((one.environment for one in records if one.environment), None)
+    if facts is None:
+        return ""
+    device, cores = facts.get("device") or {}, facts.get("cores", "?")
+    processor = f"{cores} CPU core{'' if cores == 1 else 's'}"
+    name = device.get("name") if device.get("type") == "cuda" else processor
+    torch = progress.machine.get("torch")
+    return ", ".join(filter(None, [name or processor, f"torch {torch}" if torch else ""]))
 
 
 def _commonest(trials: pl.DataFrame, column: str) -> str | None:

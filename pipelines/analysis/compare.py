@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 import polars as pl
 
@@ -14,20 +15,22 @@ from perfsweep.pipelines.analysis.columns import parquet_table
 from perfsweep.pipelines.analysis.combinations import (
     AloneAndBeside,
     Corners,
+    Together,
     alone_and_beside,
     interaction_corners,
 )
-from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name
+from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name, machine_words
 from perfsweep.pipelines.analysis.effect_columns import effect_name
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials, failed_trials, missing_rounds
 from perfsweep.pipelines.analysis.judging import Judge
-from perfsweep.pipelines.analysis.notes import comparison_notes
+from perfsweep.pipelines.analysis.notes import comparison_notes, disturbance, scatter_warning
 from perfsweep.pipelines.analysis.phases import read_series
 from perfsweep.pipelines.analysis.quantities.completed import QuantityResults, arm_table, chosen, effect_table
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
 from perfsweep.pipelines.analysis.rulings import all_rulings, ruling_table
+from perfsweep.pipelines.analysis.todo import winners
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -69,6 +72,11 @@ class Comparison:
     failures : trials that ended badly and that no later attempt mended
     missing : which rounds are planned and not there, and why, in sentences
     quantities : what the tables show beside time, as far as it can be had
+    machine : what ran it, in few words
+    noise : what kept the machine from being at rest, where that matters
+    winners : of each toggle the level to turn on, by their gains alone
+    together : all of them at once; None while no second sweep has measured that
+    workload, options : its name, and its fields off their default
     """
 
     name: str
@@ -86,6 +94,12 @@ class Comparison:
     elsewhere: tuple[Elsewhere, ...] = ()
     missing: tuple[str, ...] = ()
     quantities: tuple[Quantity, ...] = ()
+    machine: str = ""
+    noise: tuple[str, ...] = ()
+    winners: tuple[EffectResult, ...] = ()
+    together: Together | None = None
+    workload: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -157,6 +171,11 @@ def compare(
         elsewhere=tuple(_elsewhere(folder, manifest, progress, trials, series.contradictions)),
         missing=missing_rounds(progress, manifest),
         quantities=quantities,
+        machine=machine_words(progress),
+        noise=(*scatter_warning(judge), *disturbance(sound.trials)),
+        winners=tuple(winners(effects, next(iter(manifest.sweep.references.values())))),
+        workload=manifest.sweep.workload,
+        options=judge.declared.options,
     )
 
 

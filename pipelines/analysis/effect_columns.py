@@ -10,17 +10,20 @@ from __future__ import annotations
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
 from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.todo import todo
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.units import bounds_text, megabytes_more, percent
+from perfsweep.pipelines.units import bounds_text, megabytes_more, speed
 
 
 def effect_name(result: EffectResult) -> str:
-    """Toggle, level, and the toggles that moved along."""
+    """Toggle, level, the toggles that moved along, and a base that is no reference."""
     effect = result.effect
     # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
     joint = " " if effect.design == "arms" else "="
     label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
-    return f"{label} (with {', '.join(effect.also)})" if effect.also else label
+    named = f"{label} (with {', '.join(effect.also)})" if effect.also else label
+    other = effect.design == "one_at_a_time" and "=" in result.base_label
+    return f"{named} (on top of {result.base_label})" if other else named
 
 
 VERDICT_STYLES = {
@@ -32,6 +35,16 @@ VERDICT_STYLES = {
     Verdict.FEWER_UNITS: Style.ALARM,
 }
 """Of verdicts that are news; the others are soft."""
+
+
+def counts(result: EffectResult) -> bool:
+    """Whether the time of an effect may be read: an arm with other results, or less work, has none."""
+    return result.verdict not in (Verdict.DIFFERENT, Verdict.FEWER_UNITS)
+
+
+def speed_text(result: EffectResult) -> str:
+    """The speed with its direction, or why there is none."""
+    return result.word if result.ratio is None or not counts(result) else speed(result.ratio)
 
 
 def verdict_style(result: EffectResult) -> Style:
@@ -63,6 +76,12 @@ def _warm_compile_text(result: EffectResult) -> str:
     return f"{result.warm_compile_s:.1f} s"
 
 
+def _cost_text(result: EffectResult) -> str:
+    """What a terminal shows of memory and compiling."""
+    compiling = f"{_compile_text(result)} to compile" if _compile_text(result) else ""
+    return ", ".join(filter(None, [megabytes_more(result.memory_bytes), compiling]))
+
+
 EFFECTS: tuple[Column[EffectResult], ...] = (
     Column("name", "toggle", text=effect_name, where=Where.PEOPLE, width=NAME_WIDTH),
     file_column(
@@ -73,32 +92,37 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
     file_column("also", lambda r: ", ".join(r.effect.also), doc="toggles that moved along, with commas"),
     file_column("arm", lambda r: r.arm_label, doc="label of the arm, made of its levels off the baseline"),
     Column(
-        "ratio",
-        "time",
-        lambda r: r.ratio,
-        lambda r: percent(r.ratio),
-        doc="time of the arm against its base: less is faster",
+        "speed",
+        "speed",
+        lambda r: r.speed,
+        speed_text,
+        doc="speed of the arm against its base: 2 is twice as fast",
         kind=float,
+        style=verdict_style,
     ),
+    file_column("speed_low", lambda r: r.speed_low, float, "lower end of the 95 % interval of `speed`"),
+    file_column("speed_high", lambda r: r.speed_high, float, "upper end"),
+    file_column("ratio", lambda r: r.ratio, float, "time of the arm by its base's: 1 / `speed`"),
     file_column("low", lambda r: r.low, float, "lower end of the 95 % interval of `ratio`"),
     file_column("high", lambda r: r.high, float, "upper end"),
     Column(
         "interval",
-        "95 % interval",
-        text=lambda r: bounds_text(r.ratio, r.low, r.high),
+        "95 %",
+        text=lambda r: bounds_text(r.ratio, r.low, r.high) if counts(r) else "",
         where=Where.PEOPLE,
-        doc="where that ratio lies, from the pairs of each round",
+        doc="interval of the speed, from the pairs of each round",
         kind=float,
     ),
     Column(
         "verdict",
         "verdict",
         lambda r: r.verdict.value if r.verdict else None,
-        lambda r: r.word,
-        doc="what the interval says, or why there is no time",
+        lambda r: "" if r.ratio is None else r.word,
+        doc="what the interval says",
         width=10,
         style=verdict_style,
     ),
+    file_column("todo", lambda r: todo(r).value, doc="the heading that it has in the tables"),
     file_column(
         "reason", lambda r: r.code.value, doc="why the verdict is what it is, as a word for programs"
     ),
@@ -154,34 +178,35 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         lambda r: r.scaling.work.value if r.scaling else None,
         doc="what an iteration does where ranks are added: the same in all (`strong`) or for each (`weak`)",
     ),
+    Column("cost", "cost", text=_cost_text, where=Where.TERMINAL, width=10),
     Column(
         "memory_bytes",
         "memory",
         lambda r: r.memory_bytes,
         lambda r: megabytes_more(r.memory_bytes),
+        where=Where.PAGES | Where.FILE,
         doc="change of peak memory",
         kind=float,
-        drop=4,
     ),
     Column(
         "compile_s",
         "compile",
         lambda r: r.compile_s,
         _compile_text,
+        where=Where.PAGES | Where.FILE,
         doc="seconds of compiling with nothing compiled yet",
         kind=float,
         optional=True,
-        drop=2,
     ),
     Column(
         "warm_compile_s",
         "warm",
         lambda r: r.warm_compile_s,
         _warm_compile_text,
+        where=Where.PAGES | Where.FILE,
         doc="seconds of compiling in a process that finds on disk what the sweep has compiled",
         kind=float,
         optional=True,
-        drop=1,
     ),
     file_column(
         "break_even_iterations",

@@ -11,6 +11,7 @@ from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
+from perfsweep.pipelines.units import amount, bounds_text, speed
 from perfsweep.workloads.api import Claim
 
 SPEED, MEMORY = "speed", "memory"
@@ -74,14 +75,13 @@ class RuledClaim:
 def evidence_text(
     figure: str | None, value: float | None, ratio: float | None, low: float | None, high: float | None
 ) -> str:
-    """Say what a ruling rests on: ``speed 2x [1.67, 2.5]``, ``memory 0.5x [0.4, 0.6]``, ``slabs 19``."""
+    """Say what a ruling rests on: ``2.00x faster [1.67 .. 2.50]``, ``1.25x less memory``, ``slabs 19``."""
     if value is not None:
         return f"{figure} {value:.6g}"
     if ratio is None or low is None or high is None:
         return ""
-    if figure == MEMORY:
-        return f"memory {ratio:.3g}x [{low:.3g}, {high:.3g}]"
-    return f"speed {1 / ratio:.3g}x [{1 / high:.3g}, {1 / low:.3g}]"
+    size = f"{amount(ratio)} memory" if figure == MEMORY else speed(ratio)
+    return f"{size} [{bounds_text(ratio, low, high)}]"
 
 
 SHOWN_ROUNDS = 100
@@ -119,12 +119,26 @@ class EffectResult:
     quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
 
     @property
+    def speed(self) -> float | None:
+        """Speed of the arm by its base's: 2.0 is twice as fast."""
+        return 1 / self.ratio if self.ratio else None
+
+    @property
+    def speed_low(self) -> float | None:
+        """Lower end of the 95 % interval of `speed`."""
+        return 1 / self.high if self.high else None
+
+    @property
+    def speed_high(self) -> float | None:
+        """Upper end of it."""
+        return 1 / self.low if self.low else None
+
+    @property
     def word(self) -> str:
-        """What the table says in its verdict column; in brackets the rounds that would decide."""
+        """The verdict, or why there is none."""
         if self.outcome or self.verdict is None:
             return self.outcome or "no rounds yet"
-        needed = f" ({self.rounds_needed})" if (self.rounds_needed or SHOWN_ROUNDS) < SHOWN_ROUNDS else ""
-        return self.verdict.value + needed
+        return self.verdict.value
 
     @property
     def parity_ok(self) -> bool:

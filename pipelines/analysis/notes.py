@@ -30,7 +30,6 @@ def comparison_notes(
         *sound.notes,
         *notes_on_other_machines(progress, manifest),
         *_left_out(manifest, progress),
-        *_disturbance(used),
         *machine_notes(used),
         *kernel_notes(used, manifest.arm_names, next(iter(manifest.sweep.references.values()))),
         *_samples(judge),
@@ -60,15 +59,20 @@ def _power(judge: Judge) -> list[str]:
 
 
 def _scatter(judge: Judge) -> list[str]:
-    """What the scatter of times belongs to, and a warning where it is more than the plan counted on."""
-    variances, layout = judge.times.variances, judge.times.layout
-    lines = [str(layout)] if layout else []
-    if variances.beyond(PLANNING_PAIR_SD):
-        lines.append(
-            f"pairs scatter by {math.sqrt(2 * variances.noise):.1%}, and the plan counted on"
-            f" {PLANNING_PAIR_SD:.1%}: intervals are wider than it promised, something here is not at rest"
-        )
-    return lines
+    """What the scatter of times belongs to."""
+    layout = judge.times.layout
+    return [str(layout)] if layout else []
+
+
+def scatter_warning(judge: Judge) -> list[str]:
+    """One sentence where pairs scatter by more than the plan counted on."""
+    variances = judge.times.variances
+    if not variances.beyond(PLANNING_PAIR_SD):
+        return []
+    return [
+        f"this machine was noisy: pairs scatter by {math.sqrt(2 * variances.noise):.1%}, and the plan counted"
+        f" on {PLANNING_PAIR_SD:.1%}, so intervals are wider than it promised"
+    ]
 
 
 def _missing_references(manifest: Manifest, used: pl.DataFrame) -> list[str]:
@@ -90,8 +94,8 @@ def _left_out(manifest: Manifest, progress: Progress) -> list[str]:
     ]
 
 
-def _disturbance(used: pl.DataFrame) -> list[str]:
-    """One line where a good part of the trials was disturbed."""
+def disturbance(used: pl.DataFrame) -> list[str]:
+    """One sentence where a good part of the trials was disturbed."""
     reasons = [reason for reason in used["disturbed"].to_list() if reason]
     if len(reasons) * 4 < used.height or not reasons:
         return []

@@ -52,7 +52,8 @@ def read_series(trials: pl.DataFrame) -> SeriesRead:
 
     In `phases`, `ns_per_unit` is the phase's total over the region by the units done in it, so that phases of
     arms with different iterations compare; `on` says whose clock it is, the device's where its marks are
-    complete, else the host's.
+    complete, else the host's. Times are without what others took of the core meanwhile, as `ns_per_unit` of
+    the trial is.
     """
     rows, unreadable, contradictions = [], [], {}
     for trial in trials.filter(pl.col("used") & (pl.col("outcome") == "ok")).iter_rows(named=True):
@@ -65,7 +66,7 @@ def read_series(trials: pl.DataFrame) -> SeriesRead:
             contradictions[trial["folder"]] = wrong
         elif arrays:
             shared = {name: trial[name] for name in ("arm", "label", "pack", "round")}
-            rows += [{**shared, **row} for row in _rows(arrays, trial["units"])]
+            rows += [{**shared, **row} for row in _rows(arrays, trial["units"], _kept(trial))]
     return SeriesRead(pl.DataFrame(rows, schema=SCHEMA), unreadable, contradictions)
 
 
@@ -83,13 +84,20 @@ def _contradiction(trial: Mapping[str, Any], wall_ns: np.ndarray | None) -> str:
     return ""
 
 
-def _rows(arrays: Mapping[str, np.ndarray], units: float) -> list[dict[str, object]]:
+def _kept(trial: Mapping[str, Any]) -> float:
+    """Part of the wall time that counts: what others took of the core is no phase's, and is taken off all."""
+    wall_ns = trial.get("wall_ns_per_unit")
+    return trial["ns_per_unit"] / wall_ns if wall_ns and trial.get("lost_ns") else 1.0
+
+
+def _rows(arrays: Mapping[str, np.ndarray], units: float, kept: float) -> list[dict[str, object]]:
     on = "device" if "device_ns" in arrays else "host"
-    rows: list[dict[str, object]] = [_row(WHOLE, on, iteration_times(arrays), units)]
+    rows: list[dict[str, object]] = [_row(WHOLE, on, iteration_times(arrays) * kept, units)]
     for key in arrays:
         if key.startswith("host_"):
             name = key.removeprefix("host_")
-            rows.append(_row(name, *phase_times(arrays, name), units))
+            where, times_ns = phase_times(arrays, name)
+            rows.append(_row(name, where, times_ns * kept, units))
     return rows
 
 

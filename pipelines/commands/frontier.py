@@ -28,7 +28,7 @@ from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.pipelines.search.verification import Verification
 from perfsweep.pipelines.store import locks, provenance
 from perfsweep.pipelines.terminal import bold, console_here
-from perfsweep.pipelines.units import percent
+from perfsweep.pipelines.units import MB, speed
 from perfsweep.workloads.api import Levels, Toggle
 from perfsweep.workloads.errors import ConfigError
 
@@ -101,12 +101,10 @@ def lines(name: str, result: LadderResult) -> list[str]:
     if result.cliff:
         before, after = result.cliff
         jump = math.exp((after.log_time or 0.0) - (before.log_time or 0.0))
-        sentences.append(
-            f"cliff: from {before.size} to {after.size} the time per unit changes by {percent(jump)}"
-        )
+        sentences.append(f"cliff: a unit at {after.size} is {speed(jump)} than at {before.size}")
     sentences.append(f"largest that fits: {name}={result.largest.size}{_beyond(result)}")
     if result.memory and result.memory.each > 0:
-        fixed, each = result.memory.fixed / 2**20, result.memory.each / 2**20
+        fixed, each = result.memory.fixed / MB, result.memory.each / MB
         sentences.append(f"peak memory: {fixed:.0f} MB + {each:.3g} MB for each")
     return [*sentences, f"{len(result.measured)} sizes measured"]
 
@@ -141,11 +139,11 @@ def _table(name: str, result: LadderResult) -> Table[tuple[str, ...]]:
 
 
 def _megabytes(peak_bytes: float | None) -> str:
-    return f"{peak_bytes / 2**20:.0f} MB" if peak_bytes else ""
+    return f"{peak_bytes / MB:.0f} MB" if peak_bytes else ""
 
 
 def _time(one: SizeResult) -> str:
-    return "" if one.log_time is None else f"{percent(math.exp(one.log_time))} (+-{2 * one.error:.1%})"
+    return "" if one.log_time is None else f"{speed(math.exp(one.log_time))} (+-{2 * one.error:.1%})"
 
 
 def _legal(sweep: SearchSweep, factor: Factor) -> Factor:

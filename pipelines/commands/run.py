@@ -108,7 +108,7 @@ def _trial_lines(record: TrialRecord, folder: Path, shape: str) -> list[str]:
             " units"
         ),
         f"set-up {record.setup_s:.2f} s, {warm}",
-        f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",
+        f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / units.MB:.0f} MB",
     ]
     if record.mfu is not None:
         lines.append(f"model FLOPs: {record.mfu:.2%} of the device's peak")

@@ -16,6 +16,7 @@ from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import launch, pack_jobs, submitted
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.measured.watch import Watch
 from perfsweep.pipelines.plan.demand import estimate_cost
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
@@ -62,7 +63,7 @@ def measured(console: Console, command: SweepCommand, config_text: str) -> int:
         _show_dry_run(console, planned)
         return DONE
     try:
-        broken = api.measure(planned, display)
+        broken = api.measure(planned, display) or api.measure_together(planned, display)
     except Held as held:
         console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
         back = progress_display.how_to_come_back(str(planned.sweep.folder.path))
@@ -104,7 +105,7 @@ def status_of(sweep: Sweep) -> int:
     return SOME_FAILED if sweep.comparison.failed else DONE
 
 
-class Display(api.Watch):
+class Display(Watch):
     """Prints the plan of a sweep, and its progress while it is measured."""
 
     def __init__(self, console: Console) -> None:

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import Field
+from pathlib import Path
 
 from perfsweep.fields import default_of
 from perfsweep.pipelines.config import names, types
@@ -96,6 +97,11 @@ def _bare(command: str, word: str, others: Sequence[str]) -> str:
     fits = [group for group in groups if word in names.choices(group, workload) and group != "toggles"]
     if fits:
         raise ConfigError(f"{word}: options are written NAME=VALUE; did you mean {fits[0]}={word}?")
+    if (Path(word) / "manifest.jsonl").is_file():
+        raise ConfigError(
+            f"{word}: this is the folder of a sweep, and {command} takes a workload. `perfsweep compare"
+            f" {word}` shows the sweep; its last line has the next command."
+        )
     near = did_you_mean(word, names.workloads()) if "workload" in groups and not named else ""
     meant = near.replace("mean ", "mean workload=")
     raise ConfigError(f"{word} is no FIELD=VALUE; {meant}`perfsweep {command} --help` lists the fields")
@@ -103,6 +109,11 @@ def _bare(command: str, word: str, others: Sequence[str]) -> str:
 
 def _override(command: str, word: str, waiting: Sequence[str]) -> str:
     """Check one override; a plus in front of an option that exists means the option."""
+    if command in ("tune", "frontier") and word.startswith("sweep="):
+        raise ConfigError(
+            f"{word}: `perfsweep {command}` chooses its own arms. Leave {word} out; `perfsweep {command}"
+            f" --help` lists what {command}.FIELD may change."
+        )
     key, equals, value = word.partition("=")
     if equals:
         _refuse_open(key, value, waiting)

@@ -103,6 +103,9 @@ class SweepConfig:
         lambda: {"naive": {}},
         "Levels of the arms that others are measured against; the first is the default.",
     )
+    together: bool = option(
+        True, "Measure all winners of the sweep at once, step by step, in a second sweep after it."
+    )
 
 
 @dataclass

@@ -110,7 +110,8 @@ class Forecast:
     half_width: float
 
     def __str__(self) -> str:
-        return f"about {self.seconds:.0f} s to +-{math.expm1(self.half_width):.1%}"
+        widest = f"+-{math.expm1(self.half_width):.1%}"
+        return f"about {self.seconds:.0f} s to {widest}" if self.seconds >= 1 else f"now {widest}"
 
 
 _QUANTILE = 2.0  # Student's at 95 %, of the many degrees of freedom that there are by the end

@@ -24,6 +24,7 @@ from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Cost, MemoryCourse, write_course
 from perfsweep.pipelines.trial.failures import Allocator, is_oom, keep_on_oom
+from perfsweep.pipelines.units import MB
 
 SNAPSHOT = "snapshot.pickle"
 EVENTS = 100_000
@@ -101,7 +102,7 @@ class Memory(Tool):
         held = sum(cost.bytes or 0.0 for cost in costs)
         reserved = float(sum(segment["total_size"] for segment in self._snapshot.get("segments", ())))
         found = (
-            f"{held / 2**20:,.1f} MB in use of {reserved / 2**20:,.1f} MB reserved after the slice; open"
+            f"{held / MB:,.1f} MB in use of {reserved / MB:,.1f} MB reserved after the slice; open"
             f" {SNAPSHOT} at https://pytorch.org/memory_viz"
         )
         own = (("in_use_bytes", held), ("reserved_bytes", reserved))
@@ -124,7 +125,7 @@ def _of_course(
         *((f"peak_bytes {phase}", float(size)) for phase, size in course.phase_peaks().items()),
     )
     over = "held by tensors" if course.on_device else "allocated above what there was before"
-    lines = [f"at most {peak / 2**20:,.1f} MB {over}, {at_ns / 1e6:,.3g} ms into the slice; host {_mb(host)}"]
+    lines = [f"at most {peak / MB:,.1f} MB {over}, {at_ns / 1e6:,.3g} ms into the slice; host {_mb(host)}"]
     if peaks := list(course.phase_peaks().items()):
         named = ", ".join(f"{phase} {_mb(size)}" for phase, size in peaks[:SHOWN_PHASES])
         lines.append(f"peak by phase: {named}")
@@ -132,7 +133,7 @@ def _of_course(
 
 
 def _mb(size: float) -> str:
-    return f"{size / 2**20:,.1f} MB"
+    return f"{size / MB:,.1f} MB"
 
 
 def _cuda() -> RecordingAllocator | None:

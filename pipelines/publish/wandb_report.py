@@ -59,7 +59,7 @@ def document_of(folder: SweepFolder, manifest: Manifest) -> Document:
     head, *sections = re.split(r"^## ", _LOCAL_LINK.sub(r"\1", text), flags=re.MULTILINE)
     opening, _, rest = head.partition("\n")[2].strip().partition("\n\n")
     parts = [
-        ("Answer", rest),
+        ("Noise", rest),
         *((title, body) for title, _, body in (one.partition("\n") for one in sections)),
     ]
     return Document(

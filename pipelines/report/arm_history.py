@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History, Version
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column
-from perfsweep.pipelines.analysis.version_history import ArmHistory, History, Version
 from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.tables import Table
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.change_points import ALPHA
 from perfsweep.pipelines.statistics.estimates import LEVEL
-from perfsweep.pipelines.units import bounds_text, duration, percent
+from perfsweep.pipelines.units import bounds_text, duration, speed
 
 SCHEMA = "perfsweep.history/2"
 CSV_SCHEMA = "perfsweep.history.csv/1"
@@ -30,7 +30,7 @@ def _relative(one: Version) -> tuple[float | None, float | None, float | None]:
 
 def _beside(one: Version) -> str:
     ratio, low, high = _relative(one)
-    return f"{percent(ratio)} ({bounds_text(ratio, low, high)})" if ratio is not None else ""
+    return f"{speed(ratio)} ({bounds_text(ratio, low, high)})" if ratio is not None else ""
 
 
 def _words(one: Version) -> str:
@@ -65,7 +65,7 @@ def version_columns(reference: str) -> tuple[Column[Version], ...]:
             "ratio",
             "change",
             lambda one: _change(one)[0],
-            lambda one: percent(_change(one)[0]),
+            lambda one: speed(_change(one)[0]),
             doc="time / time of the version before; null of the first",
             kind=float,
         ),
@@ -102,7 +102,7 @@ def version_columns(reference: str) -> tuple[Column[Version], ...]:
             "level",
             "new level",
             lambda one: one.level,
-            lambda one: percent(one.level),
+            lambda one: speed(one.level),
             doc="time from this version on / time before, where a change point lies; else null",
             kind=float,
             optional=True,
@@ -218,7 +218,7 @@ def _how_judged(found: History) -> list[str]:
 def _about_points(found: History) -> list[str]:
     """Say where levels change, of how many arms by chance, and which arms were left out and why."""
     lines = [
-        f"{one.arm}: new level from {_name(version)} on, {percent(version.level)}"
+        f"{one.arm}: new level from {_name(version)} on, {speed(version.level)}"
         + " beside the reference" * one.series.beside_reference
         for one in found.arms
         for version in one.versions

@@ -73,7 +73,8 @@ class Step:
         if self.mark is Mark.UNDECIDED:
             return f"undecided{time}, {answer.seconds:.0f} s: {answer.reason}"
         deviation = f" ({answer.deviation})" if answer.deviation else ""
-        found = f"{answer.verdict}{time}" if time else f"results {answer.results}{deviation}"
+        said = "" if answer.verdict in time else answer.verdict  # "1.10x slower" says it
+        found = f"{said}{time}".strip() if time else f"results {answer.results}{deviation}"
         return f"{found}, {answer.seconds:.0f} s"
 
     def as_json(self) -> dict[str, Any]:
@@ -159,8 +160,7 @@ class BisectAnswer:
         """How a commit was judged, where that says more than that it was found."""
         step = next((one for one in self.steps if one.commit == found), None)
         detail = step and (step.answer.deviation if self.find is Find.DIFFERENT else step.answer.time)
-        what = "" if self.find is Find.DIFFERENT else "time "
-        return f", {what}{detail} against {self.good}" if detail else ""
+        return f", {detail} against {self.good}" if detail else ""
 
     @property
     def _advice(self) -> str:

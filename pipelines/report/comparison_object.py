@@ -16,7 +16,7 @@ from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_
 from perfsweep.pipelines.analysis.rulings import RULINGS
 from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.regressions import Against
-from perfsweep.pipelines.report.sentences import footnotes
+from perfsweep.pipelines.report.sentences import footnotes, open_questions, use
 from perfsweep.pipelines.statistics.estimates import LEVEL
 
 SCHEMA = "perfsweep.compare/2"
@@ -39,6 +39,15 @@ class ElsewhereObject:
 
     machine: str = member("its device, or in what it differs")
     effects: Rows[EffectResult] = member("of packs that ran there", columns=EFFECTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TogetherObject:
+    """All levels to turn on at once, as a second sweep measured them."""
+
+    folder: str = member("of the second sweep")
+    whole: Rows[EffectResult] = member("all of them against the first reference: one row", columns=EFFECTS)
+    steps: Rows[EffectResult] = member("each level on top of those before it", columns=EFFECTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +87,11 @@ class ComparisonObject:
     oracles: tuple[DeviationObject, ...] = member("results of arms against the workload's oracles")
     failures: Rows[FailedTrials] = member("trials that ended badly, by arm and exception", columns=FAILURES)
     missing: tuple[str, ...] = member("rounds that are planned and not there, and why, in sentences")
+    machine: str = member("what ran it, in few words; empty while nothing has run")
+    noise: tuple[str, ...] = member("what kept the machine from being at rest, where that matters")
+    together: TogetherObject | None = member("all levels to turn on at once; null where not measured")
+    command: str | None = member("that runs the best arm; null where nothing is faster")
+    open: tuple[str, ...] = member("effects without an answer, why, and what would decide, in sentences")
     notes: tuple[str, ...] = member("what else a reader must know, in the sentences below the tables")
     baseline: str | None = member("file that `--store` wrote")
     against: tuple[Against, ...] = member("other sweeps after `--against`, in their order")
@@ -119,9 +133,24 @@ def comparison_object(
         oracles=tuple(deviation for arm in comparison.quality for deviation in _deviations(arm)),
         failures=Rows(FAILURES, comparison.failures),
         missing=comparison.missing,
+        machine=comparison.machine,
+        noise=comparison.noise,
+        together=_together(comparison),
+        command=use(comparison) or None,
+        open=tuple(open_questions(comparison)),
         notes=tuple(footnotes(comparison)[len(comparison.missing) :]),
         baseline=baseline,
         against=tuple(against),
+    )
+
+
+def _together(comparison: Comparison) -> TogetherObject | None:
+    if (found := comparison.together) is None:
+        return None
+    return TogetherObject(
+        folder=found.folder,
+        whole=effect_rows(comparison, (found.whole,)),
+        steps=effect_rows(comparison, found.steps),
     )
 
 

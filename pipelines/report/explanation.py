@@ -19,7 +19,7 @@ from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.estimates import Estimate, Interval
 from perfsweep.pipelines.statistics.log_ratios import Pair
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 from perfsweep.workloads.errors import ConfigError
 
 CODES = {
@@ -91,7 +91,7 @@ PAIRS: tuple[Column[Pair], ...] = (
     Column("pack", "pack", text=lambda pair: pair.pack),
     Column("server", "server", text=lambda pair: "" if pair.server is None else str(pair.server), kind=int),
     Column("round", "round", text=lambda pair: str(pair.number), kind=int),
-    Column("time", "time", text=lambda pair: percent(math.exp(pair.log_ratio)), kind=float),
+    Column("time", "time", text=lambda pair: speed(math.exp(pair.log_ratio)), kind=float),
 )
 """Of one round each row: the arm's time against its base's."""
 
@@ -116,7 +116,7 @@ def _steps(comparison: Comparison, derivation: Derivation) -> Iterator[str]:
     servers = {(pair.pack, pair.server) for pair in derivation.pairs if pair.server is not None}
     of = f" of {len(servers)} servers" if servers else ""
     yield (
-        f"estimate: {percent(math.exp(estimate.log_ratio))} from {len(derivation.pairs)} pairs{of},"
+        f"estimate: {speed(math.exp(estimate.log_ratio))} from {len(derivation.pairs)} pairs{of},"
         f" {estimate.n} values that intervals may count ({estimate.method.value})"
     )
     if estimate.interval is None:

@@ -28,7 +28,7 @@ from perfsweep.pipelines.report.pictures.memory_chart import arm_courses
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
-from perfsweep.pipelines.report.sentences import answer, footnotes, opening
+from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import (
     Table,
     answer_tables,
@@ -74,7 +74,9 @@ def write_html(
         "report.html.j2",
         comparison=comparison,
         opening=opening(comparison),
-        answer=answer(comparison),
+        conclusions=conclusions(comparison),
+        commands=COMMANDS,
+        questions=open_questions(comparison),
         tables=tables,
         interactions=[(one.name, _interaction(number, one)) for number, one in enumerate(comparison.corners)],
         interacting=interaction_title(tables),

@@ -11,27 +11,36 @@ from urllib.parse import quote
 from perfsweep.pipelines.analysis.columns import Column, Style, T, Where
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, LinkedProfile, linked_profiles
-from perfsweep.pipelines.report.sentences import answer, footnotes, opening
+from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table
 from perfsweep.pipelines.report.version_answer import duration_of
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 
 
 def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Provenance) -> None:
     """Write report.md."""
     tables = [*answer_tables(comparison, Where.MARKDOWN), arms_table(comparison, Where.MARKDOWN)]
-    parts = [f"# {comparison.name}", opening(comparison), _list(answer(comparison))]
-    for table in tables:
+    parts = [f"# {comparison.name}", opening(comparison), _list(f"**!** {one}" for one in comparison.noise)]
+    for table in (one for one in tables if one.of_effects):
+        parts += [f"## {table.title}", markdown_table(table)]
+    follows = [_list(open_questions(comparison)), _list(_conclusions(comparison))]
+    parts += ["## Answer", *follows] if any(follows) else []
+    for table in (one for one in tables if not one.of_effects):
         parts += [f"## {table.title}", markdown_table(table)]
     if profiles := linked_profiles(folder):
         parts += ["## Profiles", grid(PROFILE_HEADINGS, map(_profile_cells, profiles))]
     if notes := footnotes(comparison):
         parts += ["## Notes", _list(notes)]
     parts += ["## Where this comes from", _list(_provenance_lines(provenance))]
-    write_atomically(folder.markdown_file, ("\n\n".join(parts) + "\n").encode())
+    write_atomically(folder.markdown_file, ("\n\n".join(filter(None, parts)) + "\n").encode())
+
+
+def _conclusions(comparison: Comparison) -> Iterator[str]:
+    for label, text in conclusions(comparison):
+        yield f"**{label}:** `{text}`" if label in COMMANDS else f"**{label}:** {text}"
 
 
 def _profile_cells(profile: LinkedProfile) -> tuple[str, ...]:
@@ -55,7 +64,10 @@ def _list(lines: Iterable[str]) -> str:
 
 def markdown_table(table: Table) -> str:
     """Write a table's rows under its headings."""
-    rows = [[_cell(column, row) for column in table.columns] for row in table.rows]
+    rows: list[list[str]] = []
+    for heading, own in table.grouped():
+        rows += [[f"**{heading}**", *[""] * (len(table.columns) - 1)]] if heading else []
+        rows += [[_cell(column, row) for column in table.columns] for row in own]
     return grid([column.heading for column in table.columns], rows)
 
 
@@ -125,7 +137,7 @@ def _row(answer: Judged) -> tuple[str, ...]:
     return (
         _workload(answer),
         f"**{verdict}**" if verdict in _ALARMS else verdict,
-        percent(ratio) if counts else "",
+        speed(ratio) if counts else "",
         bounds_text(ratio, low, high) if counts else "",
         f"**{answer['results']}**" if verdict == "different results" else str(answer["results"]),
         measured if answer["rounds"] else "",

@@ -19,7 +19,7 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.report.html import render
 from perfsweep.pipelines.report.progress_display import Ahead, News, RoundsSoFar, Tally
-from perfsweep.pipelines.report.sentences import answer, footnotes, opening
+from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.store.records import Event, Manifest, SweepFolder
 from perfsweep.pipelines.terminal import plain_console
@@ -66,7 +66,9 @@ def comparison_html(comparison: compare.Comparison, page: Path | None = None) ->
         "notebook.html.j2",
         comparison=comparison,
         opening=opening(comparison),
-        answer=answer(comparison),
+        conclusions=conclusions(comparison),
+        commands=COMMANDS,
+        questions=open_questions(comparison),
         tables=list(answer_tables(comparison, Where.HTML)),
         footnotes=footnotes(comparison),
         link=os.path.relpath(page) if page else "",

@@ -13,7 +13,7 @@ from rich.table import Table
 from perfsweep.pipelines.report.profile_tables import HEADINGS, NAME_WIDTH, shorten
 from perfsweep.pipelines.report.terminal_table import plain_table
 from perfsweep.pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
-from perfsweep.pipelines.units import duration, percent
+from perfsweep.pipelines.units import duration, speed
 from perfsweep.workloads.errors import ConfigError
 
 COMPARED = ("torch", "pyinstrument", "roofline")
@@ -170,5 +170,5 @@ def bare_times_text(before: Profile, after: Profile) -> str:
     costs = " and ".join("?" if one.overhead is None else f"{one.overhead:.2f}x" for one in (before, after))
     return (
         f"without the profiler an iteration takes {duration(a)} in A and {duration(b)} in B"
-        f" ({percent(b / a)}); with it {costs} of that"
+        f" ({speed(b / a)}); with it {costs} of that"
     )

@@ -11,7 +11,7 @@ from rich.table import Table
 from perfsweep.pipelines.report.terminal_table import plain_table
 from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, kept_profiles, overhead_text
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.units import duration
+from perfsweep.pipelines.units import MB, duration
 
 NAME_WIDTH = 28
 """Characters of a name that a narrow terminal shows before anything else is cut."""
@@ -85,7 +85,7 @@ def _columns(profile: Profile, rows: Sequence[Cost]) -> dict[str, list[str]]:
         }
     if profile.tool == "memory":
         return {
-            "in use": [f"{(row.bytes or 0) / 2**20:,.2f} MB" for row in rows],
+            "in use": [f"{(row.bytes or 0) / MB:,.2f} MB" for row in rows],
             "blocks": [f"{row.calls:g}" for row in rows],
         }
     per, total = max(profile.iterations, 1), sum(cost.total_ns for cost in profile.costs) or 1.0

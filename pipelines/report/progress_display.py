@@ -35,8 +35,9 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
+from perfsweep.pipelines.analysis.todo import IN_ORDER, by_todo
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
-from perfsweep.pipelines.report.tables import Table, effects_by_design
+from perfsweep.pipelines.report.tables import Table, heading
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
@@ -59,7 +60,7 @@ FIRST_TABLE = 2
 GROWTH = 1.2
 """A table is made again after so many times the rounds: reading records stays a small part of a sweep."""
 
-SHOWN = ("name", "ratio", "interval", "verdict", "parity")
+SHOWN = ("name", "speed", "interval", "parity")
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
@@ -283,18 +284,20 @@ class RoundsSoFar:
         except (PerfsweepError, OSError):
             return None  # a record that is damaged, or not there yet; the comparison at the end says which
         timed = [effect for effect in effects if effect.ratio is not None]
-        results = [one for _, of_design in effects_by_design(timed) for one in of_design]
-        if not results:
+        if not timed:
             return None
-        return SoFar(rounds, table_after(rounds, results), forecast(self._manifest, progress))
+        return SoFar(rounds, table_after(rounds, timed), forecast(self._manifest, progress))
 
 
 def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectResult]:
     """Tabulate effects as they stand, with verdicts from as many rounds as may end a sweep."""
     early = rounds < LEAST_TO_STOP
-    columns = (one for one in effect_table(()) if one.key in SHOWN and not (early and one.key == "verdict"))
+    columns = tuple(one for one in effect_table(()) if one.key in SHOWN)
     title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
-    return Table(title, tuple(columns), tuple(effects)).at(Where.TERMINAL)
+    in_order = any(one.effect.design in IN_ORDER for one in effects)
+    group = None if early or in_order else heading
+    rows = effects if in_order else by_todo(effects)
+    return Table(title, columns, tuple(rows), group=group).at(Where.TERMINAL)
 
 
 class _Bar(Progress):

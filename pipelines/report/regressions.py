@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.baselines import Baseline, Change, Changes, compare_baselines, load
+from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, compare_baselines, load
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column
 from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.tables import Table
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 
 SLOWER = "slower"
 
@@ -54,7 +54,7 @@ def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
             "ratio",
             "time",
             lambda one: one.change.ratio,
-            lambda one: percent(one.change.ratio),
+            lambda one: speed(one.change.ratio),
             doc="time now / time then",
             kind=float,
         ),
@@ -65,7 +65,7 @@ def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
             "relative",
             f"beside {reference}",
             lambda one: _relative(one)[0],
-            lambda one: percent(_relative(one)[0]),
+            lambda one: speed(_relative(one)[0]),
             doc=beside,
             kind=float,
         ),

@@ -1,29 +1,34 @@
-"""What a comparison says in words: its headline, its answer, and the notes below the tables."""
+"""What a comparison says in words: its headline, what follows from it, open questions, and notes."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Mapping, Sequence
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
-from perfsweep.pipelines.analysis.combinations import BETWEEN
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.report.tables import design_title, fastest_first, has_several_designs
-from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.units import duration, percent
+from perfsweep.pipelines.analysis.effect_columns import counts, effect_name, speed_text
+from perfsweep.pipelines.analysis.effect_result import SHOWN_ROUNDS, EffectResult
+from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo
+from perfsweep.pipelines.config.overrides import as_overrides
+from perfsweep.pipelines.report.tables import design_title, has_several_designs
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.terminal import shell_line
+from perfsweep.pipelines.units import bounds_text, duration
 
 
 def headline(comparison: Comparison) -> str:
-    """The sentence above the tables."""
+    """The sentence above the tables: rounds, machine, and what the baseline takes."""
     reference = comparison.reference
     if reference is None:
-        return "no reference has a finished round yet"
+        return "no baseline has a finished round yet"
+    machine = f" on {comparison.machine}" if comparison.machine else ""
+    rounds = f"{reference.rounds} round{'' if reference.rounds == 1 else 's'}"
     return (
-        f"reference {reference.name} takes {duration(reference.ns_per_unit)} per {comparison.unit}"
-        f" (median of {reference.rounds} rounds); time = change against the base, less is faster"
+        f"{rounds}{machine}; baseline {reference.name}: {duration(reference.ns_per_unit)} per"
+        f" {comparison.unit}"
     )
 
 
@@ -33,69 +38,216 @@ def opening(comparison: Comparison) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
+COMMANDS = ("Use it", "Next")
+"""Conclusions that are copied into a shell, so that no line break may split them."""
+
+
+def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
+    """What follows from the tables, a label and a sentence each: what to use, what that gains, and why."""
+    found = (
+        *_together(comparison),
+        ("Use it", use(comparison)),
+        ("Why", _why(comparison)),
+        ("Oracle", _oracle(comparison)),
+        ("Next", _next(comparison)),
+    )
+    return [(label, text) for label, text in found if text]
+
+
+def recommended(comparison: Comparison) -> EffectResult | None:
+    """The arm to use: all winners at once where that is measured and good, else the best one alone."""
+    whole = comparison.together.whole if comparison.together else None
+    if whole and todo(whole) is ToDo.TURN_ON:
+        return whole
+    return next(iter(comparison.winners), None)
+
+
+def size(result: EffectResult) -> str:
+    """An effect's speed with its interval: ``1.72x faster [1.63 .. 1.80]``."""
+    bounds = bounds_text(result.ratio, result.low, result.high)
+    return speed_text(result) + (f" [{bounds}]" if bounds and counts(result) else "")
+
+
+def _together(comparison: Comparison) -> list[tuple[str, str]]:
+    found = comparison.together
+    if found is None:
+        return [("All winners together", _not_together(comparison))]
+    steps = (f"{effect_name(step)} {_step(step)}" for step in found.steps)
+    known = counts(found.whole) and found.whole.parity_text
+    results = f", results {found.whole.parity_text}" if known else ""
+    return [
+        ("All winners together", f"{size(found.whole)}{results}"),
+        ("Step by step", ", then ".join(steps)),
+    ]
+
+
+def _step(step: EffectResult) -> str:
+    if step.ratio is None:
+        return "adds nothing" if todo(step) is ToDo.NOT_HERE else f"is not measured ({step.word})"
+    settled = step.verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
+    return speed_text(step) if settled else f"adds nothing that is certain ({speed_text(step)})"
+
+
+def _not_together(comparison: Comparison) -> str:
+    if len(comparison.winners) < 2:
+        return ""
+    return "not measured yet; the command of this sweep measures them after it"
+
+
+def command_words(comparison: Comparison) -> list[str]:
+    """The workload and its options, as a command line has them."""
+    return as_overrides("run", {"workload": {"name": comparison.workload, **comparison.options}})
+
+
+def use(comparison: Comparison) -> str:
+    """The command that runs the recommended arm; "" where nothing is faster."""
+    best = recommended(comparison)
+    if best is None or not comparison.workload:
+        return ""
+    levels = [] if best.arm_label == "baseline" else re.split(r",(?=[\w.]+=)", best.arm_label)
+    return shell_line("run", *command_words(comparison), *(f"toggles.{level}" for level in levels))
+
+
+MOST_OF_A_GAIN = 0.1
+"""Part of the baseline's time that a phase must save to be named as the reason."""
+
+
+def _why(comparison: Comparison) -> str:
+    """The phase that the best level saves most of, in the time of a unit."""
+    best, reference = next(iter(comparison.winners), None), comparison.reference
+    arms = {arm.id: arm for arm in comparison.arms}
+    if best is None or reference is None:
+        return ""
+    own, base = (arms.get(name) for name in best.effect.pairs[0])
+    if own is None or base is None or not base.ns_per_unit:
+        return ""
+    left = {share.phase: share.ns_per_unit for share in own.phases}
+    saved = {share.phase: share.ns_per_unit - left.get(share.phase, 0.0) for share in base.phases}
+    phase = max(saved, key=lambda name: saved[name], default="")
+    if not phase or saved[phase] < MOST_OF_A_GAIN * base.ns_per_unit:
+        return ""
+    before = next(share.ns_per_unit for share in base.phases if share.phase == phase)
+    after = duration(left[phase]) if left.get(phase) else "none"
+    return (
+        f"{base.name or base.label} spends {duration(before)} of {duration(base.ns_per_unit)} in {phase},"
+        f" {effect_name(best)} {after}"
+    )
+
+
+def _oracle(comparison: Comparison) -> str:
+    """In one sentence which arms keep to the limits of the workload's oracle."""
+    broken = {row.arm: [one for one in row.deviations if not one.holds] for row in comparison.quality}
+    if not broken:
+        return ""
+    failing = [arm for arm, checks in broken.items() if checks]
+    if not failing:
+        arms = "the arm is" if len(broken) == 1 else f"all {len(broken)} arms are"
+        return f"{arms} within its limits"
+    good = [arm for arm in broken if arm not in failing]
+    if comparison.reference and comparison.reference.name in failing:
+        meet = f"; {_few(good)} {'meets' if len(good) == 1 else 'meet'} them" if good else ""
+        return f"! {comparison.reference.name}, the baseline, misses its limits{meet}"
+    miss = "misses" if len(failing) == 1 else "miss"
+    return f"! {_few(failing)} {miss} its limits; the table below says by how much"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
 NAMED = 5
-"""Toggles that the answer names in a sentence; the table has the rest."""
-
-_FASTER, _SLOWER = "faster, with the same results", "slower"
-_CHANGED = "changes results, so its time does not count"
-_FEWER = "does less work, so its time does not count"
-_LIKE, _OPEN, _NONE = "no difference", "not decided by this many rounds", "no time"
-_HELD = "held back: nothing is said, and the notes say why"
-_UNCHECKED = "faster, results unchecked"
-_MORE, _LESS = "less time together than apart lets expect", "more time together than apart lets expect"
-_KINDS = (_FASTER, _UNCHECKED, _SLOWER, _MORE, _LESS, _CHANGED, _FEWER, _LIKE, _OPEN, _HELD, _NONE)
+"""Arms that a sentence names; the tables have the rest."""
 
 
-def answer(comparison: Comparison) -> list[str]:
-    """Sum the sweep up in words: one line for each kind of verdict that occurs."""
-    kinds: dict[str, list[EffectResult]] = {}
-    for result in fastest_first(comparison.effects):
-        kinds.setdefault(_kind(result), []).append(result)
+MOST_TUNED = 8
+"""Toggles that a search takes at once."""
+
+
+def _next(comparison: Comparison) -> str:
+    """The command that goes on from here: a search among the levels that gain, or may gain."""
+    alone = [one for one in by_todo(comparison.effects) if one.effect.design == "one_at_a_time"]
+    open_ones = [one.effect.toggle for one in alone if todo(one) in (ToDo.TURN_ON, ToDo.UNDECIDED)]
+    toggles = list(dict.fromkeys(open_ones))[:MOST_TUNED]
+    if not comparison.workload or len(toggles) < 2:
+        return ""
+    words = command_words(comparison)
+    return shell_line("tune", *words, f"tune.toggles=[{','.join(toggles)}]")
+
+
+ANSWERED = (ToDo.UNDECIDED, ToDo.TOO_NOISY, ToDo.NOT_HERE, ToDo.NO_TIME)
+"""Groups whose notes are among the open questions."""
+
+
+def open_questions(comparison: Comparison) -> list[str]:
+    """Say of each effect without an answer why there is none, and what it would take."""
+    said: dict[str, list[str]] = {}
+    names = _names(comparison)
+    for result in by_todo(comparison.effects):
+        if todo(result) in ANSWERED and (why := _why_open(comparison, result)):
+            said.setdefault(why, []).append(names[result.effect.id])
+    return [f"{_few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items()]
+
+
+def _names(comparison: Comparison) -> Mapping[str, str]:
+    """What a sentence calls each effect, by its id: with its base or design where others share its name."""
     several = has_several_designs(comparison)
     shared = Counter((r.effect.design, effect_name(r)) for r in comparison.effects)
-    ambiguous = {name for (_, name), count in shared.items() if count > 1}
-    return [f"{kind}: {_list(kinds[kind], several, ambiguous)}" for kind in _KINDS if kind in kinds]
+    return {r.effect.id: _full_name(r, several, shared) for r in comparison.effects}
 
 
-def _kind(result: EffectResult) -> str:
-    if result.outcome or result.verdict is None:
-        return _NONE
-    match result.verdict:
-        case Verdict.FASTER | Verdict.SLOWER if BETWEEN in result.effect.toggle:
-            return _MORE if result.verdict is Verdict.FASTER else _LESS
-        case Verdict.FASTER:
-            return _FASTER if result.parity_ok else _UNCHECKED
-        case Verdict.SLOWER:
-            return _SLOWER
-        case Verdict.DIFFERENT:
-            return _CHANGED
-        case Verdict.FEWER_UNITS:
-            return _FEWER
-        case Verdict.NO_DIFFERENCE:
-            return _LIKE
-        case Verdict.HELD_BACK:
-            return _HELD
-    return _OPEN
+def _full_name(result: EffectResult, several: bool, shared: Mapping[tuple[str, str], int]) -> str:
+    design, name = result.effect.design, effect_name(result)
+    base = f" against {result.base_label}" if shared[design, name] > 1 else ""
+    return f"{name}{base}" + (f" ({design_title(design)})" if several else "")
 
 
-def _list(results: list[EffectResult], several: bool, ambiguous: Container[str]) -> str:
-    """Name effects with their sizes, those that share a name with their bases too."""
-    named = []
-    for result in results[:NAMED]:
-        size = percent(result.ratio) if result.verdict and not result.outcome else result.word
-        design = f", {design_title(result.effect.design)}" if several else ""
-        name = effect_name(result)
-        base = f" against {result.base_label}" if name in ambiguous else ""
-        named.append(f"{name}{base} ({size}{design})")
-    more = f", and {len(results) - NAMED} more" if len(results) > NAMED else ""
-    return ", ".join(named) + more
+_UNDECIDED = {
+    ReasonCode.HOLM_NOT_REJECTED: "not certain as one of {comparisons} comparisons",
+    ReasonCode.REACHES_INTO_MARGIN: "there is an effect, and it may be smaller than {margin:g} %",
+    ReasonCode.BELOW_PLACEBO_FLOOR: "the effect is no larger than what copies of the baseline show",
+}
+
+
+def _why_open(comparison: Comparison, result: EffectResult) -> str:
+    note = result.note.removeprefix(f"{effect_name(result)}: ")
+    if todo(result) is not ToDo.UNDECIDED:
+        return note
+    return "; ".join(filter(None, [_what_is_open(comparison, result), note])) or "too few rounds"
+
+
+def _what_is_open(comparison: Comparison, result: EffectResult) -> str:
+    compared = result.derivation.comparisons if result.derivation else len(comparison.effects)
+    code = ReasonCode.HOLM_NOT_REJECTED if _clear_alone(comparison, result) else result.code
+    words = _UNDECIDED.get(code, _hidden(result)).format(comparisons=compared, margin=comparison.margin * 100)
+    more = f"about {result.rounds_needed} rounds would decide" if _worth(result) else ""
+    return "; ".join(filter(None, [words, more]))
+
+
+def _clear_alone(comparison: Comparison, result: EffectResult) -> bool:
+    """Whether its interval alone would decide: the correction for the number of comparisons keeps it open."""
+    if result.low is None or result.high is None or result.code is ReasonCode.BELOW_PLACEBO_FLOOR:
+        return False
+    return result.high < 1 / (1 + comparison.margin) or result.low > 1 + comparison.margin
+
+
+def _worth(result: EffectResult) -> bool:
+    return result.rounds_needed is not None and result.rounds_needed < SHOWN_ROUNDS
+
+
+def _hidden(result: EffectResult) -> str:
+    """The largest effect that the interval still allows."""
+    if result.low is None or result.high is None:
+        return ""
+    most = max(1 / result.low, result.high) - 1
+    return f"no effect above {most:.1%} is left to find"
 
 
 def footnotes(comparison: Comparison) -> list[str]:
     """Everything else a reader must know to trust the tables, one line each."""
     noted: dict[str, list[str]] = {}
     for result in comparison.effects:
-        if result.note:
+        if result.note and todo(result) not in ANSWERED:
             name = effect_name(result)
             noted.setdefault(result.note.removeprefix(f"{name}: "), []).append(name)
     lines = [f"{', '.join(dict.fromkeys(names))}: {note}" for note, names in noted.items()]
@@ -106,6 +258,4 @@ def footnotes(comparison: Comparison) -> list[str]:
     ]
     lost = [arm for arm in comparison.arms if set(arm.outcomes) - {"ok", "unsupported"}]
     lines += [f"{arm.label}: {outcome_text(arm.outcomes)} trials" for arm in lost]
-    if any("(" in r.word for r in comparison.effects):
-        lines.append("undecided (n): about n rounds would decide, if the estimate stayed")
     return [*comparison.missing, *lines, *comparison.notes]

@@ -6,8 +6,9 @@ the smaller tables beside them are declared here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from operator import itemgetter
 from typing import Generic
 
@@ -28,19 +29,31 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import effect_name
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES
-from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantities.completed import Quantity, arm_table, effect_table
+from perfsweep.pipelines.analysis.todo import IN_ORDER, by_todo, todo
 from perfsweep.pipelines.store.schema import PLACEBO
-from perfsweep.pipelines.units import percent
+from perfsweep.pipelines.units import speed
 
 
 @dataclass(frozen=True)
 class Table(Generic[T]):
-    """Rows with the columns that show them; `caption` says how to read them."""
+    """Rows with the columns that show them; `caption` says how to read them, `group` is a row's heading."""
 
     title: str
     columns: tuple[Column[T], ...]
     rows: tuple[T, ...]
     caption: str = ""
+    group: Callable[[T], str] | None = None
+
+    def grouped(self) -> Iterator[tuple[str, list[T]]]:
+        """The rows below the heading of their group; all of them below none where there are no groups."""
+        for heading, rows in groupby(self.rows, self.group or (lambda row: "")):
+            yield heading, list(rows)
+
+    @property
+    def of_effects(self) -> bool:
+        """Whether the rows are effects: these tables come first, and what follows from them next."""
+        return any(isinstance(row, EffectResult) for row in self.rows[:1])
 
     def at(self, where: Where) -> Table[T]:
         """The same with the columns that are for somebody."""
@@ -66,26 +79,48 @@ def table_of(
 
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
-    columns = effect_table(comparison.quantities)
     effects = [
-        Table(f"Effects: {title}", columns, tuple(results), _methods(results))
+        effects_table(f"Effects: {title}", results, comparison.quantities, where)
         for title, results in effects_by_design(comparison.effects)
     ]
     effects += [
-        Table(f"On {part.machine}: {title}", columns, tuple(results), _methods(results))
+        effects_table(f"On {part.machine}: {title}", results, comparison.quantities, where)
         for part in comparison.elsewhere
         for title, results in effects_by_design(part.effects)
     ]
     beside = (
         Table("Two toggles at a time", CORNERS, comparison.corners),
         Table("Alone and beside the others", ALONE_AND_BESIDE, comparison.alone_and_beside, ALONE_CAPTION),
-        Table("Against the oracle", oracle_columns(comparison.quality), comparison.quality),
+        Table("Against the oracle", oracle_columns(comparison.quality), _oracle_rows(comparison, where)),
         Table("Claims", claim_columns(comparison), comparison.rulings),
         Table("Failed trials", FAILURES, comparison.failures),
     )
     for table in (one.at(where) for one in (*effects, *beside) if one.rows):
         if table.columns:
             yield table
+
+
+def _oracle_rows(comparison: Comparison, where: Where) -> tuple[Quality, ...]:
+    """Arms with their deviations; a terminal has the table only where one is beyond a limit."""
+    broken = any(not one.holds for row in comparison.quality for one in row.deviations)
+    return comparison.quality if broken or where is not Where.TERMINAL else ()
+
+
+def effects_table(
+    title: str, results: Sequence[EffectResult], quantities: tuple[Quantity, ...], where: Where
+) -> Table[EffectResult]:
+    """Tabulate effects of one design; headings say what to do about them where rows are in no order."""
+    columns = effect_table(quantities)
+    in_order = any(one.effect.design in IN_ORDER for one in results)
+    if not in_order and where is Where.TERMINAL:
+        columns = tuple(column for column in columns if column.key != "verdict")
+    group = None if in_order else heading
+    return Table(title, columns, tuple(results), _methods(results), group).at(where)
+
+
+def heading(result: EffectResult) -> str:
+    """What a reader is told to do about an effect."""
+    return todo(result).upper()
 
 
 def _methods(results: Sequence[EffectResult]) -> str:
@@ -114,10 +149,10 @@ def changes_table(comparison: Comparison) -> Table[ArmChange]:
 
 
 def effects_by_design(effects: Sequence[EffectResult]) -> list[tuple[str, list[EffectResult]]]:
-    """Effects in the designs' order, each design with its title, the fastest first."""
+    """Effects in the designs' order, each design with its title, those of use first."""
     designs = dict.fromkeys(result.effect.design for result in effects)
     return [
-        (design_title(design), fastest_first(r for r in effects if r.effect.design == design))
+        (design_title(design), _in_order(design, [r for r in effects if r.effect.design == design]))
         for design in designs
     ]
 
@@ -127,9 +162,8 @@ def design_title(design: str) -> str:
     return design.replace("_", " ")
 
 
-def fastest_first(effects: Iterable[EffectResult]) -> list[EffectResult]:
-    """Effects by their ratio; those without a time come last."""
-    return sorted(effects, key=lambda result: (result.ratio is None, result.ratio or 0.0))
+def _in_order(design: str, effects: list[EffectResult]) -> list[EffectResult]:
+    return effects if design in IN_ORDER else by_todo(effects)
 
 
 def has_several_designs(comparison: Comparison) -> bool:
@@ -161,21 +195,21 @@ CHANGES: tuple[Column[ArmChange], ...] = (
 
 CORNERS: tuple[Column[Corners], ...] = (
     Column("toggles", "toggles", text=lambda one: one.name, where=Where.MARKDOWN, width=NAME_WIDTH),
-    Column("first", "the first alone", text=lambda one: percent(one.first), where=Where.MARKDOWN),
-    Column("second", "the second alone", text=lambda one: percent(one.second), where=Where.MARKDOWN),
-    Column("both", "both", text=lambda one: percent(one.both), where=Where.MARKDOWN),
-    Column("expected", "expected of both", text=lambda one: percent(one.expected), where=Where.MARKDOWN),
+    Column("first", "the first alone", text=lambda one: speed(one.first), where=Where.MARKDOWN),
+    Column("second", "the second alone", text=lambda one: speed(one.second), where=Where.MARKDOWN),
+    Column("both", "both", text=lambda one: speed(one.both), where=Where.MARKDOWN),
+    Column("expected", "expected of both", text=lambda one: speed(one.expected), where=Where.MARKDOWN),
 )
 """Of one interaction each row, against the arm with neither; the page draws them."""
 
 
 ALONE_AND_BESIDE: tuple[Column[AloneAndBeside], ...] = (
     Column("toggle", "toggle", text=lambda one: effect_name(one.beside), width=NAME_WIDTH),
-    Column("alone", "alone", text=lambda one: percent(one.alone.ratio) if one.alone else "", kind=float),
+    Column("alone", "alone", text=lambda one: speed(one.alone.ratio) if one.alone else "", kind=float),
     Column(
         "alone_verdict", "verdict", text=lambda one: one.alone.word if one.alone else "not measured alone"
     ),
-    Column("beside", "beside the others", text=lambda one: percent(one.beside.ratio), kind=float),
+    Column("beside", "beside the others", text=lambda one: speed(one.beside.ratio), kind=float),
     Column("beside_verdict", "verdict", text=lambda one: one.beside.word),
     Column("reading", "so it", text=lambda one: one.reading, width=PROSE),
 )

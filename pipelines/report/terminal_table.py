@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.report.sentences import answer, footnotes, headline
+from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, headline, open_questions
 from perfsweep.pipelines.report.tables import Table, answer_tables
 
 STYLES = {
@@ -34,8 +34,15 @@ LEAST_WORDS = 11
 def show(console: Console, comparison: Comparison) -> None:
     """Print the answer, the tables and the notes; readable at 80 columns."""
     console.print(f"\n{comparison.name}: {headline(comparison)}", highlight=False)
-    print_lines(console, answer(comparison))
-    for table in answer_tables(comparison, Where.TERMINAL):
+    for line in comparison.noise:
+        console.print(f"! {line}", style="yellow", highlight=False)
+    tables = list(answer_tables(comparison, Where.TERMINAL))
+    for table in (one for one in tables if one.of_effects):
+        print_table(console, table)
+    print_lines(console, open_questions(comparison))
+    for label, text in conclusions(comparison):
+        console.print(Text.assemble((f"{label}: ", "bold"), text), soft_wrap=label in COMMANDS)
+    for table in (one for one in tables if not one.of_effects):
         print_table(console, table)
     for failed in comparison.failures:
         line = f"{failed.arm}: {failed.where}" if failed.where else failed.arm
@@ -60,15 +67,18 @@ def print_table(console: Console, table: Table) -> None:
 def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_table.Table:
     """Some columns of a table, ready to be printed in `room` characters."""
     printed = plain_table(table.title)
-    for column, width in zip(columns, _widths(columns, table.rows, room), strict=True):
+    for column, width in zip(columns, _widths(columns, table, room), strict=True):
         printed.add_column(
             Text(_heading(column, table.rows)),
             width=width,
             justify="right" if column.number else "left",
             overflow="fold",  # even where nothing fits, no digit is cut off
         )
-    for row in table.rows:
-        printed.add_row(*(Text(column.cell(row), STYLES[column.style(row)]) for column in columns))
+    for heading, rows in table.grouped():
+        if heading:
+            printed.add_row(Text(heading, "bold"))
+        for row in rows:
+            printed.add_row(*(Text(column.cell(row), STYLES[column.style(row)]) for column in columns))
     return printed
 
 
@@ -93,17 +103,19 @@ def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) 
     return kept
 
 
-def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[int]:
-    """Characters of each column: the least it needs, and what is left over to words from the left."""
+def _widths(columns: Sequence[Column[T]], table: Table[T], room: int) -> list[int]:
+    """Characters of each column: the least it needs, and what is left over to words that lack least."""
+    rows, groups = table.rows, [heading for heading, _ in table.grouped()]
     widths = [_least_width(column, rows) for column in columns]
     words = [place for place, column in enumerate(columns) if not column.number]
     for place in sorted(words, key=lambda place: widths[place], reverse=True):  # names first
         lacking = max(0, _total(widths) - room)
         widths[place] -= min(lacking, max(0, widths[place] - LEAST_WORDS))
     spare = max(0, room - _total(widths))
-    for place, column in enumerate(columns):
-        wish = max(0, _longest(column.heading, *(column.cell(row) for row in rows)) - widths[place])
-        more = 0 if column.number else min(wish, spare)
+    whole = [_longest(column.heading, *(column.cell(row) for row in rows)) for column in columns]
+    whole[0] = max(whole[0], _longest(*groups))  # the heading of a group has no column but the first
+    for place in sorted(words, key=lambda place: whole[place] - widths[place]):  # short words first
+        more = min(max(0, whole[place] - widths[place]), spare)
         widths[place], spare = widths[place] + more, spare - more
     return widths
 

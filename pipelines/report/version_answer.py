@@ -10,7 +10,7 @@ from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 
 SCHEMA = "perfsweep.judge/2"
 """Name and version of the JSON object; fields may be added to a version, and never change their meaning."""
@@ -89,14 +89,14 @@ class Answer:
 
     @property
     def time(self) -> str:
-        """Change of the time with its interval; empty without one."""
-        change, interval = percent(self.ratio), bounds_text(self.ratio, self.low, self.high)
+        """How much faster or slower, with its interval; empty without one."""
+        change, interval = speed(self.ratio), bounds_text(self.ratio, self.low, self.high)
         return f"{change} [{interval}]" if change and interval else ""
 
     @property
     def line(self) -> str:
         """The answer in one line."""
-        time = f", time {self.time}" if self.time else ""
+        time = f", {self.time}" if self.time else ""
         how = f" ({self.rounds} rounds, {self.seconds:.0f} s)" if self.rounds else ""
         why = f"; {self.reason}" if self.reason else ""
         return f"{self.verdict}: {self.head} against {self.base}{time}{how}; results {self.results}{why}"

@@ -21,7 +21,7 @@ from perfsweep.pipelines.search.measurements import Candidate, PackBroke, Search
 from perfsweep.pipelines.search.search import Observation, Proposal, exhaustive
 from perfsweep.pipelines.search.surrogate import Point
 from perfsweep.pipelines.terminal import bold
-from perfsweep.pipelines.units import percent
+from perfsweep.pipelines.units import speed
 
 DESIGNS = {"ladder": "ladder", "alone": "one_at_a_time"}
 """How the report calls what a proposal compares; of other proposals the arms have names."""
@@ -142,7 +142,7 @@ class SearchDriver:
         if one is None:
             return "not measured"
         if one.value is not None:
-            return f"{percent(math.exp(one.value))} (+-{2 * math.sqrt(one.variance):.1%})"
+            return f"{speed(math.exp(one.value))} (+-{2 * math.sqrt(one.variance):.1%})"
         return f"out: {one.reason}" if one.outcome == "different" else f"out: {one.outcome}: {one.reason}"
 
     def print_best_so_far(self) -> None:

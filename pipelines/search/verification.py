@@ -26,7 +26,7 @@ from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.pipelines.terminal import bold, shell_line
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 from perfsweep.workloads.api import Levels
 from perfsweep.workloads.errors import ConfigError
 
@@ -56,9 +56,9 @@ class VerifiedEffect:
         if self.ratio is None:
             return self.outcome or "no rounds"
         parity = f", results {self.parity}" if self.parity else ""
-        return (
-            f"{percent(self.ratio)} ({bounds_text(self.ratio, self.low, self.high)}) {self.verdict}{parity}"
-        )
+        factor = speed(self.ratio)
+        verdict = "" if f"{self.verdict}" in factor else f" {self.verdict}"  # "1.10x slower" says it
+        return f"{factor} ({bounds_text(self.ratio, self.low, self.high)}){verdict}{parity}"
 
 
 NAIVE, ALL_ON, TUNED = "naive", "all_on", "tuned"
@@ -297,7 +297,7 @@ class Verification:
             return "not legal beside the others"
         cost, error = (-expected[0], expected[1]) if invert else expected
         sure = "" if abs(cost) > SURELY * error else ", which is within the noise"
-        return f"{percent(math.exp(cost))} (+-{2 * error:.1%}) by the search{sure}"
+        return f"{speed(math.exp(cost))} (+-{2 * error:.1%}) by the search{sure}"
 
     def _levels(self, point: Point) -> Assignment:
         levels = self.driver.grid.levels(point)

@@ -135,7 +135,8 @@ def _rule_no_effect(claimed: tuple[float, float], measured: tuple[float, float],
 def rule_predicate(claim: Claim, value: float | None, verdict: Verdict | None = None) -> Ruled:
     """Rule on a claim about a counter or number of the arm itself; None where it was not measured.
 
-    Of an arm that computes something different, or less, nothing is confirmed.
+    Of an arm that computes something different, or less, nothing is confirmed. What a mechanism gains is said
+    apart, by the `verdict` on the arm's time.
     """
     if value is None:
         return Ruled(Ruling.UNDECIDED, f"{claim.figure} was not measured")
@@ -143,7 +144,16 @@ def rule_predicate(claim: Claim, value: float | None, verdict: Verdict | None = 
         return Ruled(Ruling.REFUTED)
     if verdict is Verdict.DIFFERENT or verdict is Verdict.FEWER_UNITS:
         return Ruled(Ruling.UNDECIDED, verdict.value)
-    return Ruled(Ruling.CONFIRMED)
+    return Ruled(Ruling.CONFIRMED, _ACTS.get(verdict, "") if verdict else "")
+
+
+_ACTS = {
+    Verdict.FASTER: "it acts, and is faster here",
+    Verdict.SLOWER: "it acts, and is slower here",
+    Verdict.NO_DIFFERENCE: "it acts, and gains nothing here",
+    Verdict.UNDECIDED: "it acts, and no gain is certain here",
+}
+"""What a confirmed mechanism gains, which is another question."""
 
 
 def claimed_gain(claim: Claim) -> tuple[float, float]:

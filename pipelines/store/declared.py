@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from perfsweep.pipelines.store.planned import load_workload
@@ -27,7 +28,17 @@ def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:
         loosened=loosened,
         data_phases=cls.data_phases,
         claims=any(claim.speaks_of(config) for claim in cls.claims),
+        options=dict(_options(config)),
     )
+
+
+def _options(config: Any) -> Iterator[tuple[str, Any]]:
+    """Fields of a workload's configuration that are not at their default."""
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        usual = one.default_factory() if callable(one.default_factory) else one.default
+        if value != usual and value is not None:
+            yield one.name, value
 
 
 def _as_data(level: Level) -> DeclaredLevel:

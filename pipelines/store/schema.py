@@ -97,6 +97,7 @@ class Declared(StoredValue):
     levels : by toggle, those that any arm has
     loosened : by arm and toggle, the class of a level where it is another beside the arm's other levels
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
+    options : fields of the configuration off their default
     data_phases : phases in which it waits for its loader
     """
 
@@ -106,6 +107,7 @@ class Declared(StoredValue):
     levels: dict[str, tuple[DeclaredLevel, ...]]
     loosened: dict[str, dict[str, Parity]] = {}
     claims: bool = False
+    options: dict[str, Any] = {}
     data_phases: tuple[str, ...] = ("data",)
 
     def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:

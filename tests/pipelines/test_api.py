@@ -12,8 +12,10 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.execution import executor_choice, launch
 from perfsweep.pipelines.execution.launch import Launched
+from perfsweep.pipelines.measured.watch import NotebookWatch, Watch
 from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.store.options import TrackingConfig
+from perfsweep.workloads.api import Levels
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 OPTIONS = {
@@ -39,6 +41,40 @@ def test_a_sweep_is_measured_and_its_effects_are_a_table(capsys: pytest.CaptureF
     assert effect["ratio"] == pytest.approx(0.5, rel=0.1)
     assert sweep.folder.report_file.exists()
     assert capsys.readouterr().out == ""
+
+
+TWO = {**OPTIONS, "workload": "toys.tunable:Tunable", "axes": {"fuse": ["on"], "slab": [4]}}
+
+
+def both_gain(levels: Levels) -> float:
+    return (0.5 if levels["fuse"] == "on" else 1.0) * (0.6 if levels["slab"] == 4 else 1.0)
+
+
+def test_two_winners_are_measured_together_after_the_sweep(machine: SimulatedLaunch) -> None:
+    machine.cost_of = both_gain
+    sweep = api.sweep(**TWO)
+    names = {one.partition("/")[0] for one in machine.launched}
+    assert names == {sweep.folder.path.name, f"{sweep.folder.path.name}-together"}
+    found = sweep.comparison.together
+    assert found is not None and found.whole.speed == pytest.approx(1 / 0.3, rel=0.1)
+    assert "All winners together" in sweep.folder.markdown_file.read_text()
+
+
+@pytest.mark.slow
+def test_the_same_call_measures_no_winners_again(machine: SimulatedLaunch) -> None:
+    machine.cost_of = both_gain
+    api.sweep(**TWO)
+    launched = list(machine.launched)
+    api.sweep(**TWO)
+    assert machine.launched == launched and any("-together/" in one for one in launched)
+
+
+def test_winners_stay_apart_where_that_is_asked_for(machine: SimulatedLaunch) -> None:
+    machine.cost_of = both_gain
+    sweep = api.sweep("sweep.together=false", **TWO)
+    assert len(sweep.comparison.winners) == 2
+    assert sweep.comparison.together is None
+    assert {one.partition("/")[0] for one in machine.launched} == {sweep.folder.path.name}
 
 
 def test_a_sweep_that_is_there_is_opened_and_compared_without_measuring(machine: SimulatedLaunch) -> None:
@@ -67,7 +103,7 @@ def test_a_trial_without_times_that_was_damaged_since_is_made_again(machine: Sim
 
 @pytest.mark.slow
 def test_a_watch_hears_of_the_plan_before_anything_is_measured(machine: SimulatedLaunch) -> None:
-    class Heard(api.Watch):
+    class Heard(Watch):
         def begins(self, planned: api.Planned, unfinished: dict[str, int]) -> None:  # type: ignore[override]
             assert not machine.launched
             self.unfinished = unfinished
@@ -151,7 +187,7 @@ def test_a_notebook_has_one_line_of_counts_that_changes_and_a_line_for_each_noti
         assert raw, "it is a mapping of kinds to texts"
         shown.append((content["text/plain"], display_id, update))
 
-    watch = api.NotebookWatch(display)  # type: ignore[arg-type]
+    watch = NotebookWatch(display)  # type: ignore[arg-type]
     watch.counts("2 pending")
     watch.notice("p000: submitted again")
     watch.counts("2 running")

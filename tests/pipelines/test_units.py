@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.units import bounds_text, duration, megabytes_more, percent
+from perfsweep.pipelines.units import amount, bounds_text, duration, megabytes_more, speed
 
 
 @pytest.mark.parametrize(
     ("ratio", "words"),
     [
         (None, ""),
-        (0.77, "-23.0 %"),
-        (1.0, "+0.0 %"),
-        (1.99, "+99.0 %"),
-        (0.5, "2x less"),
-        (1 / 271, "271x less"),
-        (3.2, "3.2x more"),
+        (0.77, "1.30x faster"),
+        (1.0, "1.000x"),
+        (1.0003, "1.000x"),
+        (0.96, "1.042x faster"),
+        (1.99, "1.99x slower"),
+        (1 / 12.34, "12.3x faster"),
+        (1 / 271, "271x faster"),
+        (1 / 1808, "1,808x faster"),
     ],
 )
-def test_small_changes_are_percentages_and_large_ones_factors(ratio, words):
-    assert percent(ratio) == words
+def test_times_compare_as_factors_of_speed_with_the_digits_that_they_need(ratio, words):
+    assert speed(ratio) == words
 
 
-def test_an_interval_takes_the_form_of_its_change_and_reads_from_small_to_large():
-    assert bounds_text(0.77, 0.75, 0.79) == "-25.0 .. -21.0"
-    assert bounds_text(1 / 250, 1 / 278, 1 / 225) == "225x .. 278x"
-    assert bounds_text(3.0, 2.5, 3.5) == "2.5x .. 3.5x"
+def test_other_amounts_are_less_or_more():
+    assert (amount(0.5), amount(1.25), amount(None)) == ("2.00x less", "1.25x more", "")
+
+
+def test_an_interval_has_the_direction_and_the_digits_of_its_factor_and_reads_from_small_to_large():
+    assert bounds_text(0.77, 0.75, 0.79) == "1.27 .. 1.33"
+    assert bounds_text(0.98, 0.95, 1.01) == "0.990 .. 1.053"
+    assert bounds_text(1 / 250, 1 / 278, 1 / 225) == "225 .. 278"
+    assert bounds_text(3.0, 2.5, 3.5) == "2.50 .. 3.50"
     assert bounds_text(0.9, None, 1.0) == ""
 
 
@@ -39,6 +46,6 @@ def test_a_time_has_the_largest_unit_that_it_fills(ns: float, words: str) -> Non
 
 
 def test_memory_is_the_same_under_half_of_the_last_digit() -> None:
-    found = [megabytes_more(mb * 2**20) for mb in (0.049, -0.049, 0.051, -3.26)]
-    assert found == ["same", "same", "+0.1 MB", "-3.3 MB"]
+    found = [megabytes_more(mb * 1e6) for mb in (0.049, -0.049, 0.051, -3.26, 31.2)]
+    assert found == ["same", "same", "+0.1 MB", "-3.3 MB", "+31 MB"]
     assert megabytes_more(None) == ""

@@ -25,7 +25,7 @@ from perfsweep.pipelines.analysis.quantities.steps import STALL, TAILS
 from perfsweep.pipelines.analysis.quantities.times import CPU, WALL
 from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import amount, bounds_text
 
 NAMED = 5
 """Arms that a sentence names."""
@@ -162,7 +162,7 @@ def change_text(result: QuantityResult) -> str:
     if result.text or result.ratio is None:
         return result.text
     bounds = bounds_text(result.ratio, result.low, result.high).replace(" ", "\u00a0")
-    return "\n".join(filter(None, [percent(result.ratio), bounds]))
+    return "\n".join(filter(None, [amount(result.ratio), bounds]))
 
 
 def _of_arms(one: Quantity) -> Iterator[Column[ArmResult]]:

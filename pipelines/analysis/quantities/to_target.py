@@ -22,7 +22,7 @@ from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Effect, Outcome, TrialRecord
 from perfsweep.pipelines.store.target import Target
 from perfsweep.pipelines.store.trainings import NO_TRAINING, trained_arms
-from perfsweep.pipelines.units import bounds_text, duration, percent
+from perfsweep.pipelines.units import amount, bounds_text, duration
 
 FEW_ROUNDS = "too few rounds tell how far the time of a step scatters"
 
@@ -157,7 +157,7 @@ class ToTarget:
         assert estimate.interval is not None
         low, high = estimate.interval.ratios
         ratio = math.exp(estimate.log_ratio)
-        lines = [percent(ratio), bounds_text(ratio, low, high).replace(" ", "\u00a0")]
+        lines = [amount(ratio), bounds_text(ratio, low, high).replace(" ", "\u00a0")]
         lines += [
             f"p\u00a0{estimate.p:.2g}" if estimate.p is not None else "",
             self._trainings.missed_text(arm),

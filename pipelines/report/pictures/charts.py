@@ -154,7 +154,7 @@ def distributions(arms: Sequence[RoundTimes], width: int) -> Figure:
 
 
 def memory(labels: Sequence[str], peaks_mb: Sequence[float], width: int) -> Figure:
-    """Peak memory of every arm, MiB."""
+    """Peak memory of every arm, MB."""
     figure, axes = _rows(labels, width)
     axes.barh(range(len(labels)), peaks_mb, height=0.6, color=BLUE)
     axes.set_xlabel("peak memory, MB")

@@ -10,7 +10,7 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfsweep.pipelines.analysis.version_history import ArmHistory, History
+from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History
 from perfsweep.pipelines.report.pictures import svg
 from perfsweep.pipelines.report.pictures.charts import fold
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, RED

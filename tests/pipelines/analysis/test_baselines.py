@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from measured import change, cost, simulated
 from scipy import stats
 
-from perfsweep.pipelines.analysis.baselines import (
+from perfsweep.pipelines.analysis.across.baselines import (
     Baseline,
     baseline_of,
     compare_baselines,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis.claim_ledger import FILE, gather_rulings, ledger
+from perfsweep.pipelines.analysis.across.claim_ledger import FILE, gather_rulings, ledger
 from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.workloads.api import Claim, Device, Level, Toggle
 

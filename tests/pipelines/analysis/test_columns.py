@@ -57,7 +57,7 @@ def test_the_efficiency_of_a_time_that_is_held_back_is_held_back_too(verdict: Ve
 
 def test_an_optional_column_is_shown_where_any_row_says_something() -> None:
     def headings(*rows: EffectResult) -> list[str]:
-        return [column.heading for column in visible_columns(EFFECTS, rows, Where.TERMINAL)]
+        return [column.heading for column in visible_columns(EFFECTS, rows, Where.HTML)]
 
     assert "compile" not in headings(effect(), effect())
     assert "compile" in headings(effect(), effect(compile_s=2.0))

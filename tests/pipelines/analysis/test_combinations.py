@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import product
 
 import polars as pl
@@ -10,11 +11,13 @@ import pytest
 from measured import compared, cost, simulated
 from planned_sweeps import arm, effect, manifest
 
+from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners
+from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.report import sentences
 from perfsweep.pipelines.report.pictures import charts
+from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 
@@ -104,16 +107,19 @@ def test_the_picture_has_a_line_for_each_level_and_one_for_no_interaction(comman
     assert parallel == [found.second, found.expected]
 
 
-def test_the_answer_says_which_toggles_touch_each_other_and_which_design_it_speaks_of(command) -> None:
+def test_the_answer_says_which_toggles_interact_in_a_table_of_their_design(command) -> None:
     designs = (
         DesignConfig("factorial", levels=PAIR),
         DesignConfig("one_at_a_time", levels={"work": ["single"]}),
     )
-    lines = sentences.answer(compared(*simulated(command(*designs, measure=ROUNDS), slower_together)))
-    assert any(
-        line.startswith("more time together than apart lets expect: work x sign (+2") for line in lines
-    )
-    assert any("one at a time" in line and "work=single" in line for line in lines)
+    found = compared(*simulated(command(*designs, measure=ROUNDS), slower_together))
+    tables = {
+        one.title: dict(one.grouped()) for one in answer_tables(found, Where.TERMINAL) if one.of_effects
+    }
+    (interaction,) = tables["Effects: factorial"]["GAIN LESS TOGETHER"]
+    assert effect_name(interaction) == "work x sign"
+    assert re.fullmatch(r"1\.2\dx slower", speed_text(interaction))
+    assert [one.arm_label for one in tables["Effects: one at a time"]["TURN ON"]] == ["work=single"]
 
 
 BOTH = (

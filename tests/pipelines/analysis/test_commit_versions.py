@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis.version_history import (
+from perfsweep.pipelines.analysis.across.version_history import (
     ArmHistory,
     CommitVersions,
     arm_history,

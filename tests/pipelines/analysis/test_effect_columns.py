@@ -57,8 +57,8 @@ def cells(result: EffectResult, where: Where = Where.HTML) -> dict[str, str]:
 def test_a_person_reads_of_an_effect() -> None:
     assert cells(FULL) == {
         "name": "amp=bf16 (with fuse, loader)",
-        "ratio": "+10.0 %",
-        "interval": "+5.0 .. +15.0",
+        "speed": "1.10x slower",
+        "interval": "1.05 .. 1.15",
         "verdict": "slower (40)",
         "parity": "different: loss 0.02 > 0.01",
         "efficiency": "62% (4 ranks, weak)",
@@ -80,16 +80,16 @@ def test_a_terminal_that_grows_narrower_gives_up_what_matters_least() -> None:
     shown = visible_columns(EFFECTS, [FULL], Where.TERMINAL)
     kept = [{one.key for one in fitting_columns(shown, [FULL], width)} for width in range(200, 0, -1)]
     given_up = ["".join(more - less) for more, less in pairwise(kept) if more != less]
-    first_out = ["warm_compile_s", "compile_s", "trials", "memory_bytes", "efficiency"]
+    first_out = ["trials", "efficiency"]
     assert given_up == first_out
     assert kept[0] == set(cells(FULL, Where.TERMINAL))
-    assert kept[-1] == {"name", "ratio", "interval", "verdict", "parity"}
+    assert kept[-1] == {"name", "speed", "interval", "verdict", "parity", "cost"}
 
 
 def test_of_an_effect_without_a_time_a_person_reads_why() -> None:
     assert cells(BARE) == {
         "name": "amp=bf16",
-        "ratio": "",
+        "speed": "oom",
         "interval": "",
         "verdict": "oom",
         "parity": "",
@@ -99,8 +99,19 @@ def test_of_an_effect_without_a_time_a_person_reads_why() -> None:
     }
 
 
-def test_a_terminal_leaves_the_base_and_the_rounds_to_the_pages() -> None:
-    assert set(cells(FULL)) - set(cells(FULL, Where.TERMINAL)) == {"base", "rounds"}
+def test_a_terminal_leaves_the_base_and_the_rounds_to_the_pages_and_has_all_costs_in_one_column() -> None:
+    costs = {"memory_bytes", "compile_s", "warm_compile_s"}
+    assert set(cells(FULL)) - set(cells(FULL, Where.TERMINAL)) == {"base", "rounds", *costs}
+    assert cells(FULL, Where.TERMINAL)["cost"] == "-3.0 MB, 12.3 s to compile"
+    assert cells(replace(FULL, compile_s=0.0), Where.TERMINAL)["cost"] == "-3.0 MB"
+    assert cells(replace(FULL, memory_bytes=None), Where.TERMINAL)["cost"] == "12.3 s to compile"
+    assert cells(BARE, Where.TERMINAL)["cost"] == ""
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DIFFERENT, Verdict.FEWER_UNITS])
+def test_where_the_time_does_not_count_the_word_is_in_the_place_of_the_speed(verdict: Verdict) -> None:
+    found = cells(replace(FULL, verdict=verdict, rounds_needed=None))
+    assert (found["speed"], found["interval"]) == (verdict.value, "")
 
 
 def test_a_file_holds_of_an_effect() -> None:
@@ -110,6 +121,9 @@ def test_a_file_holds_of_an_effect() -> None:
         "level": "bf16",
         "also": "fuse, loader",
         "arm": "amp=bf16",
+        "speed": pytest.approx(1 / 1.1),
+        "speed_low": pytest.approx(1 / 1.15),
+        "speed_high": pytest.approx(1 / 1.05),
         "ratio": 1.1,
         "low": 1.05,
         "high": 1.15,
@@ -183,7 +197,10 @@ def test_an_effect_is_called_by_toggle_level_and_what_moved_along(change: dict, 
     ],
 )
 def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style) -> None:
-    assert verdict_style(replace(FULL, verdict=verdict)) is style
+    result = replace(FULL, verdict=verdict)
+    assert verdict_style(result) is style
+    (speed,) = (one for one in EFFECTS if one.key == "speed")
+    assert speed.style(result) is style, "a terminal has no column of verdicts below headings"
 
 
 @pytest.mark.parametrize(

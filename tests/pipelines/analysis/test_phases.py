@@ -116,3 +116,24 @@ def test_a_record_without_work_is_told_even_where_its_series_is_missing(tmp_path
     read = read_series(trials(tmp_path, a0=None).with_columns(units=float("nan")))
     assert read.contradictions == {str(tmp_path / "a0"): "it ended well with nan units of work"}
     assert len(read.unreadable) == 1
+
+
+def test_what_others_had_of_the_core_is_taken_off_every_phase_alike(tmp_path):
+    table = trials(
+        tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0], "device_forward": [30, 30, 30]}
+    )
+    own = {"ns_per_unit": 45.0, "wall_ns_per_unit": 60.0}  # of 600 ns in 10 units
+    for lost_ns, kept in ((150, 0.75), (0, 1.0), (None, 1.0)):
+        read = read_series(pl.DataFrame([{**row, **own, "lost_ns": lost_ns} for row in table.to_dicts()]))
+        median, shares = phases_of(read.phases, "a")
+        assert (median, shares[0].on) == (100 * kept, "device")
+        assert shares[0].ns_per_unit == pytest.approx(9.0 * kept)
+        assert shares[0].ns_per_unit < own["ns_per_unit"]
+
+
+@pytest.mark.parametrize("wall_ns", [None, 0.0])
+def test_without_a_wall_time_phases_stay_as_they_are(tmp_path, wall_ns):
+    table = trials(tmp_path, a0={"wall_ns": [100], "host_forward": [60]})
+    more = {"ns_per_unit": 5.0, "wall_ns_per_unit": wall_ns, "lost_ns": 50}
+    read = read_series(pl.DataFrame([{**row, **more} for row in table.to_dicts()]))
+    assert [share.ns_per_unit for share in phases_of(read.phases, "a")[1]] == [6.0]

@@ -67,7 +67,7 @@ def test_a_ruling_reads_the_interval_that_is_corrected_for_the_sweep(command, mo
     (one,) = effect.rulings
     assert one.ruling is Ruling.CONFIRMED and one.ratio == effect.ratio
     assert one.low is not None and effect.low is not None and one.low < effect.low
-    assert one.text.startswith("confirmed (speed 2")
+    assert one.text.startswith("confirmed (2.00x faster")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_less_memory_is_more_than_an_allocators_rounding(
 def test_a_predicate_shows_its_own_figure_and_never_a_speed(command, monkeypatch) -> None:
     folder, manifest = counted_sweep(command, monkeypatch, {"work": "single"})
     one = ruled(compared(folder, manifest), "counts four")
-    assert (one.text, one.ratio) == ("confirmed (count 4)", None)
+    assert (one.text, one.ratio) == ("confirmed: it acts, and is faster here (count 4)", None)
 
 
 def test_a_figure_of_an_arm_that_computes_something_different_confirms_nothing(command, monkeypatch) -> None:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from perfsweep.pipelines.analysis.baselines import Baseline, Change
-from perfsweep.pipelines.analysis.version_history import arm_history, direction, history
+from perfsweep.pipelines.analysis.across.baselines import Baseline, Change
+from perfsweep.pipelines.analysis.across.version_history import arm_history, direction, history
 from perfsweep.workloads.errors import ConfigError
 
 WANDER = (0.0, 0.01, -0.01, 0.02, -0.02)

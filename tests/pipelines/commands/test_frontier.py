@@ -17,7 +17,7 @@ from perfsweep.pipelines.search.ladders import LadderResult, MemoryModel, SizeRe
 from perfsweep.workloads.api import Level, Numbers, Toggle
 from perfsweep.workloads.errors import ConfigError
 
-MB = 2**20
+MB = 10**6
 
 
 def ladder(name: str, **levels: Any) -> Toggle:
@@ -66,7 +66,7 @@ def result(*measured: SizeResult, **own: Any) -> LadderResult:
 def test_the_answer_names_the_fastest_and_the_largest_size() -> None:
     found = result(size(1, 1.0), size(2, 0.8, error=0.02), size(4, 0.9))
     assert frontier.lines("slab", found) == [
-        "fastest: slab=2, -20.0 % (+-4.0%) against slab=1",
+        "fastest: slab=2, 1.25x faster (+-4.0%) against slab=1",
         "largest that fits: slab=4, where the ladder ends",
         "3 sizes measured",
     ]
@@ -75,7 +75,7 @@ def test_the_answer_names_the_fastest_and_the_largest_size() -> None:
 def test_a_cliff_is_the_change_between_its_two_sizes() -> None:
     one, other = size(2, 0.8), size(4, 1.0)
     found = frontier.lines("slab", result(size(1, 1.0), one, other, cliff=(one, other)))
-    assert found[1] == "cliff: from 2 to 4 the time per unit changes by +25.0 %"
+    assert found[1] == "cliff: a unit at 4 is 1.25x slower than at 2"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_table_has_measured_and_predicted_sizes(ratio: float | None, status:
     assert "300 MB" in text and text.endswith("report: report.html")
     assert all(f"- {line}" in text for line in frontier.lines("slab", found))
     if ratio:
-        assert "2 +50.0 % (+-2.0%)" in text and "8 5000 MB predicted, not tried" in text
+        assert "2 1.50x slower (+-2.0%)" in text and "8 5000 MB predicted, not tried" in text
     else:
         assert "1 300 MB no memory" in text
 

@@ -43,7 +43,7 @@ def test_a_discarded_job_is_not_called_warm_up(shape: str, said: str) -> None:
     ("fields", "said"),
     [
         ({}, "14.3 ms per unit: 7 iterations, 70 units"),
-        ({"compile_s": 1.25, "peak_bytes": 3 * 2**20}, "compiling 1.2 s, peak memory 3 MB"),
+        ({"compile_s": 1.25, "peak_bytes": 3 * 10**6}, "compiling 1.2 s, peak memory 3 MB"),
         ({"mfu": 0.4567}, "model FLOPs: 45.67% of the device's peak"),
         ({"settled": False}, "not settled: warm-up reached measure.warmup_max"),
         ({"settled": False, "alarm": "it drifts"}, "not settled: it drifts"),

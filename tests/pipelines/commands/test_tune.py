@@ -169,7 +169,7 @@ def test_set_up_and_compiling_count_for_the_stated_number_of_iterations(at: Shel
     few = [*TUNE, "tune.toggles=[fuse,narrow]", "measure.rounds=6", "tune.iterations=100", "name=few"]
     status, out = at.on(machine)(*few)
     assert status == 0, out
-    assert "tuned: narrow=on" in out and re.search(r"dropped fuse=on: [\d.]+x more", out)
+    assert "tuned: narrow=on" in out and re.search(r"dropped fuse=on: [\d.]+x slower", out)
 
 
 @pytest.mark.parametrize(
@@ -263,9 +263,9 @@ def test_a_frontier_has_the_fastest_size_its_cliff_and_what_does_not_fit(at: She
     )
     assert status == 0, out
     assert f"fastest: slab={OPTIMUM}" in out
-    assert "cliff: from 64 to 128" in out
+    assert re.search(r"cliff: a unit at 128 is [\d.]+x slower than at 64", out)
     assert "largest that fits: slab=256; 512 is predicted to need" in out
-    assert "peak memory: 286 MB + 1 MB for each" in out
+    assert "peak memory: 300 MB + 1.05 MB for each" in out
     page = (at.folder / "runs/tunable-frontier/report.html").read_text()
     assert "Frontier of slab" in page
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from perfsweep.pipelines.config import spelling
@@ -98,3 +100,20 @@ def test_options_are_listed_by_their_whole_names() -> None:
     found = spelling.options("frontier")
     assert {"frontier.rounds", "measure.rounds", "cluster", "runs"} <= set(found)
     assert found["frontier.rounds"].name == "rounds" and "tune.rounds" not in found
+
+
+@pytest.mark.parametrize("command", ["sweep", "tune", "run", "profile"])
+def test_the_folder_of_a_sweep_is_told_from_a_workload(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "manifest.jsonl").touch()
+    with pytest.raises(ConfigError, match=r"^mine: this is the folder of a sweep.*`perfsweep compare mine`"):
+        spelling.read(command, ["mine"])
+
+
+@pytest.mark.parametrize("command", ["tune", "frontier"])
+def test_a_search_has_no_named_sweep_and_says_what_to_do(command: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^sweep=demo: `perfsweep {command}` chooses its own arms\."):
+        spelling.read(command, ["workload=digits", "sweep=demo"])

@@ -13,7 +13,7 @@ from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import MemoryCourse, read_course
 
 MEASURED = Measured(1.0, {}, 1)
-MB = 2**20
+MB = 10**6
 
 
 def course(reserved: int, phases: int = 1) -> MemoryCourse:

@@ -15,15 +15,20 @@ from perfsweep.pipelines.publish.wandb_report import document_of, report, specif
 
 TEXT = """# demo
 
-Reference naive takes 5.0 ms per example.
+6 rounds; baseline naive: 5.0 ms per example.
 
-- faster, with the same results: amp=bf16 (-40 %)
+- **!** this machine was noisy
 
-## One level at a time
+## Effects: one at a time
 
-| toggle | change |
+| toggle | speed |
 |---|---|
-| amp=bf16 | **-40 %** |
+| **TURN ON** |  |
+| amp=bf16 | 1.67x faster |
+
+## Answer
+
+- **Use it:** `perfsweep run workload=digits toggles.amp=bf16`
 
 ## Profiles
 
@@ -65,10 +70,12 @@ def stored(backend: Loopback) -> dict[str, Any]:
 
 def test_it_says_what_was_compared_section_by_section(compared: Built) -> None:
     document = document_of(compared.folder, compared.manifest)
-    assert document.description == "Reference naive takes 5.0 ms per example."
-    assert document.sections[:2] == (
-        ("Answer", "- faster, with the same results: amp=bf16 (-40 %)"),
-        ("One level at a time", "| toggle | change |\n|---|---|\n| amp=bf16 | **-40 %** |"),
+    assert document.description == "6 rounds; baseline naive: 5.0 ms per example."
+    table = "| toggle | speed |\n|---|---|\n| **TURN ON** |  |\n| amp=bf16 | 1.67x faster |"
+    assert document.sections[:3] == (
+        ("Noise", "- **!** this machine was noisy"),
+        ("Effects: one at a time", table),
+        ("Answer", "- **Use it:** `perfsweep run workload=digits toggles.amp=bf16`"),
     )
 
 
@@ -139,8 +146,8 @@ def test_the_command_saves_it_on_the_server(
     assert said.startswith(f"report: {published.url}/team/own/reports/perfsweep-demo--")
     view = stored(published)
     assert (view["entityName"], view["projectName"], view["type"]) == ("team", "own", "runs")
-    assert view["description"] == "Reference naive takes 5.0 ms per example."
-    assert "amp=bf16 (-40 %)" in view["spec"]
+    assert view["description"] == "6 rounds; baseline naive: 5.0 ms per example."
+    assert "1.67x faster" in view["spec"]
     grids = blocks(json.loads(view["spec"]), "panel-grid")
     assert {grid["metadata"]["runSets"][0]["project"]["name"] for grid in grids} == {"own"}
 
@@ -148,10 +155,10 @@ def test_the_command_saves_it_on_the_server(
 @pytest.mark.slow
 def test_built_again_it_says_what_was_compared_since(compared: Built, published: Loopback) -> None:
     assert run(str(compared.folder.path)) == 0
-    compared.folder.markdown_file.write_text(TEXT.replace("-40 %", "-41 %"))
+    compared.folder.markdown_file.write_text(TEXT.replace("1.67x", "1.69x"))
     assert run(str(compared.folder.path)) == 0
-    assert "-41 %" in stored(published)["spec"]
-    assert "-40 %" not in stored(published)["spec"]
+    assert "1.69x" in stored(published)["spec"]
+    assert "1.67x" not in stored(published)["spec"]
 
 
 @pytest.mark.slow

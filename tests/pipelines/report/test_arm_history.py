@@ -17,13 +17,13 @@ from rich.console import Console
 
 from perfsweep.checksums import sealed
 from perfsweep.pipelines import cli
-from perfsweep.pipelines.analysis.baselines import Baseline, store
-from perfsweep.pipelines.analysis.version_history import arm_history, direction, history
+from perfsweep.pipelines.analysis.across.baselines import Baseline, store
+from perfsweep.pipelines.analysis.across.version_history import arm_history, direction, history
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
 from perfsweep.pipelines.statistics.change_points import ALPHA
-from perfsweep.pipelines.units import bounds_text, percent
+from perfsweep.pipelines.units import bounds_text, speed
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -104,7 +104,7 @@ def test_the_command_reads_baselines_and_folders_oldest_first(command, tmp_path,
         cli.main(["history", str(kept), str(folder.path), "--arm", "work=single"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    assert "work=single: time per product" in shown and "first" in shown and "+0.0 %" in shown
+    assert "work=single: time per product" in shown and "first" in shown and "1.000x" in shown
 
 
 def test_all_arms_of_the_newest_version_are_shown_by_default() -> None:
@@ -173,7 +173,7 @@ def test_the_table_names_the_new_level_and_how_often_one_is_shown_by_chance() ->
     console = Console(file=io.StringIO(), record=True, width=160)
     reporting.show(console, history(twelve({7: 0.6})))
     text = console.export_text()
-    assert "new level" in text and "fast: new level from s-" in text and "+20.0 %" in text
+    assert "new level" in text and "fast: new level from s-" in text and "1.20x slower" in text
     assert "of arms that do not change, 5% at most show one by chance" in " ".join(text.split())
     reporting.show(console, history(twelve({})[:3]))
     assert "no change points are looked for: fewer than 10 versions (3)" in console.export_text()
@@ -214,7 +214,7 @@ def test_changes_intervals_and_words_stay_whole_at_eighty_columns(width: int) ->
     assert max(map(len, lines)) <= width
     change = history([then, now], ["fast"]).arms[0].versions[1].change
     assert change is not None
-    for whole in (percent(change.ratio), bounds_text(change.ratio, change.low, change.high), "slower"):
+    for whole in (speed(change.ratio), bounds_text(change.ratio, change.low, change.high), "slower"):
         assert sum(whole in line for line in lines) >= 2, whole
 
 

@@ -47,7 +47,7 @@ def test_what_a_commit_counts_as_depends_on_what_is_looked_for(
     assert found == [slower, faster, different]
 
 
-TIMED = "+10.0 % [+8.0 .. +12.0], 12 rounds, 41 s"
+TIMED = "1.10x slower [1.08 .. 1.12], 12 rounds, 41 s"
 LOSS = "loss: 0.1, allowed 0.01"
 NOISY = replace(SLOWER, verdict="undecided", reason="noise")
 NO_BASE = answer("undecided", seconds=3.0, reason="no base")
@@ -57,8 +57,8 @@ CHANGED = answer("different results", "different", deviation=LOSS, reason="why",
 @pytest.mark.parametrize(
     ("mark", "what", "words"),
     [
-        (WITH, SLOWER, f"slower {TIMED}"),
-        (WITHOUT, LIKE, "no difference +0.0 % [-1.0 .. +1.0], 8 rounds, 30 s"),
+        (WITH, SLOWER, TIMED),
+        (WITHOUT, LIKE, "no difference 1.000x [0.990 .. 1.010], 8 rounds, 30 s"),
         (OPEN, NOISY, f"undecided {TIMED}: noise"),
         (OPEN, NO_BASE, "undecided, 3 s: no base"),
         (WITH, CHANGED, f"results different ({LOSS}), 5 s"),
@@ -132,7 +132,7 @@ def test_the_first_commit_is_found_or_one_of_some_or_there_is_none(
     [
         (
             bisected(LAST, (2, WITH), (1, WITHOUT)),
-            '3333333333 is the first slower commit: "change 3", time +10.0 % [+8.0 .. +12.0] against'
+            '3333333333 is the first slower commit: "change 3", 1.10x slower [1.08 .. 1.12] against'
             " v1 (aaaaaaaaaa) (3 steps, 123 s)",
         ),
         (
@@ -150,8 +150,8 @@ def test_the_first_commit_is_found_or_one_of_some_or_there_is_none(
         ),
         (
             bisected((4, WITHOUT)),
-            "nothing to find: no difference: main (ffffffffff) against v1 (aaaaaaaaaa), time +0.0 %"
-            " [-1.0 .. +1.0]; results identical",
+            "nothing to find: no difference: main (ffffffffff) against v1 (aaaaaaaaaa), 1.000x"
+            " [0.990 .. 1.010]; results identical",
         ),
     ],
 )
@@ -191,10 +191,10 @@ def test_where_other_results_stand_in_the_way_of_a_time_the_line_says_what_to_do
 def test_the_log_has_every_step_and_what_cannot_be_told_apart() -> None:
     found = bisected(LAST, (2, SKIPPED), (3, WITH), (1, WITHOUT))
     assert list(found.log) == [
-        '1. 5555555555 slower +10.0 % [+8.0 .. +12.0], 12 rounds, 41 s  "change 5"',
+        '1. 5555555555 1.10x slower [1.08 .. 1.12], 12 rounds, 41 s  "change 5"',
         '2. 3333333333 skipped: no build  "change 3"',
-        '3. 4444444444 slower +10.0 % [+8.0 .. +12.0], 12 rounds, 41 s  "change 4"',
-        '4. 2222222222 no difference +0.0 % [-1.0 .. +1.0], 8 rounds, 30 s  "change 2"',
+        '3. 4444444444 1.10x slower [1.08 .. 1.12], 12 rounds, 41 s  "change 4"',
+        '4. 2222222222 no difference 1.000x [0.990 .. 1.010], 8 rounds, 30 s  "change 2"',
         "2 of 7 commits have the code of the one before",
         "not told apart: 3333333333: skipped: no build",
     ]

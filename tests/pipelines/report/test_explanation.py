@@ -125,9 +125,11 @@ def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -
 
 def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
     _, _, _, estimate, interval, correction, margin, floor, _ = derived(floor=math.log(1.02))
-    assert estimate == "estimate: -10.0 % from 6 pairs, 6 values that intervals may count (pooled variance)"
+    assert (
+        estimate == "estimate: 1.11x faster from 6 pairs, 6 values that intervals may count (pooled variance)"
+    )
     assert re.fullmatch(
-        r"95 % interval: -10\.\d .. -9\.\d; standard error 0\.0\d% with [\d.]+ degrees of freedom",
+        r"95 % interval: 1\.1\d .. 1\.1\d; standard error 0\.0\d% with [\d.]+ degrees of freedom",
         interval.replace("\u00a0", " "),
     )
     assert "among 2 comparisons Holm reads it at 97.50%: " in correction
@@ -139,7 +141,7 @@ def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
 
 
 def test_rounds_that_share_servers_say_of_how_many() -> None:
-    assert derived(servers=3)[3].startswith("estimate: -10.0 % from 6 pairs of 3 servers, 3 values that")
+    assert derived(servers=3)[3].startswith("estimate: 1.11x faster from 6 pairs of 3 servers, 3 values that")
 
 
 def test_a_single_round_stops_at_having_no_interval() -> None:
@@ -166,5 +168,5 @@ def test_what_is_printed_are_the_words_as_they_are_with_the_pairs_below_the_titl
         "Pairs",
         "pack server round time",
     ]
-    assert lines[4].startswith("p000 0 -10.0 %")
+    assert lines[4].startswith("p000 0 1.11x faster")
     assert "- arm a[0] against its base b[1]; trials: 3 ok" in lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.analysis.version_history import ArmHistory, History, Series, Version
+from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History, Series, Version
 from perfsweep.pipelines.report.pictures.history_picture import (
     FRAME,
     PANEL,

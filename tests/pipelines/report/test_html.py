@@ -33,8 +33,8 @@ NO_TRIALS: pl.DataFrame = parquet_table(TRIALS, [])
 
 
 @pytest.fixture
-def page(command: Callable) -> Page:
-    """Writes the page of a comparison without trials, and gives its words."""
+def markup(command: Callable) -> Page:
+    """Writes the page of a comparison without trials, and gives its body without drawings."""
 
     def write(comparison: Comparison) -> str:
         manifest = plan.make_plan(
@@ -43,15 +43,16 @@ def page(command: Callable) -> Page:
         folder = SweepFolder(command().runs + "/toy")
         folder.path.mkdir(parents=True)
         html.write_html(folder, manifest, comparison, NO_TRIALS, read_provenance(folder.config_file, []))
-        text = re.sub(
-            r"<svg.*?</svg>|<style.*?</style>|<script.*?</script>",
-            "",
-            folder.report_file.read_text(),
-            flags=re.S,
-        )
-        return " ".join(re.sub(r"<[^>]*>", " ", text).split())
+        text = folder.report_file.read_text()
+        return re.sub(r"<svg.*?</svg>|<style.*?</style>|<script.*?</script>", "", text, flags=re.S)
 
     return write
+
+
+@pytest.fixture
+def page(markup: Page) -> Page:
+    """Writes the page of a comparison without trials, and gives its words."""
+    return lambda comparison: " ".join(re.sub(r"<[^>]*>", " ", markup(comparison)).split())
 
 
 def effect(arm: str, verdict: Verdict | None, ratio: float | None, same: bool = True) -> EffectResult:
@@ -105,6 +106,21 @@ def test_a_trade_off_says_how_to_read_it(page: Page, change: dict, has: list[str
     text = page(replace(WHOLE, **change))
     assert [words for words in has if words not in text] == []
     assert [words for words in lacks if words in text] == []
+
+
+def test_effects_stand_below_the_heading_of_what_to_do_and_conclusions_come_next(markup: Page) -> None:
+    fast, slow = effect("x", Verdict.FASTER, 0.5), effect("<y>", Verdict.SLOWER, 1.25)
+    open_one = replace(effect("z", Verdict.UNDECIDED, 0.99), note="few [rounds]")
+    own = {"winners": (fast,), "workload": "toy", "noise": ("a <noisy> machine",)}
+    text = markup(replace(WHOLE, effects=(slow, open_one, fast), **own))
+    groups = re.findall(r'<th scope="rowgroup" class="group" colspan="(\d+)">([A-Z ]+)</th>', text)
+    assert [words for _, words in groups] == ["TURN ON", "LEAVE OFF", "NOT DECIDED"]
+    assert {int(columns) for columns, _ in groups} == {text.partition("</thead>")[0].count('<th scope="col"')}
+    rows = [">2.00x faster<", ">1.25x slower<", "t=&lt;y&gt;"]
+    assert all(row in text for row in rows) and "<y>" not in text and "<noisy>" not in text
+    order = ["! a &lt;noisy&gt; machine", "TURN ON", "few [rounds]", "<b>Use it:</b> <code>perfsweep run"]
+    places = [text.index(one) for one in order]
+    assert places == sorted(places)
 
 
 def test_energy_and_money_are_weighed_where_they_are_known_and_memory_then_has_a_picture_of_its_own(

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from toys.spinner import Spinner
 
-from perfsweep.pipelines.analysis.claim_ledger import FILE
+from perfsweep.pipelines.analysis.across.claim_ledger import FILE
 from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.report import ledger
 from perfsweep.workloads.api import Claim, Device

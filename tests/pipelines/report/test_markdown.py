@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from perfsweep.pipelines.analysis.arm_results import OracleDeviation, Quality
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
@@ -35,8 +36,26 @@ def written(folder, **more) -> str:
 
 def test_an_effect_is_a_row_whose_cells_cannot_break_the_table(tmp_path):
     text = written(SweepFolder(tmp_path))
-    assert "| amp=bf16\\|x | 4x less | 3.33x .. 5x | faster |  |  | b | 6 |" in text
+    assert "| amp=bf16\\|x | 4.00x faster | 3.33 .. 5.00 | faster |  |  | b | 6 |" in text
     assert "- a note" in text
+
+
+def test_a_group_of_effects_is_a_row_in_bold_and_what_follows_stands_below_with_commands_as_code(tmp_path):
+    won = replace(RESULT, effect=EFFECT.model_copy(update={"level": "bf16"}), arm_label="amp=bf16")
+    text = written(SweepFolder(tmp_path), winners=(won,), workload="toy", noise=("a noisy machine",))
+    lines = text.splitlines()
+    row = next(place for place, line in enumerate(lines) if line.startswith("| amp=bf16"))
+    assert lines[row - 1].startswith("| **RESULTS NOT CHECKED** |")
+    assert lines[row - 1].count("|") == lines[row].replace("\\|", "").count("|"), (
+        "as many cells as the others"
+    )
+    assert "- **!** a noisy machine" in lines
+    assert "- **Use it:** `perfsweep run workload=toy toggles.amp=bf16`" in lines
+    assert lines.index("- **!** a noisy machine") < row < lines.index("## Answer") < lines.index("## Notes")
+
+
+def test_without_anything_to_conclude_there_is_no_heading_for_it(tmp_path):
+    assert "## Answer" not in written(SweepFolder(tmp_path))
 
 
 def test_oracle_figures_beyond_their_bound_or_unknown_are_bold(tmp_path):

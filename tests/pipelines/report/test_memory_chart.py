@@ -22,7 +22,7 @@ from perfsweep.pipelines.report.pictures.memory_chart import (
 from perfsweep.pipelines.report.pictures.svg import NARROW, WIDE
 from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, Profile, write_course
 
-MB = 2**20
+MB = 10**6
 
 
 def course(**arrays: Any) -> MemoryCourse:

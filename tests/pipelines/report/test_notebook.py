@@ -25,16 +25,30 @@ def test_a_comparison_keeps_what_was_found_and_shows_it_at_a_prompt_as_the_termi
     assert replace(shown) == shown and shown.effects == WHOLE.effects and shown.notes == WHOLE.notes
     assert (shown.name, shown.unit, shown.margin, shown.reference) == ("demo", "pair", 0.01, WHOLE.reference)
     text = repr(shown)
-    assert text.startswith("demo: reference naive takes 1.5 us per pair") and text.endswith("- a note")
-    assert "- slower: amp=<bf16> (+25.0 %)" in text and "+25.0 %" in text.partition("one at a time")[2]
+    assert text.startswith("demo: 6 rounds; baseline naive: 1.5 us per pair\n") and text.endswith("- a note")
+    lines = [" ".join(line.split()) for line in text.partition("one at a time")[2].splitlines()]
+    assert "amp=<bf16> 1.25x slower" in lines[lines.index("LEAVE OFF") + 1]
 
 
 def test_a_notebook_shows_the_answer_the_tables_and_the_notes() -> None:
     page = Comparison.of(WHOLE)._repr_html_()
-    assert "<b>demo</b>: Reference naive takes 1.5 us per pair" in page
-    assert "<li>slower: amp=&lt;bf16&gt; (+25.0 %)</li>" in page and "<li>a note</li>" in page
+    assert "<b>demo</b>: 6 rounds; baseline naive: 1.5 us per pair." in page
+    assert ">LEAVE OFF</th>" in page and ">1.25x slower</td>" in page and "<li>a note</li>" in page
     assert "<table" in page and "With pictures" not in page and "<bf16>" not in page
     assert "<details>" not in comparison_html(replace(WHOLE, notes=())), "no notes, no list of them"
+
+
+def test_a_notebook_shows_noise_open_questions_and_conclusions_with_commands_as_code() -> None:
+    lost = replace(FOUND, verdict=None, ratio=None, outcome="unsupported", note="needs <one> GPU")
+    fast = replace(FOUND, verdict=Verdict.FASTER, ratio=0.5)
+    noisy = replace(WHOLE, effects=(lost,), winners=(fast,), workload="toy", noise=("a <noisy> machine",))
+    page = comparison_html(noisy)
+    assert '<p class="open">! a &lt;noisy&gt; machine</p>' in page
+    assert "<li>amp=&lt;bf16&gt;: needs &lt;one&gt; GPU</li>" in page
+    assert "<b>Use it:</b> <code>perfsweep run workload=toy" in page and "<noisy>" not in page
+    order = ["&lt;noisy&gt;", "CANNOT ACT HERE", "needs &lt;one&gt;", "Use it:", "<summary>Notes"]
+    places = [page.index(one) for one in order]
+    assert places == sorted(places), "noise, effects, what is open, what follows, notes"
 
 
 def test_a_report_is_a_path_and_its_tables_link_it_from_where_the_notebook_runs(

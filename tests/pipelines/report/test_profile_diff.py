@@ -129,7 +129,7 @@ def test_the_largest_changes_are_shown_with_what_all_add_up_to_set_apart() -> No
     assert rows[5] == "everything 125 ns 56.5 ns -68.5 ns"
     assert "and 2 more, together -4.5 ns" in lines
     assert lines[-1].startswith(
-        "- without the profiler an iteration takes 100 ns in A and 50 ns in B (2x less)"
+        "- without the profiler an iteration takes 100 ns in A and 50 ns in B (2.00x faster)"
     )
 
 

@@ -53,7 +53,7 @@ def test_without_times_on_a_device_and_without_calls_there_are_no_columns_for_th
 
 
 def test_memory_is_shown_as_it_is_held_not_by_the_iteration(tmp_path: Path) -> None:
-    held = Cost(name="f", where="a.py:1", bytes=3 * 2**20, calls=4)
+    held = Cost(name="f", where="a.py:1", bytes=3 * 10**6, calls=4)
     assert rows(shown(tmp_path, "memory", [held])) == [
         "asked for by where in use blocks",
         "f a.py:1 3.00 MB 4",

@@ -53,8 +53,15 @@ def test_a_comment_can_be_found_again_and_says_the_worst_first() -> None:
 
 def test_the_table_has_a_row_for_each_workload() -> None:
     rows = cells(written(SLOWER, replace(SLOWER, workload="eval", verdict="faster", ratio=0.9)))
-    assert rows[0] == ["`train`", "**slower**", "+5.2 %", "+4.1 .. +6.3", "identical", "24 rounds in 93 s"]
-    assert rows[1][:3] == ["`eval`", "faster", "-10.0 %"]
+    assert rows[0] == [
+        "`train`",
+        "**slower**",
+        "1.052x slower",
+        "1.041 .. 1.063",
+        "identical",
+        "24 rounds in 93 s",
+    ]
+    assert rows[1][:3] == ["`eval`", "faster", "1.11x faster"]
 
 
 def test_what_changed_results_is_named_and_its_time_is_not_shown() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.baselines import Baseline, Change, Changes, store
+from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
 from perfsweep.pipelines.analysis.columns import Style, row_values
 from perfsweep.pipelines.report.regressions import (
     JudgedChange,
@@ -74,10 +74,10 @@ def test_a_program_is_told_the_same() -> None:
     [
         (
             (1.3, 1.2, 1.4),
-            ["amp", "+10.0 %", "+5.0 .. +15.0", "+30.0 %", "+20.0 .. +40.0", "slower"],
+            ["amp", "1.10x slower", "1.05 .. 1.15", "1.30x slower", "1.20 .. 1.40", "slower"],
             (1.3, 1.2, 1.4),
         ),
-        (None, ["amp", "+10.0 %", "+5.0 .. +15.0", "", "", "slower"], (None, None, None)),
+        (None, ["amp", "1.10x slower", "1.05 .. 1.15", "", "", "slower"], (None, None, None)),
     ],
 )
 def test_a_row_has_the_change_of_the_time_and_of_its_ratio_to_the_reference(

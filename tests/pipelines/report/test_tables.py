@@ -12,6 +12,7 @@ from perfsweep.pipelines.analysis.columns import Style, Where
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.tables import (
     Table,
     answer_tables,
@@ -20,7 +21,6 @@ from perfsweep.pipelines.report.tables import (
     claim_columns,
     design_title,
     effects_by_design,
-    fastest_first,
     has_several_designs,
     oracle_columns,
     table_of,
@@ -28,12 +28,12 @@ from perfsweep.pipelines.report.tables import (
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.workloads.api import Claim
+from perfsweep.workloads.api import Claim, Parity
 
 
 def effect(level: str, ratio: float | None, design: str = "one_at_a_time", **fields: object) -> EffectResult:
     made = Effect(id=level, design=design, toggle="amp", level=level, pairs=(("a", "b"),))
-    verdict = Verdict.FASTER if ratio else None
+    verdict = fields.pop("verdict", Verdict.FASTER if ratio else None)
     return EffectResult(made, level, "baseline", verdict, ratio, **fields)  # type: ignore[arg-type]
 
 
@@ -59,6 +59,7 @@ CLAIM = Claim("twice as fast", "A report", "2.1", ({"amp": "b"},), low=2.0)
 RULED = RuledClaim(CLAIM, "amp=b", "one_at_a_time", Ruling.REFUTED, "", "speed", 0.9, 0.8, 0.95)
 QUALITY = Quality("naive", (OracleDeviation("excess_loss", 0.5, 0.01), OracleDeviation("gap", 0.001, 0.01)))
 NOT_KNOWN = "helps beside the others; alone it is not known"
+STEPS = (effect("s", 0.9, "chain"), effect("t", 0.8, "chain"))
 CORNERS = Corners(("a", "b"), ("off", "off"), ("on", "on"), 0.5, 1.1, 0.6)
 
 
@@ -99,18 +100,18 @@ def test_two_toggles_at_a_time_have_what_both_take_and_what_was_to_be_expected()
     (table,) = answer_tables(comparison(corners=(CORNERS,)), Where.MARKDOWN)
     assert dict(zip(headings(table), *rows(table), strict=True)) == {
         "toggles": "a=on x b=on",
-        "the first alone": "2x less",
-        "the second alone": "+10.0 %",
-        "both": "-40.0 %",
-        "expected of both": "-45.0 %",
+        "the first alone": "2.00x faster",
+        "the second alone": "1.10x slower",
+        "both": "1.67x faster",
+        "expected of both": "1.82x faster",
     }
 
 
 @pytest.mark.parametrize(
     ("alone", "cells"),
     [
-        (FAST, ["amp=d", "-10.0 %", "faster", "-30.0 %", "faster", "helps either way"]),
-        (None, ["amp=d", "", "not measured alone", "-30.0 %", "faster", NOT_KNOWN]),
+        (FAST, ["amp=d", "1.11x faster", "faster", "1.43x faster", "faster", "helps either way"]),
+        (None, ["amp=d", "", "not measured alone", "1.43x faster", "faster", NOT_KNOWN]),
     ],
 )  # fmt: skip
 def test_a_level_alone_and_beside_the_others(alone: EffectResult | None, cells: list[str]) -> None:
@@ -145,15 +146,56 @@ def test_placebos_are_no_design_of_their_own() -> None:
     assert not has_several_designs(comparison())
 
 
-def test_those_without_a_time_come_last() -> None:
-    assert fastest_first([LOST, FAST, FASTER]) == [FASTER, FAST, LOST]
+SAME = ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT)
+GROUPED = (
+    effect("off", 1.2, verdict=Verdict.SLOWER),
+    LOST,
+    effect("on", 0.8, parity=SAME),
+    FAST,
+    FASTER,
+    effect("best", 0.7, parity=SAME),
+)
+
+
+@pytest.mark.parametrize("where", [Where.TERMINAL, Where.HTML, Where.MARKDOWN])
+def test_effects_stand_below_what_to_do_about_them_and_those_without_a_time_come_last(where: Where) -> None:
+    (table,) = answer_tables(comparison(*GROUPED), where)
+    assert table.of_effects
+    assert [(heading, [row.effect.level for row in own]) for heading, own in table.grouped()] == [
+        ("TURN ON", ["best", "on"]),
+        ("RESULTS NOT CHECKED", ["a", "b"]),
+        ("LEAVE OFF", ["off"]),
+        ("NO TIME", ["c"]),
+    ]
+    assert ("verdict" in headings(table)) is (where is not Where.TERMINAL), "the heading says it there"
+
+
+@pytest.mark.parametrize("design", ["chain", "ladder", "placebo"])
+def test_steps_and_sizes_keep_the_order_of_the_plan_and_say_their_verdicts(design: str) -> None:
+    planned = (effect("1", 1.2, design, verdict=Verdict.SLOWER), effect("2", 0.5, design))
+    (table,) = answer_tables(comparison(*planned), Where.TERMINAL)
+    assert [(heading, own) for heading, own in table.grouped()] == [("", list(planned))]
+    assert "verdict" in headings(table)
+
+
+def test_a_terminal_has_the_oracle_where_an_arm_misses_it_and_pages_have_it_always() -> None:
+    kept = replace(QUALITY, deviations=QUALITY.deviations[1:])
+    for quality, where, shown in (
+        (QUALITY, Where.TERMINAL, True),
+        (kept, Where.TERMINAL, False),
+        (kept, Where.HTML, True),
+        (kept, Where.MARKDOWN, True),
+    ):
+        titles = [one.title for one in answer_tables(comparison(quality=(quality,)), where)]
+        assert (titles == ["Against the oracle"]) is shown, where
 
 
 def test_designs_keep_their_order_and_read_as_words() -> None:
-    found = effects_by_design([ELSEWHERE, FAST, effect("e", 0.1, "leave_one_out")])
+    found = effects_by_design([ELSEWHERE, FAST, effect("e", 0.1, "leave_one_out"), *STEPS])
     assert [(title, [one.ratio for one in group]) for title, group in found] == [
         ("leave one out", [0.1, 0.7]),
         ("one at a time", [0.9]),
+        ("chain", [0.9, 0.8]),
     ]
     assert design_title("one_at_a_time") == "one at a time"
 

@@ -18,7 +18,7 @@ from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import sweep_status
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
-from perfsweep.pipelines.report.tables import Table, table_of
+from perfsweep.pipelines.report.tables import Table, effects_table, table_of
 from perfsweep.pipelines.report.terminal_table import fitting_columns, print_table, show
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
@@ -161,7 +161,7 @@ UNSUPPORTED = replace(LONG, verdict=None, ratio=None, low=None, high=None, outco
 def effects_at(width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
     rows = (LONG, UNSUPPORTED)
-    print_table(console, Table("effects", EFFECTS, rows).at(Where.TERMINAL))
+    print_table(console, effects_table("effects", rows, (), Where.TERMINAL))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -169,12 +169,24 @@ def effects_at(width: int) -> str:
 def test_time_interval_verdict_and_results_stay_whole_at_eighty_columns(width: int) -> None:
     text = effects_at(width)
     assert max(map(len, text.splitlines())) <= width
-    for whole in ("833x less", "694x .. 990x", "undecided", "(38)", "unsupported", "tolerance"):
+    for whole in ("833x faster", "694 .. 990", "NOT DECIDED", "CANNOT ACT HERE", "unsupported", "tolerance"):
         assert whole in text
+    for cost in ("-17180 MB", "1234.5 s"):
+        assert cost in text, "costs are never left out, nor is a unit parted from its figure"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_what_to_do_stays_on_one_line_however_short_the_names_below_it_are(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    short = replace(LONG, effect=LONG.effect.model_copy(update={"toggle": "a", "level": "1", "also": ()}))
+    rows = [replace(short, verdict=one, parity=None) for one in (Verdict.FASTER, Verdict.NO_DIFFERENCE)]
+    print_table(console, effects_table("effects", rows, (), Where.TERMINAL))
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert "RESULTS NOT CHECKED" in lines and "MAKES NO DIFFERENCE" in lines
 
 
 @pytest.mark.parametrize("width", [30, 40, 50, 60, 70])
 def test_however_narrow_it_is_no_character_is_cut_off(width: int) -> None:
-    kept = (column for column in EFFECTS if column.key in ("name", "ratio", "interval", "verdict", "parity"))
+    kept = (column for column in EFFECTS if column.key in ("name", "speed", "interval", "parity", "cost"))
     cells = "".join(column.cell(row) for column in kept for row in (LONG, UNSUPPORTED))
     assert not Counter("".join(cells.split())) - Counter(effects_at(width))

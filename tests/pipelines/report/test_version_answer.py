@@ -59,7 +59,7 @@ def test_a_head_is_no_worse_than_a_base_that_does_not_run_either() -> None:
 def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
     answer = Answer(BASE, HEAD, margin=0.025, seconds=143.2, **judged(RESULT))
     assert answer.line == (
-        "slower: worktree against main (0123456789), time +10.0 % [+8.0 .. +12.0]"
+        "slower: worktree against main (0123456789), 1.10x slower [1.08 .. 1.12]"
         " (12 rounds, 143 s); results identical"
     )
 

@@ -53,7 +53,7 @@ def test_of_a_ladder_that_starts_in_its_middle_the_start_is_the_reference(tmp_pa
 def test_each_arm_of_a_proposal_is_printed_with_its_cost_or_why_it_is_out(search: Searching) -> None:
     assert measured(search, "alone", (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 2)) == [
         "alone: 4 arms",
-        "  fuse=on: -20.0 % (+-2.0%)",
+        "  fuse=on: 1.25x faster (+-2.0%)",
         "  narrow=on: out: departs",
         "  slab=2: out: failed: killed",
         "  slab=4: not measured",
@@ -64,7 +64,7 @@ def test_what_was_measured_before_is_not_printed_again(search: Searching) -> Non
     measured(search, "alone", (1, 0, 0), (0, 1, 0))
     assert measured(search, "screening", (1, 0, 0), (1, 0, 1)) == [
         "screening: 1 arm",
-        "  fuse=on, slab=2: 2.5x less (+-4.0%)",
+        "  fuse=on, slab=2: 2.50x faster (+-4.0%)",
     ]
     assert measured(search, "again", (1, 0, 0), (0, 1, 0)) == ["again: 2 arms"]
     assert [len(asked) for asked in search.sweep.asked] == [2, 2, 2]
@@ -163,7 +163,7 @@ def test_the_best_so_far_is_the_fastest_arm_that_is_not_ruled_out(search: Search
     measured(search, "alone", (1, 0, 0), (0, 1, 0), (1, 0, 1))
     search.driver.print_best_so_far()
     assert search.printed.splitlines() == [
-        "learnt so far: of 4 arms the best is fuse=on, slab=2: 2.5x less (+-4.0%), not verified",
+        "learnt so far: of 4 arms the best is fuse=on, slab=2: 2.50x faster (+-4.0%), not verified",
         "  narrow=on: out: departs",
         "The same command continues where it stopped.",
     ]
@@ -175,7 +175,7 @@ def test_the_reference_is_not_the_best_of_what_was_learnt(tmp_path: Path) -> Non
     )
     measured(slow, "alone", (1, 0, 0))
     slow.driver.print_best_so_far()
-    assert "of 2 arms the best is fuse=on: +10.5 % (+-0.0%), not verified" in slow.printed
+    assert "of 2 arms the best is fuse=on: 1.11x slower (+-0.0%), not verified" in slow.printed
 
 
 def test_a_search_has_a_page_once_something_was_planned(search: Searching) -> None:

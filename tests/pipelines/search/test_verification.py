@@ -125,11 +125,11 @@ def test_a_winner_that_fresh_rounds_bear_out_is_kept_as_a_preset(tmp_path: Path)
         f"the search's report: {tmp_path}/search/report.html",
         "",
         "tuned: fuse=on, slab=2",
-        "against the reference: -30.0 % (-31.4 .. -28.6) faster, results identical",
-        "against everything on: -10.0 % (-11.8 .. -8.2) faster, results identical",
-        "- kept fuse=on: -20.0 % (-21.6 .. -18.4) faster, results identical",
-        "- kept slab=2: -5.0 % (-6.9 .. -3.1) faster, results identical",
-        "- dropped narrow=on: -2.0 % (+-4.0%) by the search, which is within the noise",
+        "against the reference: 1.43x faster (1.40 .. 1.46), results identical",
+        "against everything on: 1.11x faster (1.09 .. 1.13), results identical",
+        "- kept fuse=on: 1.25x faster (1.23 .. 1.28), results identical",
+        "- kept slab=2: 1.053x faster (1.032 .. 1.074), results identical",
+        "- dropped narrow=on: 1.020x faster (+-4.0%) by the search, which is within the noise",
         "preset: " + str(tmp_path / "conf/toggles/tuned-tunable-cpu.yaml"),
         f"use it: perfsweep run workload=toys.tunable:Tunable 'hydra.searchpath=[file://{tmp_path}/conf]'"
         " toggles=tuned-tunable-cpu",
@@ -139,10 +139,9 @@ def test_a_winner_that_fresh_rounds_bear_out_is_kept_as_a_preset(tmp_path: Path)
     assert levels == " 'on'\nslab: 2\n"
     lines = facts.splitlines()
     assert lines[:3] == [
-        "# toys.tunable:Tunable on cpu: -30.0 % (-31.4 .. -28.6) faster, results identical"
-        " against the reference",
+        "# toys.tunable:Tunable on cpu: 1.43x faster (1.40 .. 1.46), results identical against the reference",
         "# limits: results no looser than tolerance; for a long run",
-        "# kept fuse=on: -20.0 % (-21.6 .. -18.4) faster, results identical",
+        "# kept fuse=on: 1.25x faster (1.23 .. 1.28), results identical",
     ]
     assert lines[-1] == f"# evidence: {tmp_path}/search-verified"
 
@@ -184,7 +183,7 @@ def test_a_size_that_the_search_started_from_is_a_reference_of_its_own_where_it_
         "slab at 2": SPACE.complete({"slab": 2, "fuse": "on"}),
     }
     assert asked.sweep.designs[1].toggles == ["fuse"]
-    assert "- kept slab=4: -10.0 % (-11.8 .. -8.2) faster, results identical" in done.printed
+    assert "- kept slab=4: 1.11x faster (1.09 .. 1.13), results identical" in done.printed
 
 
 def test_without_its_only_level_the_winner_is_the_reference_which_it_is_compared_with_anyway(
@@ -192,9 +191,7 @@ def test_without_its_only_level_the_winner_is_the_reference_which_it_is_compared
 ) -> None:
     done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER])
     assert [design.kind for design in done.asked[0].sweep.designs] == ["arms"]
-    assert lines_with(done, "- kept") == [
-        "- kept fuse=on: -30.0 % (-31.4 .. -28.6) faster, results identical"
-    ]
+    assert lines_with(done, "- kept") == ["- kept fuse=on: 1.43x faster (1.40 .. 1.46), results identical"]
     assert "- left slab=1: no other size is faster" in done.printed
 
 
@@ -223,7 +220,7 @@ def test_a_winner_without_a_time_is_not_kept_and_its_outcome_is_said(tmp_path: P
     done = verified(tmp_path, result((1, 0, 0)), [effect("tuned", "vs naive", None, None, outcome="oom")])
     assert done.status == SOME_FAILED and not presets(tmp_path)
     assert "against the reference: oom" in done.printed
-    assert lines_with(done, "- kept") == ["- kept fuse=on: -22.1 % (+-2.0%) by the search"]
+    assert lines_with(done, "- kept") == ["- kept fuse=on: 1.28x faster (+-2.0%) by the search"]
 
 
 @pytest.mark.parametrize("status", [SOME_FAILED, DONE])
@@ -235,7 +232,7 @@ def test_a_verification_that_breaks_off_says_what_was_learnt(tmp_path: Path) -> 
     done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], status=INTERRUPTED)
     assert done.status == INTERRUPTED and not presets(tmp_path)
     assert lines_with(done, "learnt so far") == [
-        "learnt so far: of 3 arms the best is fuse=on: -22.1 % (+-2.0%), not verified"
+        "learnt so far: of 3 arms the best is fuse=on: 1.28x faster (+-2.0%), not verified"
     ]
 
 
@@ -270,7 +267,7 @@ def test_three_sweeps_at_most_verify_a_search(tmp_path: Path) -> None:
         "search-verified-3",
     ]
     assert "tuned: fuse=on, share=on" in done.printed
-    assert "- kept share=on: +10.0 % (+7.8 .. +12.2) slower, results identical" in done.printed
+    assert "- kept share=on: 1.10x slower (1.08 .. 1.12), results identical" in done.printed
 
 
 def test_where_nothing_but_the_reference_would_be_left_the_winner_stays(tmp_path: Path) -> None:
@@ -298,7 +295,7 @@ def test_where_everything_on_is_faster_for_sure_it_is_verified_instead(
 
 def test_for_a_number_of_iterations_the_searchs_own_figure_is_said_too(tmp_path: Path) -> None:
     done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], iterations=1e6)
-    assert "for 1e+06 iterations: -22.1 % (+-2.0%) by the search" in done.printed
+    assert "for 1e+06 iterations: 1.28x faster (+-2.0%) by the search" in done.printed
 
 
 def test_an_arm_with_everything_on_that_was_ruled_out_is_not_measured_again(tmp_path: Path) -> None:
@@ -328,7 +325,7 @@ def test_where_the_reference_is_best_no_sweep_follows_and_every_toggle_says_why(
     assert words in done.printed
     assert lines_with(done, "- ") == [
         "- dropped fuse=on: not legal beside the others",
-        "- dropped narrow=on: +5.1 % (+-2.0%) by the search",
+        "- dropped narrow=on: 1.051x slower (+-2.0%) by the search",
         "- dropped wrong: changes results",
     ]
 
@@ -343,8 +340,9 @@ def test_where_not_even_the_reference_is_feasible_that_is_said(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("one", "text"),
     [
-        (effect("a", "b", 0.4, "faster"), "2.5x less (2.45x .. 2.55x) faster, results identical"),
-        (effect("a", "b", 1.1, "slower", parity=None), "+10.0 % (+7.8 .. +12.2) slower"),
+        (effect("a", "b", 0.4, "faster"), "2.50x faster (2.45 .. 2.55), results identical"),
+        (effect("a", "b", 1.1, "slower", parity=None), "1.10x slower (1.08 .. 1.12)"),
+        (effect("a", "b", 0.99, "undecided", parity=None), "1.010x faster (0.990 .. 1.031) undecided"),
         (effect("a", "b", None, None, outcome="failed"), "failed"),
         (effect("a", "b", None, None), "no rounds"),
     ],

@@ -190,6 +190,21 @@ def test_a_figure_of_an_arm_that_computes_something_else_confirms_nothing() -> N
     assert rule_predicate(counted, 4.0, Verdict.DIFFERENT).ruling is Ruling.REFUTED
 
 
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (None, ""),
+        (Verdict.FASTER, "it acts, and is faster here"),
+        (Verdict.SLOWER, "it acts, and is slower here"),
+        (Verdict.NO_DIFFERENCE, "it acts, and gains nothing here"),
+        (Verdict.UNDECIDED, "it acts, and no gain is certain here"),
+    ],
+)
+def test_that_a_mechanism_acts_is_said_apart_from_what_it_gains(verdict: Verdict | None, words: str) -> None:
+    counted = claiming(kind="predicate", figure="count", low=2.0)
+    assert rule_predicate(counted, 2.5, verdict) == Ruled(Ruling.CONFIRMED, words)
+
+
 def test_an_unknown_word_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'tremendous'; choose from: .*negligible"):
         claimed_gain(claiming(kind="qualitative", word="tremendous"))

@@ -15,8 +15,8 @@ from bench import WAIT, Bench, command, over
 from rich.console import Console
 from waiting import until
 
-from perfsweep.pipelines import api
 from perfsweep.pipelines.commands.sweep import Display
+from perfsweep.pipelines.measured.watch import NotebookWatch
 from perfsweep.slurm.client import expected_start, parse_queue
 from perfsweep.slurm.jobs import JobState
 
@@ -58,7 +58,7 @@ def test_a_terminal_and_a_log_get_the_counts_as_a_line(terminal: bool) -> None:
 
 def test_a_notebook_gets_the_counts_as_one_plain_line_that_changes() -> None:
     calls: list[tuple[dict[str, str], bool]] = []
-    watch = api.NotebookWatch(lambda content, raw, display_id, update: calls.append((content, update)))
+    watch = NotebookWatch(lambda content, raw, display_id, update: calls.append((content, update)))
     for text in (COUNTS, "15 running"):
         watch.counts(text)
     assert calls == [({"text/plain": COUNTS}, False), ({"text/plain": "15 running"}, True)]

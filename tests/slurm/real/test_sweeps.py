@@ -80,7 +80,7 @@ def test_a_sweep_is_planned_submitted_measured_and_judged(done: tuple[Bench, str
     bench, output = done
     assert "1 pack with no GPU, 1 cores, 3500M (mem), at most 120 min in partition gpu" in output
     assert "at most 2.0 hours" in output
-    assert re.search(r"work=single\s+(-\d+\.\d %|\d\S*x less).*identical", output)
+    assert re.search(r"work=single\s+\d\S*x faster.*identical", output)
     assert bench.show(f"{array(bench)}_0")["JobName"].startswith("toy.") or array(bench)
     assert set(pure_rounds(bench).values()) == {0}
 

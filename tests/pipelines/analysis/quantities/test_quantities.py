@@ -119,7 +119,8 @@ def test_what_was_chosen_is_shown_by_terminal_page_markdown_and_wandb(sweep) -> 
     pour(folder, manifest)
     everywhere = shown(folder, manifest, compared(folder, manifest))
     for place in ("terminal", "html", "markdown"):
-        assert "water" in everywhere[place] and "-30" in everywhere[place], place
+        assert "water" in everywhere[place], place
+        assert "1.43x less" in everywhere[place].replace("\u00a0", " "), place
     assert "water per " in everywhere["html"] and " l</td>" in everywhere["html"]
     assert '"water_ratio": 0.7' in everywhere["json"] or '"water_ratio": 0.69' in everywhere["json"]
     assert "'water_ratio'" in everywhere["wandb"] and "/water_low" in everywhere["wandb"]

@@ -48,8 +48,9 @@ def test_an_interval_without_a_unit_has_none() -> None:
 @pytest.mark.parametrize(
     ("result", "text"),
     [
-        (QuantityResult(0.9, 0.8, 0.95), "-10.0 %\n-20.0\u00a0..\u00a0-5.0"),
-        (QuantityResult(0.9), "-10.0 %"),
+        (QuantityResult(0.9, 0.8, 0.95), "1.11x less\n1.05\u00a0..\u00a01.25"),
+        (QuantityResult(0.9), "1.11x less"),
+        (QuantityResult(1.25, 1.2, 1.5), "1.25x more\n1.20\u00a0..\u00a01.50"),
         (QuantityResult(), ""),
         (QuantityResult(value=3.0, withheld="why"), ""),
         (QuantityResult(text="held back"), "held back"),

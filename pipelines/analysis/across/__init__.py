@@ -1,0 +1,1 @@
+"""What is said across sweeps: baselines, the history of versions, the ledger of claims."""

@@ -1,0 +1,89 @@
+"""All winners of a sweep at once: the sweep that measures them step by step, and what it found.
+
+Gains are never multiplied up. Two levels may save the same time, and then the second one gains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from perfsweep.pipelines.analysis.collect import collect
+from perfsweep.pipelines.analysis.combinations import Together
+from perfsweep.pipelines.analysis.compare import Comparison, compare
+from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import Manifest, SweepFolder, opened
+from perfsweep.workloads.errors import PerfsweepError
+
+SUFFIX = "-together"
+"""Of the name of the second sweep."""
+SHARE, LEAST_S = 1 / 3, 20.0
+"""Part of the first sweep's budget that the second one has, and the least: it has fewer arms."""
+
+
+def second_sweep(command: SweepCommand, manifest: Manifest, comparison: Comparison) -> SweepCommand | None:
+    """The command that measures all winners together; None where fewer than two are to be stacked."""
+    won = comparison.winners
+    if len(won) < 2 or not command.sweep.together or manifest.sweep.name.endswith(SUFFIX):
+        return None
+    name = next(iter(manifest.sweep.references))
+    own = SweepConfig(
+        name=f"{command.sweep.name}{SUFFIX}",
+        designs=[DesignConfig("chain", steps=[_level(one, manifest) for one in won])],
+        references={name: command.sweep.references.get(name, {})},
+    )
+    return replace(
+        command,
+        sweep=own,
+        name=f"{manifest.sweep.name}{SUFFIX}",
+        axes={},
+        measure=_measure(command.measure),
+        keep=None,
+        retry=list(command.retry),
+    )
+
+
+def _measure(first: MeasureConfig) -> MeasureConfig:
+    budget_s = None if first.budget_s is None else max(LEAST_S, SHARE * first.budget_s)
+    return replace(first, budget_s=budget_s, placebo=0, stall=False, target=None)
+
+
+def _level(result: EffectResult, manifest: Manifest) -> dict[str, object]:
+    toggle = result.effect.toggle
+    return {toggle: manifest.arm(result.effect.pairs[0][0]).levels[toggle]}
+
+
+def with_together(comparison: Comparison, folder: SweepFolder, manifest: Manifest) -> Comparison:
+    """Add what a second sweep found, where there is one of the same winners."""
+    second = SweepFolder(folder.path.with_name(folder.path.name + SUFFIX))
+    if len(comparison.winners) < 2 or not second.manifest_file.exists():
+        return comparison
+    try:
+        _, own = opened(str(second.path))
+        progress = read_progress(second, own)
+        found = compare(second, own, collect(second, own, progress), progress)
+    except PerfsweepError:
+        return comparison  # `perfsweep compare` of that folder says what is wrong with it
+    if not found.effects or not _same(comparison.winners, manifest, found.effects[-1], own):
+        return comparison
+    return replace(comparison, together=Together(str(second.path), found.effects[-1], found.effects[:-1]))
+
+
+def _same(won: Sequence[EffectResult], manifest: Manifest, whole: EffectResult, second: Manifest) -> bool:
+    """Whether an arm of the same work has the level of each winner, and nothing else off its base."""
+    if whole.ratio is None or _work(manifest) != _work(second):
+        return False
+    due = {toggle: level for one in won for toggle, level in _level(one, manifest).items()}
+    along = {toggle for one in won for toggle in one.effect.also}
+    arm, base = (second.arm(name).levels for name in whole.effect.pairs[0])
+    moved = {toggle for toggle, level in arm.items() if base.get(toggle) != level}
+    return due.items() <= arm.items() and due.keys() <= moved <= due.keys() | along
+
+
+def _work(manifest: Manifest) -> tuple[object, ...]:
+    """What is measured: two sweeps of other code, or of another configuration, say nothing of each other."""
+    sweep = manifest.sweep
+    return sweep.workload, sweep.config, sweep.code

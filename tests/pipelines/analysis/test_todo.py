@@ -1,0 +1,137 @@
+"""What to do about each effect, in which order, and which levels are to be turned on at once."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo, winners
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.workloads.api import Parity
+
+NUMBERS = itertools.count()
+
+
+def effect(
+    name: str = "a=1",
+    verdict: Verdict | None = Verdict.FASTER,
+    ratio: float | None = 0.9,
+    parity: ParityVerdict | None = ParityVerdict.IDENTICAL,
+    design: str = "one_at_a_time",
+    base: str = "base",
+    outcome: str = "",
+) -> EffectResult:
+    toggle, _, level = name.partition("=")
+    made = Effect(id=f"{next(NUMBERS)}", design=design, toggle=toggle, level=level, pairs=(("arm", base),))
+    known = ParityResult(parity, Parity.EXACT) if parity else None
+    return EffectResult(made, name, "baseline", verdict, ratio, parity=known, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "parity", "asked"),
+    [
+        (Verdict.FASTER, ParityVerdict.IDENTICAL, ToDo.TURN_ON),
+        (Verdict.FASTER, ParityVerdict.WITHIN_TOLERANCE, ToDo.TURN_ON),
+        (Verdict.FASTER, ParityVerdict.UNCHECKED, ToDo.UNCHECKED),
+        (Verdict.FASTER, None, ToDo.UNCHECKED),
+        (Verdict.SLOWER, ParityVerdict.IDENTICAL, ToDo.LEAVE_OFF),
+        (Verdict.SLOWER, None, ToDo.LEAVE_OFF),
+        (Verdict.DIFFERENT, ParityVerdict.DIFFERENT, ToDo.CHANGES_RESULTS),
+        (Verdict.FEWER_UNITS, ParityVerdict.IDENTICAL, ToDo.LESS_WORK),
+        (Verdict.NO_DIFFERENCE, ParityVerdict.IDENTICAL, ToDo.NO_DIFFERENCE),
+        (Verdict.UNDECIDED, ParityVerdict.IDENTICAL, ToDo.UNDECIDED),
+        (Verdict.HELD_BACK, ParityVerdict.IDENTICAL, ToDo.TOO_NOISY),
+        (None, ParityVerdict.IDENTICAL, ToDo.NO_TIME),
+    ],
+)
+def test_each_verdict_asks_for_one_thing(
+    verdict: Verdict | None, parity: ParityVerdict | None, asked: ToDo
+) -> None:
+    assert todo(effect(verdict=verdict, parity=parity)) is asked
+
+
+def test_every_verdict_asks_for_something() -> None:
+    assert all(todo(effect(verdict=verdict)) for verdict in Verdict)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "asked"),
+    [
+        ("unsupported", ToDo.NOT_HERE),
+        ("inert", ToDo.NOT_HERE),
+        ("oom", ToDo.NO_TIME),
+        ("failed", ToDo.NO_TIME),
+        ("base failed", ToDo.NO_TIME),
+    ],
+)
+@pytest.mark.parametrize("verdict", [None, Verdict.FASTER])
+def test_an_arm_that_could_not_be_measured_is_never_turned_on(
+    outcome: str, asked: ToDo, verdict: Verdict | None
+) -> None:
+    assert todo(effect(verdict=verdict, outcome=outcome)) is asked
+
+
+@pytest.mark.parametrize(
+    ("verdict", "asked"),
+    [
+        (Verdict.FASTER, ToDo.MORE_TOGETHER),
+        (Verdict.SLOWER, ToDo.LESS_TOGETHER),
+        (Verdict.NO_DIFFERENCE, ToDo.NO_DIFFERENCE),
+        (Verdict.UNDECIDED, ToDo.UNDECIDED),
+    ],
+)
+def test_an_interaction_is_no_level_to_turn_on(verdict: Verdict, asked: ToDo) -> None:
+    assert todo(effect("a x b", verdict)) is asked
+
+
+def test_effects_come_by_what_to_do_and_the_fastest_of_each_group_first() -> None:
+    order = [
+        effect("b=1", Verdict.FASTER, 0.4),
+        effect("a=1", Verdict.FASTER, 0.9),
+        effect("u=1", Verdict.FASTER, 0.1, parity=None),
+        effect("s=2", Verdict.SLOWER, 1.1),
+        effect("s=1", Verdict.SLOWER, 1.2),
+        effect("n=1", Verdict.UNDECIDED, 0.95),
+        effect("n=2", Verdict.UNDECIDED, None),
+        effect("z=1", None, None, outcome="oom"),
+    ]
+    assert by_todo(reversed(order)) == order
+
+
+def names(effects: list[EffectResult]) -> list[str]:
+    return [one.arm_label for one in effects]
+
+
+def test_winners_are_the_best_level_of_each_toggle_with_the_largest_gain_first() -> None:
+    effects = [
+        effect("a=1", ratio=0.9),
+        effect("a=2", ratio=0.8),
+        effect("b=1", ratio=0.5),
+        effect("c=1", Verdict.SLOWER, 1.1),
+        effect("d=1", Verdict.UNDECIDED, 0.9),
+    ]
+    assert names(winners(effects, "base")) == ["b=1", "a=2"]
+
+
+@pytest.mark.parametrize(
+    "loser",
+    [
+        effect("a=2", ratio=0.1, parity=ParityVerdict.UNCHECKED),
+        effect("a=2", ratio=0.1, parity=None),
+        effect("a=2", Verdict.DIFFERENT, 0.1, ParityVerdict.DIFFERENT),
+        effect("a=2", Verdict.FEWER_UNITS, 0.1),
+        effect("a=2", ratio=0.1, design="leave_one_out"),
+        effect("a=2", ratio=0.1, design="chain"),
+        effect("a=2", ratio=0.1, base="another reference"),
+        effect("a=2", outcome="inert"),
+    ],
+)
+def test_only_levels_measured_alone_against_the_first_reference_with_the_same_results_win(
+    loser: EffectResult,
+) -> None:
+    assert names(winners([effect("a=1"), loser], "base")) == ["a=1"]
+    assert winners([loser], "base") == []

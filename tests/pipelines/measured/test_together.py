@@ -1,0 +1,171 @@
+"""All winners of a sweep at once: which sweep measures them, and where its results belong to the first."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from measured import compared, simulated
+
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
+from perfsweep.pipelines.measured.together import LEAST_S, second_sweep, with_together
+from perfsweep.pipelines.report.sentences import conclusions
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.workloads.api import Levels
+
+DESIGN = DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [4, 8], "sign": ["wrong"]})
+SHARE = {1: 1.0, 4: 0.8, 8: 0.7}
+
+
+def cost(levels: Levels) -> float:
+    """Half the work gains most, the larger slab second; with half the work the slab gains nothing more."""
+    seconds = 0.4 if levels["work"] == "single" else SHARE[int(levels["slab"])]
+    return seconds * (1.2 if levels["sign"] == "wrong" else 1.0)
+
+
+@dataclasses.dataclass
+class First:
+    """A sweep with two winners, as its command left it."""
+
+    command: SweepCommand
+    folder: SweepFolder
+    manifest: Manifest
+    comparison: Comparison
+
+    def second(self, **own: Any) -> SweepCommand | None:
+        return second_sweep(dataclasses.replace(self.command, **own), self.manifest, self.comparison)
+
+    def together(self) -> Comparison:
+        return with_together(self.comparison, self.folder, self.manifest)
+
+
+@pytest.fixture
+def first(command: Callable[..., SweepCommand]) -> Callable[..., First]:
+    def make(
+        design: DesignConfig = DESIGN, time_of: Callable[[Levels], float] = cost, **measure: Any
+    ) -> First:
+        asked = command(design, measure={"rounds": 8, **measure})
+        folder, manifest = simulated(asked, time_of)
+        return First(asked, folder, manifest, compared(folder, manifest))
+
+    return make
+
+
+def test_the_second_sweep_adds_the_winners_one_by_one_with_the_largest_gain_first(first) -> None:
+    found = first()
+    assert [one.arm_label for one in found.comparison.winners] == ["work=single", "slab=8"]
+    second = found.second()
+    assert second is not None
+    (design,) = second.sweep.designs
+    assert (design.kind, design.steps) == ("chain", [{"work": "single"}, {"slab": 8}])
+    assert second.sweep.references == {"naive": {}}
+    assert found.second(keep=3).keep is None and found.command.sweep.designs == [DESIGN]
+
+
+@pytest.mark.parametrize(("first_s", "second_s"), [(600.0, 200.0), (30.0, LEAST_S), (None, None)])
+def test_its_budget_is_a_third_and_no_less_than_twenty_seconds(first, first_s, second_s) -> None:
+    found = first()
+    measure = replace(found.command.measure, budget_s=first_s, placebo=2)
+    second = found.second(measure=measure)
+    assert second is not None
+    assert (second.measure.budget_s, second.measure.placebo) == (second_s, 0)
+    assert second.measure.rounds == measure.rounds
+
+
+def test_one_winner_has_nothing_to_be_stacked_with(first) -> None:
+    found = first(DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wrong"]}))
+    assert len(found.comparison.winners) == 1 and found.second() is None
+
+
+def test_where_none_is_asked_for_there_is_none(first) -> None:
+    found = first()
+    assert found.second(sweep=replace(found.command.sweep, together=False)) is None
+
+
+def test_a_second_sweep_has_no_second_sweep(first) -> None:
+    found = first()
+    own = found.manifest.sweep.model_copy(update={"name": f"{found.manifest.sweep.name}-together"})
+    again = replace(found, manifest=found.manifest.model_copy(update={"sweep": own}))
+    assert again.second() is None
+
+
+def measured(command: SweepCommand | None, time_of: Callable[[Levels], float] = cost) -> SweepFolder:
+    assert command is not None
+    return simulated(command, time_of)[0]
+
+
+def test_what_the_second_sweep_found_is_the_answer_of_the_first(first) -> None:
+    found = first()
+    assert found.together().together is None, "not measured yet"
+    second = measured(found.second())
+    assert second.path == found.folder.path.with_name(found.folder.path.name + "-together")
+    whole = found.together()
+    assert whole.together is not None and whole.together.folder == str(second.path)
+    assert whole.together.whole.speed == pytest.approx(2.5, rel=0.02)
+    assert [one.arm_label for one in whole.together.steps] == ["work=single", "work=single,slab=8"]
+    said = dict(conclusions(whole))
+    assert re.match(r"2\.(4|5)\dx faster \[", said["All winners together"]), (
+        "not 2.5 times 1.4: both save the same"
+    )
+    assert "slab=8 adds nothing that is certain" in said["Step by step"]
+    assert said["Use it"].endswith("toggles.work=single toggles.slab=8")
+
+
+def test_results_of_other_winners_are_not_taken_for_those_of_these(first) -> None:
+    found = first()
+    measured(found.second())
+    fewer = replace(found, comparison=replace(found.comparison, winners=found.comparison.winners[:1]))
+    assert fewer.together().together is None
+    (slab,) = (one for one in found.comparison.effects if one.arm_label == "slab=4")
+    others = (found.comparison.winners[0], slab)
+    other = replace(found, comparison=replace(found.comparison, winners=others))
+    assert other.together().together is None, "the second sweep has slab=8"
+
+
+def test_more_levels_than_those_of_the_winners_are_another_answer(first) -> None:
+    found = first()
+    second = found.second()
+    assert second is not None
+    (design,) = second.sweep.designs
+    more = replace(design, steps=[*design.steps, {"half": "on"}])
+    measured(replace(second, sweep=replace(second.sweep, designs=[more])))
+    assert found.together().together is None
+    work, slab = found.comparison.winners
+    along = replace(slab, effect=slab.effect.model_copy(update={"also": ("half",)}))
+    moved = replace(found, comparison=replace(found.comparison, winners=(work, along)))
+    assert moved.together().together is not None, "unless one of the winners brings them along"
+
+
+def test_a_second_sweep_of_another_configuration_is_another_answer(first) -> None:
+    found = first()
+    second = found.second()
+    assert second is not None
+    measured(replace(second, workload={**second.workload, "size": 64}))
+    assert found.together().together is None
+
+
+def test_a_second_sweep_of_other_code_is_another_answer(first) -> None:
+    found = first()
+    second = measured(found.second())
+    assert found.together().together is not None
+    written = second.manifest_file.read_text()
+    code = found.manifest.sweep.code
+    assert code in written
+    second.manifest_file.write_text(written.replace(code, "0" * len(code)))
+    assert found.together().together is None
+
+
+def test_a_damaged_second_sweep_takes_nothing_from_the_first(first) -> None:
+    found = first()
+    second = measured(found.second())
+    for record in second.path.glob("trials/*/*-r*/record.json"):
+        shutil.rmtree(record.parent)
+    assert found.together().together is None, "no time"
+    second.manifest_file.write_text("{")
+    assert found.together() == found.comparison
