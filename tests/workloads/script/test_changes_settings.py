@@ -152,7 +152,8 @@ def test_how_gradients_are_reset_is_seen_and_can_be_replaced(
     own, found = OwnChoices(), []
     resetting = torch.optim.Optimizer.zero_grad
     with ExitStack() as undo:
-        own.watch(undo, CallSites())
+        sites = CallSites()
+        own.watch(undo, sites)
         own.drops_instead = instead
         own.first_mark()
         for to_none in (True, False):
@@ -162,6 +163,9 @@ def test_how_gradients_are_reset_is_seen_and_can_be_replaced(
         assert own.drops_gradients == {True, False}
         own.end()
         assert own.complete
+        seen = len(sites.found)
+        optimiser.zero_grad()
+        assert len(sites.found) == seen == 1, "calls that are timed are not looked at"
         assert (torch.optim.Optimizer.zero_grad is resetting) == (instead is None)
     assert found == dropped
     assert torch.optim.Optimizer.zero_grad is resetting

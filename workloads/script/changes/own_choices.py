@@ -137,7 +137,8 @@ class OwnChoices:
         @functools.wraps(resetting)
         def told(one: Any, set_to_none: bool = True) -> None:
             self.drops_gradients.add(bool(set_to_none))
-            sites.note(RESET, "zero_grad", sys._getframe(1), positions=("set_to_none",))
+            if not self.complete:  # later calls are timed
+                sites.note(RESET, "zero_grad", sys._getframe(1), positions=("set_to_none",))
             resetting(one, set_to_none if self.drops_instead is None else self.drops_instead)
 
         self._until_complete.callback(setattr, owner, "zero_grad", resetting)
