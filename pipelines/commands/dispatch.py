@@ -105,7 +105,7 @@ class ComposedOrScript(Composed):
         self.params[0].metavar = "[SCRIPT.py] [KEY=VALUE]... [-- ARGS]"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep apart what stands behind ``--``: it is the script's."""
+        """Keep apart what comes after ``--``: it is the script's."""
         at = args.index("--") if "--" in args else len(args)
         script = next((word for word in args[:at] if word.endswith(".py") and "=" not in word), None)
         before = args if script is None else [word for word in args[:at] if word != script]
@@ -123,7 +123,7 @@ class ComposedOrScript(Composed):
         Raises
         ------
         ConfigError
-            An option is about a script and none is named, or an argument of the script is not behind ``--``.
+            An option is about a script and none is named, or an argument of the script is not after ``--``.
         """
         script, args, overrides = (ctx.params.pop(name) for name in ("script", "args", "overrides"))
         if script is None:
@@ -133,7 +133,7 @@ class ComposedOrScript(Composed):
             return super().invoke(ctx)
         if strange := [word for word in overrides if word.startswith("-")]:
             raise ConfigError(
-                f"{strange[0]} is no option of {self.name}. Put arguments of the script behind --:"
+                f"{strange[0]} is no option of {self.name}. Put arguments of the script after --:"
                 f" perfsweep {self.name} {script} -- {strange[0]}"
             )
         return self.function(self.of_script)(script, overrides, args, **ctx.params)

@@ -214,8 +214,8 @@ def _tune(path: str, args: Sequence[str], overrides: Sequence[str]) -> str:
     """The command that looks for the fastest arm of a script."""
     known = ("workload=", "workload.path=", "workload.args=")
     own = [_shell(word) for word in overrides if not word.startswith(known)]
-    behind = ["--", *map(_shell, args)] if args else []
-    return " ".join(["perfsweep tune", _shell(path), *own, *behind])
+    words = ["--", *map(_shell, args)] if args else []
+    return " ".join(["perfsweep tune", _shell(path), *own, *words])
 
 
 def _shell(word: str) -> str:

@@ -110,7 +110,7 @@ def find_provided(cls: type[Workload], command: SweepCommand) -> Provided | None
 
 
 def _level(value: Any, part: Part) -> Level:
-    """What stands for a part; a patch says how far results may move."""
+    """The level of a part; a patch says how far results may move."""
     return Level(value, part.parity, part.bounds) if isinstance(part, Tree) else Level(value)
 
 

@@ -130,7 +130,7 @@ def search(factors: Sequence[Factor], legal: Callable[[Point], bool], budget: in
 def stack(factors: Sequence[Factor], legal: Callable[[Point], bool]) -> Search:
     """Measure each level by itself, and then together those that surely gain.
 
-    It takes a part of the trials of `search`, and finds no level that gains beside others alone.
+    It takes a part of the trials of `search`, and finds no level that gains only together with others.
     """
     state = _SearchState(factors, legal)
     yield from state.alone()

@@ -1,4 +1,4 @@
-"""A patch that is kept: files as they would be, beside what they were when they were measured."""
+"""A patch that is kept: files as they would be, and digests of what was measured."""
 
 from __future__ import annotations
 

@@ -101,9 +101,9 @@ def test_levels_are_read_as_they_are_in_a_sweep(tmp_path: Path) -> None:
 MISTAKES = {
     "no level": (["train.py"], "no level is given. Name a file, such as --with runs/train-tune/tuned.yaml"),
     "an unknown level": (["train.py", "toggles.optimizer=fast"], "toggles.optimizer=fast is not a level"),
-    "an argument that is not behind --": (
+    "an argument that is not after --": (
         ["train.py", "--width=3"],
-        "--width=3 is no option of run. Put arguments of the script behind --: perfsweep run train.py",
+        "--width=3 is no option of run. Put arguments of the script after --: perfsweep run train.py",
     ),
     "no script": (["--with", "tuned.yaml"], "these options are about a script; name it, as train.py"),
     "a script that is not there": (["absent.py", "--with", "tuned.yaml"], "absent.py does not exist"),
