@@ -124,8 +124,12 @@ def _judged(console: Console, measured: Measured, words: Sequence[str]) -> int:
     decided = {word.partition("=")[0] for word in (*DEFAULTS, *JUDGED)}
     same = [word for word in words if word.partition("=")[0] not in decided]
     place = (f"runs={measured.folder.parent}", f"name={measured.folder.name}-judged")
-    versions = TwoVersions.of("judge", [*JUDGED, *same, *place], commits=False)
-    answer = versions.compare(Side(ORIGINAL, None, PATCH), head, Display(console))
+    try:
+        versions = TwoVersions.of("judge", [*JUDGED, *same, *place], commits=False)
+        answer = versions.compare(Side(ORIGINAL, None, PATCH), head, Display(console))
+    except BaseException:  # Ctrl-C too: a patch that was not measured must not be there to be applied
+        _forget(measured)
+        raise
     if answer.verdict in _NO_PATCH:
         _forget(measured)
     line = bought(measured.path, measured.file, answer, _memory_bytes(answer))

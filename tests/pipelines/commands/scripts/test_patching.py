@@ -10,13 +10,14 @@ import pytest
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands.scripts import patching, tuning
 from perfsweep.pipelines.commands.scripts.patching import Measured
+from perfsweep.pipelines.commands.two_versions import TwoVersions
 from perfsweep.pipelines.config.types import TuneConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.terminal import plain_console
 from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.patched import Patched
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 from perfsweep.workloads.script.workload import Script
 
 FILE = Path("runs/train-tune/train.patch")
@@ -93,6 +94,30 @@ def test_where_no_line_can_be_changed_the_levels_can_be_applied_from_outside(
         " perfsweep run train.py --with runs/train-tune/tuned.yaml -- --lr=1\n"
     ) in said
     assert not FILE.exists() and not patching.is_kept(Path("runs/train-tune"), ["--lr=1"])
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), PerfsweepError("pack p000 broke off")])
+def test_a_patch_that_was_not_measured_to_the_end_is_not_kept(
+    script: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    kept = []
+
+    def compare(*about: object) -> None:
+        kept.append(FILE.read_text())
+        raise end
+
+    monkeypatch.setattr(TwoVersions, "compare", compare)
+    script.write_text("o = AdamW(p)\n")
+    line = {"file": str(script), "scope": 0, "line": 1}
+    site = {"what": "optimizer", "called": "AdamW", "file": str(script), "line": 1, "end": [1, 12]}
+    site |= {"lines": [line], "holders": [], "options": ["fused"]}
+    about = measured(script, {"optimizer": "fused"})
+    about.sight["sites"].append(site)
+    words = ["workload=script", "workload.path=train.py"]
+    with pytest.raises(type(end)):
+        patching.patch(plain_console(), about, words)
+    assert "+o = AdamW(p, fused=True)" in kept[0]
+    assert not FILE.exists() and not patching.is_kept(FILE.parent, ["--lr=1"])
 
 
 LEVELS = {"optimizer": ["fused", "foreach"], "amp": ["bf16"], "num_workers": [0, 2]}
