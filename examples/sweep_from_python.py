@@ -23,6 +23,7 @@ sweep = perfsweep.sweep(
 )
 
 for effect in sweep.effects.iter_rows(named=True):
-    change = "no time" if effect["ratio"] is None else f"{effect['ratio'] - 1:+.1%} time"
-    print(f"{effect['toggle']}={effect['level']}: {change}, {effect['verdict'] or effect['reason']}")
+    speed = "no time" if effect["speed"] is None else f"{effect['speed']:.3f}x the speed"
+    print(f"{effect['name']}: {speed}, {effect['verdict']}; {effect['todo']}")
+print("use:", sweep.recommended or "nothing is faster")
 print("report:", sweep.report().path)

@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from perfsweep.fields import refusals
 from perfsweep.pipelines.config import composition, validation
@@ -34,6 +34,9 @@ from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.versions.tree import notices as version_notices
 from perfsweep.slurm import executors
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
+
+if TYPE_CHECKING:
+    from perfsweep.pipelines.config.sweep_options import SweepOptions
 
 
 def plan(command: SweepCommand, config_text: str) -> Planned:
@@ -143,7 +146,7 @@ def prepare_tracking(command: SweepCommand) -> list[str]:
     return [f"W&B: {line}" for line in (*contradictions(command.tracking, os.environ), notice) if line]
 
 
-def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
+def sweep(*overrides: str, watch: Watch | None = None, **options: Unpack[SweepOptions]) -> Sweep:
     """Plan, measure, compare and publish a sweep, as ``perfsweep sweep`` does, and open it.
 
     Parameters
@@ -166,11 +169,10 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
     for notice in planned.notices:
         watch.notice(notice)
     broken = measure(planned, watch) or measure_together(planned, watch)
-    publication = publishing.Publication(planned.sweep.folder)
     try:
         planned.sweep.report()
     finally:
-        publication.finish()
+        publishing.publish(planned.sweep.folder)
     for pack, log in broken.items():
         raise PerfsweepError(f"pack {pack} broke off; the end of its log: {log}")
     return planned.sweep

@@ -152,7 +152,7 @@ class Workload:
     alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
     for more; `files` decide what is computed beside the sources that the class's module imports. Fields of
     Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
-    workload waits for its loader. Folders of sweeps begin
+    workload waits for its loader. Tables say its `remarks`. Folders of sweeps begin
     with `title`, or with the name it was asked for by, and belong to one `origin`: where another file than
     the class's tells workloads apart, such as a script, that file.
     """
@@ -171,6 +171,7 @@ class Workload:
     files: ClassVar[tuple[Path, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
     data_phases: ClassVar[tuple[str, ...]] = ("data",)
+    remarks: ClassVar[tuple[str, ...]] = ()
     cadence: int = 1
     length: int | None = None
 

@@ -104,7 +104,7 @@ def _imported_names(file: Path, places: Iterable[_Place]) -> Iterator[str]:
     By pattern: every trial asks for the digest of its code, and parsing forty files would take a tenth of a
     second. A line of a docstring that looks like an import at worst adds a file that exists.
     """
-    if file.suffix != ".py":
+    if file.suffix not in (".py", ""):  # a console script has none
         return
     text, package = file.read_text(errors="replace"), _package_of(file, places)
     for names in _IMPORT.findall(text):

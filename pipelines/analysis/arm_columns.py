@@ -63,6 +63,12 @@ ARMS: tuple[Column[ArmResult], ...] = (
         doc="median of the rounds",
         kind=float,
     ),
+    file_column(
+        "paired_ns",
+        lambda arm: arm.paired_ns,
+        float,
+        "time per unit by the rounds that it shares with the baseline: arms are ordered by it",
+    ),
     Column(
         "iteration_ns",
         "median iteration",
@@ -94,7 +100,7 @@ ARMS: tuple[Column[ArmResult], ...] = (
         "peak memory",
         lambda arm: arm.peak_bytes,
         lambda arm: f"{arm.peak_bytes / MB:.0f} MB" if arm.peak_bytes else "",
-        doc="peak memory of its timing trials",
+        doc="peak memory, median of its timing trials",
         kind=int,
     ),
     Column(

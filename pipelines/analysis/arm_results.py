@@ -27,7 +27,7 @@ from perfsweep.workloads.api import Check, Evidence
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm over all rounds: median time per unit in ns, peak memory, and how many trials ended which way.
+    """One arm over all rounds: median time per unit in ns and peak memory, and how its trials ended.
 
     `name` is what the sweep calls it, the label made of its levels where it has no name.
     `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload
@@ -86,7 +86,7 @@ def arm_results(
                 rounds=own.height,
                 ns_per_unit=_median(own["ns_per_unit"]),
                 paired_ns=paired_ns(arm.id),
-                peak_bytes=max(own["peak_bytes"].to_list(), default=None),
+                peak_bytes=_whole(_median(own["peak_bytes"])),
                 outcomes=ended.get(arm.id, {}),
                 iteration_ns=iteration_ns,
                 phases=shares,
@@ -140,6 +140,10 @@ def _rank_figures(records: ArmRecords, arm: str) -> dict[str, Any]:
         for name in ("collectives", "straggling")
     }
     return {"ranks": len(found[0].nodes), "nodes": len(set(found[0].nodes)), **medians}
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _median(column: pl.Series) -> float | None:

@@ -9,22 +9,10 @@ from __future__ import annotations
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
-from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, speed_text
 from perfsweep.pipelines.analysis.todo import todo
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.units import bounds_text, megabytes_more, speed
-
-
-def effect_name(result: EffectResult) -> str:
-    """Toggle, level, the toggles that moved along, and a base that is no reference."""
-    effect = result.effect
-    # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
-    joint = " " if effect.design == "arms" else "="
-    label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
-    named = f"{label} (with {', '.join(effect.also)})" if effect.also else label
-    other = effect.design == "one_at_a_time" and "=" in result.base_label
-    return f"{named} (on top of {result.base_label})" if other else named
-
+from perfsweep.pipelines.units import bounds_text, megabytes_more
 
 VERDICT_STYLES = {
     Verdict.FASTER: Style.GOOD,
@@ -35,16 +23,6 @@ VERDICT_STYLES = {
     Verdict.FEWER_UNITS: Style.ALARM,
 }
 """Of verdicts that are news; the others are soft."""
-
-
-def counts(result: EffectResult) -> bool:
-    """Whether the time of an effect may be read: an arm with other results, or less work, has none."""
-    return result.verdict not in (Verdict.DIFFERENT, Verdict.FEWER_UNITS)
-
-
-def speed_text(result: EffectResult) -> str:
-    """The speed with its direction, or why there is none."""
-    return result.word if result.ratio is None or not counts(result) else speed(result.ratio)
 
 
 def verdict_style(result: EffectResult) -> Style:

@@ -88,7 +88,7 @@ SHOWN_ROUNDS = 100
 """An undecided effect that needs more rounds than this is not worth deciding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EffectResult:
     """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time."""
 
@@ -117,6 +117,10 @@ class EffectResult:
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
     scaling: Scaling | None = None  # where the arm has more ranks than its base
     quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
+
+    def __repr__(self) -> str:
+        """In one line: ``gc=frozen: 1.53x faster [1.33 .. 1.75], identical``."""
+        return f"{effect_name(self)}: {summary(self)}"
 
     @property
     def speed(self) -> float | None:
@@ -157,3 +161,36 @@ class EffectResult:
         if self.parity.verdict is ParityVerdict.DIFFERENT and worst is not None:
             return f"different: {worst.check} {worst.value:.2g} > {worst.bound:.2g}"
         return self.parity.verdict.value.replace("within", "in")
+
+
+def effect_name(result: EffectResult) -> str:
+    """Toggle, level, the toggles that moved along, and a base that is no reference."""
+    effect = result.effect
+    # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
+    joint = " " if effect.design == "arms" else "="
+    label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
+    named = f"{label} (with {', '.join(effect.also)})" if effect.also else label
+    other = effect.design == "one_at_a_time" and "=" in result.base_label
+    return f"{named} (on top of {result.base_label})" if other else named
+
+
+def counts(result: EffectResult) -> bool:
+    """Whether the time of an effect may be read: an arm with other results, or less work, has none."""
+    return result.verdict not in (Verdict.DIFFERENT, Verdict.FEWER_UNITS)
+
+
+def speed_text(result: EffectResult) -> str:
+    """The speed with its direction, or why there is none."""
+    return result.word if result.ratio is None or not counts(result) else speed(result.ratio)
+
+
+def size(result: EffectResult) -> str:
+    """An effect's speed with its interval: ``1.72x faster [1.63 .. 1.80]``."""
+    bounds = bounds_text(result.ratio, result.low, result.high)
+    return speed_text(result) + (f" [{bounds}]" if bounds and counts(result) else "")
+
+
+def summary(result: EffectResult) -> str:
+    """The speed with its interval, and the results: ``1.72x faster [1.63 .. 1.80], identical``."""
+    text = result.parity_text
+    return ", ".join(filter(None, [size(result) if counts(result) or not text else "", text]))

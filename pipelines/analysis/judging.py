@@ -62,7 +62,7 @@ class Judge:
         self.manifest, self.declared = manifest, declared_by(manifest)
         self.agreement = Agreement(manifest, progress, read_evidence)
         self.records = ArmRecords(progress, manifest.packs, left_out)
-        self.data = data or {}
+        self.data = self.agreement.sharing(data or {})
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.times = rounds_of(used, "ns_per_unit", apart(manifest))
         self.holding_back = HoldingBack(manifest, used)

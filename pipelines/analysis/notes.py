@@ -23,6 +23,7 @@ def comparison_notes(
     manifest, used = judge.manifest, sound.trials
     return (
         *environment_lines(manifest.sweep.versions),
+        *judge.declared.remarks,
         *_bounds(judge),
         *_power(judge),
         *_scatter(judge),

@@ -109,18 +109,20 @@ class FirstLook:
         self.doing = doing
         tell(doing)
         self._current = folder = self._folder / str(number)
-        ending = self._ran(folder, HASH_SEEDS[number])
+        ending = self._ran(folder, number)
         answer = _answer(folder, ending)
         if failure := answer.get("failure"):
             raise NotMeasurable(Failure(**failure), folder / "log.txt")
         return Seen(answer, read_evidence(folder))
 
-    def _ran(self, folder: Path, hash_seed: str) -> Termination | None:
+    def _ran(self, folder: Path, number: int) -> Termination | None:
         sweep, arm = self._manifest.sweep, self._manifest.arms[0]
         fix_imports(sweep.import_paths)
         world = self._cls.processes(arm.levels, environment.device_facts())
-        spec = sweep.trial_spec(arm, Kind.EVIDENCE, "look", self._folder / "cache", world=world)
-        drawn = {**layout.environment(sweep.measure.allocator, None), "PYTHONHASHSEED": hash_seed}
+        cache = self._folder / "cache"
+        spec = sweep.trial_spec(arm, Kind.EVIDENCE, "look", cache, world=world, attempt=number)
+        seed = HASH_SEEDS[number]
+        drawn = {**layout.environment(sweep.measure.allocator, None), "PYTHONHASHSEED": seed}
         levels = self._cls.levels_of(arm.levels).values()
         env = {name: value for level in levels for name, value in level.env.items()}
         starter = Exec("perfsweep.pipelines.check.look_process", drawn)

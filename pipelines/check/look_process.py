@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import statistics
 import sys
 import threading
 import time
@@ -24,11 +25,15 @@ from perfsweep.pipelines.trial.parent import die_with_parent
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.untimed import begin_evidence
 from perfsweep.workloads.api import NullClock
+from perfsweep.workloads.errors import ConfigError
 
 ANSWER = "look.json"
 
 ITERATIONS = 3
-"""Behind the one that set-up ends with."""
+"""After the one that set-up ends with."""
+
+EPOCH_S = 30.0
+"""What comes at an epoch's end, such as a checkpoint, is waited for if it takes no longer than this."""
 
 
 def run(spec: TrialSpec, folder: Path, rank: int) -> None:
@@ -62,12 +67,32 @@ def _looked(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
                 name: (count - before[name]) / ITERATIONS for name, count in workload.counters().items()
             },
             "data": workload.data_digest(),
-            "sight": dataclasses.asdict(workload.sight()),
         }
         evidence = workload.evidence()
         if rank == 0:
             write_evidence(folder, evidence)
-    return {**answer, "threads": _left_over(there)}
+        each_s = statistics.median(times_ns) / 1e9
+        ended_after = 0 if spec.attempt else _epochs_end(workload, folder, each_s)
+        sight = dataclasses.asdict(workload.sight())
+        seen = {"sight": sight, "ended_after": ended_after, "to_epochs_end": workload.to_epochs_end}
+    return {**answer, **seen, "threads": _left_over(there)}
+
+
+def _epochs_end(workload: Any, folder: Path, iteration_s: float) -> int:
+    """Go on past the end of an epoch; iterations after which the script has ended by itself, 0 where not."""
+    left = workload.to_epochs_end
+    deadline = time.monotonic() + EPOCH_S
+    for number in range(left if left * iteration_s <= EPOCH_S else 0):
+        if time.monotonic() > deadline:
+            break
+        write_status(folder, f"{left - number} iterations to the end of its epoch")
+        try:
+            workload.step(NullClock())
+        except ConfigError:
+            if workload.has_ended:
+                return number + ITERATIONS + 1
+            raise
+    return 0
 
 
 def _left_over(there: Collection[threading.Thread]) -> list[str]:

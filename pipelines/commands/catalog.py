@@ -181,6 +181,8 @@ COMMANDS = Commands(
                 "Further columns in place of the sweep's own, as energy,cost; docs/reading.md lists them.",
                 metavar="NAMES",
             ),
+            option("--figure", "Draw the effects as SVG, PNG or PDF.", type=FILE, metavar="FILE"),
+            option("--latex", "Write the effects as LaTeX tables.", type=FILE, metavar="FILE"),
             JSON,
             option(
                 ["as_csv", "--csv"],
@@ -205,7 +207,9 @@ COMMANDS = Commands(
                 multiple=True,
             ),
             option("--margin", "Change that is none.", type=SHARE, default=0.05),
-            option("--picture", "Draw the arms over the versions, as SVG.", type=FILE, metavar="FILE"),
+            option(
+                "--picture", "Draw the arms over the versions, as SVG, PNG or PDF.", type=FILE, metavar="FILE"
+            ),
             JSON,
             option(["as_csv", "--csv"], "Print a line for each arm and version as CSV.", is_flag=True),
         ),
@@ -257,14 +261,19 @@ COMMANDS = Commands(
             "script",
             "whether a training script can be measured, and which toggles can act",
             "script:script",
-            word("path", FILE, "The script, as it stands behind `python`."),
-            words("args", NAME, "Its arguments, behind `--`.", metavar="[-- ARGS]..."),
+            word("path", FILE, "The script; or after `--` the line that starts it, as torchrun train.py."),
+            words("args", NAME, "Its arguments, after `--`.", metavar="[-- ARGS]..."),
             option(
-                "--iteration", "What ends an iteration: optimizer.step, loader, marks or module:function."
+                "--iteration",
+                "What ends an iteration: optimizer.step, backward, loader, marks or module:function.",
             ),
             option("--every", "Such ends that make one iteration.", type=click.IntRange(1)),
             option("--units", "Units of one iteration.", type=COUNT),
-            option("--writes", "Whether it may write beside itself.", type=click.Choice(["refuse", "allow"])),
+            option(
+                "--writes",
+                "Where what it writes into its folder goes: a folder of the trial's own, nowhere, or there.",
+                type=click.Choice(["scratch", "refuse", "allow"]),
+            ),
             option("--ranks", "Processes, with torchrun's variables.", type=click.IntRange(1)),
             option("--timeout", "Seconds for each of its runs.", type=SECONDS, default=120.0),
         ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from perfsweep.pipelines import api
 from perfsweep.pipelines.analysis.across import baselines
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Changes
@@ -16,8 +18,9 @@ from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import explanation
 from perfsweep.pipelines.report import regressions as changes
 from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
+from perfsweep.pipelines.report.latex import effects_latex
 from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
-from perfsweep.pipelines.report.pictures import history_picture
+from perfsweep.pipelines.report.pictures import history_picture, picture_file
 from perfsweep.pipelines.report.regressions import change_columns, compare_with, stored_baseline
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.terminal import console_here, error_console
@@ -32,6 +35,8 @@ def compare(
     margin: float = 0.05,
     explain: str | None = None,
     columns: str | None = None,
+    figure: str | None = None,
+    latex: str | None = None,
     as_json: bool = False,
     as_csv: bool = False,
 ) -> int:
@@ -39,17 +44,21 @@ def compare(
 
     With `explain` only that row of its effects is derived, step by step. With `as_json` or `as_csv` the
     answer is for a program, and sentences go to stderr. `columns` are names, with commas between them, of
-    what its tables show beside time.
+    what its tables show beside time. `figure` and
+    `latex` are files for the effects, as a picture and as tables.
 
     Raises
     ------
     ConfigError
-        Others are named without ``--against``, two answers are asked for, a column is unknown, or there is no
-        such row to explain.
+        Others are named without ``--against``, two answers are asked for, a column is unknown, there is no
+        such row to explain, or a file cannot be written.
     """
     if others and not against:
         raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
     refuse_several({"--json": as_json, "--csv": as_csv, "--explain": bool(explain)})
+    if explain:
+        refuse_several({"--explain": True, "--figure": bool(figure), "--latex": bool(latex)})
+    _refuse_other_kinds(figure, latex)
     for_people = not (as_json or as_csv)
     console = console_here() if for_people else error_console()
     opened = api.open_sweep(sweep, _names(columns))
@@ -61,6 +70,7 @@ def compare(
     if store:
         baselines.store(opened.baseline, Path(store))
         console.print(f"baseline: {store}", highlight=False, soft_wrap=True)
+    _export(console, opened, figure, latex)
     every = compare_with(opened.baseline, earlier) if earlier else ()
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
@@ -75,6 +85,23 @@ def compare(
     else:
         changes.show(console, every, margin)
     return status
+
+
+def _refuse_other_kinds(figure: str | None, latex: str | None) -> None:
+    if figure:
+        picture_file.refuse_other_kinds("--figure", Path(figure))
+    if latex:
+        picture_file.refuse_other_kinds("--latex", Path(latex), (".tex",))
+
+
+def _export(console: Console, opened: api.Sweep, figure: str | None, latex: str | None) -> None:
+    """Write the effects as a picture and as LaTeX where files are named."""
+    if figure:
+        picture_file.write_effects("--figure", Path(figure), opened.comparison)
+        console.print(f"figure: {figure}", highlight=False, soft_wrap=True)
+    if latex:
+        picture_file.write_file("--latex", Path(latex), effects_latex(opened.comparison).encode())
+        console.print(f"LaTeX: {latex}", highlight=False, soft_wrap=True)
 
 
 def _print_csv(opened: api.Sweep, every: Sequence[Changes], margin: float) -> None:
@@ -127,12 +154,12 @@ def history(
     """
     refuse_several({"--json": as_json, "--csv": as_csv})
     if picture:
-        history_picture.refuse_other_kinds(Path(picture))
+        picture_file.refuse_other_kinds("--picture", Path(picture))
     console = error_console() if as_json or as_csv else console_here()
     found = _followed(versions, arm, margin)
     status = SOME_FAILED if any(one.slower for one in found.arms) else DONE
     if picture:
-        history_picture.write_picture(Path(picture), found)
+        history_picture.write_history("--picture", Path(picture), found)
     if as_json:
         print_json(reporting.history_object(found, status, picture))
     elif as_csv:

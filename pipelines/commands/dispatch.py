@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from perfsweep.pipelines.commands.arguments import OVERRIDE, words
-from perfsweep.pipelines.config import composition, names, option_reference, spelling
+from perfsweep.pipelines.config import composition, names, option_reference, pasted_line, spelling
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -149,14 +149,16 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first word names.
+        """Find the command that the first word names; a line that starts a script is looked at.
 
         Raises
         ------
         ConfigError
             There is none.
         """
-        if args[0] not in self.commands and not ctx.resilient_parsing:
+        if args[0] not in self.commands and pasted_line.starts_a_script(args):
+            args = ["script", "--", *args]
+        elif args[0] not in self.commands and not ctx.resilient_parsing:
             known = [name for name, command in self.commands.items() if not command.hidden]
             hint = did_you_mean(args[0], known)
             raise ConfigError(f"{args[0]} is no command; {hint}choose from: {', '.join(known)}")

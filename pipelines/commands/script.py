@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
 
 from perfsweep.pipelines.check import first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
-from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config import composition, pasted_line, validation
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand, SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import duration_of
@@ -22,6 +25,8 @@ from perfsweep.pipelines.units import duration
 from perfsweep.workloads.api import Toggle
 
 WORKLOAD = "script"
+_OPTIONS = ("iteration", "every", "units", "writes", "ranks")
+"""Fields of the workload that are options of this command."""
 
 
 def script(
@@ -35,20 +40,28 @@ def script(
     timeout: float,
 ) -> int:
     """Run a script twice for a few iterations, and say what was seen; status 1 if it cannot be measured."""
-    console = console_here()
-    options = {"iteration": iteration, "every": every, "units": units, "writes": writes, "ranks": ranks}
-    overrides = _overrides(path, args, options)
+    console, line = console_here(), pasted_line.read([path, *args])
+    os.environ.update(line.variables)
+    options = {"iteration": iteration, "module": line.module, "every": every, "units": units}
+    options |= {"writes": writes, "ranks": line.ranks if ranks is None else ranks}
+    overrides = _overrides(line.path, line.args, options)
     manifest, cls = first_look.planned(_command(overrides, timeout))
     try:
         with FirstLook(manifest, cls) as look:
-            seen, parting = _looked(look, console, path)
+            seen, parting = _looked(look, console, line.path)
     except NotMeasurable as reason:
-        return _refused(console, path, reason)
-    for line in _lines(path, seen, parting, cls.toggles):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for line in _next(path, args, overrides, seen):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return _refused(console, line.path, reason)
+    for text in _lines(line.path, seen, parting, cls.toggles):
+        console.print(_spelled(text), highlight=False, markup=False, soft_wrap=True)
+    for text in _next(line.path, line.args, overrides, seen, line.variables):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     return DONE
+
+
+def _spelled(text: str) -> str:
+    """Name options as this command spells them."""
+    text = re.sub(rf"\bworkload\.({'|'.join(_OPTIONS)})\b", r"--\1", text)
+    return text.replace("workload.args", "arguments after --").replace("measure.timeout_s", "--timeout")
 
 
 def _looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting | None]:
@@ -61,7 +74,8 @@ def _looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting
 
 def _overrides(path: str, args: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """What was asked for, as it would be typed behind another command."""
-    texts = {"path": path, "args": " ".join(map(_argument, args)), "iteration": options.get("iteration")}
+    texts = {"path": path, "args": " ".join(map(_argument, args))}
+    texts |= {name: options.get(name) for name in ("iteration", "module")}
     written = {name: composition.written(text) for name, text in texts.items() if text}
     numbers = {name: value for name, value in options.items() if value is not None and name not in texts}
     return [
@@ -86,9 +100,9 @@ def _command(overrides: Sequence[str], timeout: float) -> SweepCommand:
 
 def _refused(console: Console, path: str, reason: NotMeasurable) -> int:
     failure = reason.failure
-    ours = failure.type in ("ConfigError", "WriteRefused", "UnsupportedHere")
+    ours = failure.type in ("ConfigError", "UnsupportedHere")
     raised = f"{path} raised {failure.type}: {failure.message}"
-    text = failure.message if ours else raised if failure.where else f"{path}: {failure.message}"
+    text = _spelled(failure.message) if ours else raised if failure.where else f"{path}: {failure.message}"
     console.print(f"cannot be measured: {text}", style="red", highlight=False, markup=False, soft_wrap=True)
     if failure.where and not ours:
         console.print(f"at {failure.where}", highlight=False, markup=False, soft_wrap=True)
@@ -107,8 +121,9 @@ def _lines(path: str, seen: Seen, parting: Parting | None, toggles: Sequence[Tog
     yield f"  batches     {_batches(counts)}"
     yield f"  units       {_units(seen['units'], sight['unit'])}"
     yield f"  repeats     {_repeats(parting)}"
-    for refused in sight["refused"]:
-        yield f"  writes      {refused}"
+    yield from _epoch(seen)
+    for became in sight["writes"]:
+        yield f"  writes      {became}"
     if seen["threads"]:
         yield f"  leaves      threads that do not end: {', '.join(seen['threads'])}; make them daemons"
     obstacles: Mapping[str, str] = sight["obstacles"]
@@ -151,6 +166,14 @@ def _repeats(parting: Parting | None) -> str:
     return f"no: two runs part {where}. {parting.cause}"
 
 
+def _epoch(seen: Seen) -> Iterator[str]:
+    """What happened at the end of an epoch, or of the script, if it was seen."""
+    if seen["ended_after"]:
+        yield f"  ends        by itself after {seen['ended_after']} iterations, which bounds what is timed"
+    elif left := seen["to_epochs_end"]:
+        yield f"  epoch       its end is {left} iterations away: what happens there was not seen"
+
+
 def _able(toggles: Sequence[Toggle], obstacles: Mapping[str, str]) -> Iterator[str]:
     """Toggles that can act, each with those of its levels that can."""
     for toggle in toggles:
@@ -175,20 +198,27 @@ IMPORTS_S, OTHER_TRIALS, WARM_UP = 3.0, 3, 60
 """Seconds in which a server imports, trials of an arm next to its rounds, and usual iterations of warm-up."""
 
 
-def _next(path: str, args: Sequence[str], overrides: Sequence[str], seen: Seen) -> Iterator[str]:
+def _next(
+    path: str,
+    args: Sequence[str],
+    overrides: Sequence[str],
+    seen: Seen,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[str]:
     """Commands to go on with, each after a line that says what for and how long it takes."""
     command: SweepCommand = validation.typed(composition.compose("sweep", [*overrides, QUICK]), SweepCommand)
     able = _levels_that_act(command, seen["sight"]["obstacles"])
     words = " ".join(map(_shell, overrides))
+    before = "".join(f"{name}={_shell(value)} " for name, value in variables.items())
     if able:
         seconds = _seconds(seen, sum(map(len, able.values())), command.measure)
         axes = [f"axes.{name}=[{','.join(map(str, levels))}]" for name, levels in able.items()]
         yield f"next: what wins together, as a patch, in about {duration_of(2 * seconds)}"
-        yield f"  {_tune(path, args, overrides)}"
+        yield f"  {before}{_tune(path, args, overrides)}"
         yield f"or each toggle that can act by itself, in about {duration_of(seconds)} and compiling"
-        yield f"  perfsweep sweep {words} {QUICK} {' '.join(map(_shell, axes))}"
+        yield f"  {before}perfsweep sweep {words} {QUICK} {' '.join(map(_shell, axes))}"
     yield "or where its time goes" if able else "next: where its time goes"
-    yield f"  perfsweep profile {words}"
+    yield f"  {before}perfsweep profile {words}"
 
 
 def _levels_that_act(command: SweepCommand, obstacles: Mapping[str, str]) -> dict[str, list[Any]]:

@@ -30,7 +30,7 @@ from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.slurm.jobs import Executor, JobState
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 
 def status(sweep: str, as_json: bool = False) -> int:
@@ -264,7 +264,13 @@ def publish(sweep: str, offline: bool) -> int:
     console = console_here()
     for line in contradictions(manifest.sweep.tracking, os.environ):
         console.print(f"W&B: {line}", style="yellow", highlight=False, soft_wrap=True)
-    done = publishing.publish(folder, mode="offline" if offline else "online")
+    if notice := _compared(folder, manifest):
+        console.print(f"W&B: {notice}", style="yellow", highlight=False, soft_wrap=True)
+    done = publishing.publish(
+        folder,
+        mode="offline" if offline else "online",
+        say=lambda line: console.print(f"W&B: {line}", highlight=False, soft_wrap=True),
+    )
     if done.notice:
         console.print(f"W&B: {done.notice}", style="yellow", highlight=False, soft_wrap=True)
     if done.runs:
@@ -276,6 +282,17 @@ def publish(sweep: str, offline: bool) -> int:
         soft_wrap=True,
     )
     return DONE if done.complete else SOME_FAILED
+
+
+def _compared(folder: SweepFolder, manifest: Manifest) -> str | None:
+    """Compare what is measured, since W&B orders runs by that; or say why it cannot."""
+    from perfsweep.pipelines.api import Sweep  # brings all of analysis along
+
+    try:
+        assert Sweep(folder, manifest).comparison
+    except (PerfsweepError, OSError) as error:
+        return f"runs are published without their speed: {error}"
+    return None
 
 
 def dashboard(sweep: str, entity: str | None, project: str | None, file: str | None, report: bool) -> int:

@@ -81,12 +81,10 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
     for pack, log in broken.items():
         text = f"pack {pack} broke off: {log}"
         console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
-    # Nothing is measured any more: runs are published while the comparison is made.
-    publication = publishing.Publication(folder)
     try:
         status = show_comparison(console, sweep)
     finally:
-        done = publication.finish()
+        done = publishing.publish(folder)  # with what the comparison says of each arm
     if done.notice or done.warning or done.runs:
         style = "yellow" if done.warning else None
         console.print(published_line(done, folder), style=style, highlight=False, soft_wrap=True)

@@ -66,11 +66,11 @@ def _composed_from(command: str, overrides: list[str]) -> DictConfig:
         with initialize_config_module("perfsweep.conf", version_base="1.3"):
             return compose(command, overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(refusal.sentence(command, error)) from error
+        raise ConfigError(refusal.sentence(command, error)) from None
     except ValueError as error:  # of a defaults list that is none
-        raise ConfigError(refusal.sentence(command, error)) from error
+        raise ConfigError(refusal.sentence(command, error)) from None
     except YAMLError as error:
-        raise ConfigError(external_workload.yaml_mistake(error)) from error
+        raise ConfigError(external_workload.yaml_mistake(error)) from None
 
 
 def run_hydra(command: str, arguments: Sequence[str], action: Callable[[DictConfig], int]) -> int:
@@ -109,7 +109,7 @@ def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
     try:
         spelling.read(command, own)
     except ConfigError as error:
-        raise ConfigError(f"{Path.cwd() / home.FILE}: {error}") from error
+        raise ConfigError(f"{Path.cwd() / home.FILE}: {error}") from None
     # Another search path may bring names that only Hydra knows.
     if not any(argument.startswith("hydra.searchpath") for argument in arguments):
         names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])

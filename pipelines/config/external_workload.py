@@ -236,9 +236,9 @@ def read_mapping(file: Path) -> dict[str, Any]:
     try:
         values = OmegaConf.to_container(OmegaConf.load(file))
     except YAMLError as error:
-        raise ConfigError(yaml_mistake(error, file)) from error
+        raise ConfigError(yaml_mistake(error, file)) from None
     except (errors.OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold a mapping of names to values")
     return {str(key): value for key, value in values.items()}

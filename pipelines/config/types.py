@@ -71,7 +71,7 @@ class ClusterConfig(SiteProfile):
             try:
                 replace(self, arm_resources=[], **rule.asked).check()
             except ClusterError as error:
-                raise ClusterError(f"cluster.arm_resources[{number}]: {error}") from error
+                raise ClusterError(f"cluster.arm_resources[{number}]: {error}") from None
 
 
 @dataclass

@@ -47,13 +47,13 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
         # Hydra applies overrides to typed nodes; merging again types what plain YAML groups brought in.
         values: Any = OmegaConf.to_object(OmegaConf.merge(_editable(command), cfg))
     except MissingMandatoryValue as error:
-        raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from error
+        raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from None
     except OmegaConfBaseException as error:
         from perfsweep.pipelines.config import (
             refusal,  # every trial imports this module, and is refused nothing
         )
 
-        raise ConfigError(refusal.sentence(_name_of(command), error)) from error
+        raise ConfigError(refusal.sentence(_name_of(command), error)) from None
     _check(values)
     return values
 

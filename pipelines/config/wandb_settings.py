@@ -23,6 +23,7 @@ SETTINGS: dict[str, Any] = {
     "x_disable_meta": True,
     "x_disable_machine_info": True,
     "x_disable_stats": True,
+    "ignore_globs": ("config.yaml", "wandb-summary.json"),  # copies of what the run says: three requests
     "init_timeout": 20,
     "finish_timeout": 30,  # the default may block for hours
     "x_service_wait": 30,

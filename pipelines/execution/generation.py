@@ -32,7 +32,7 @@ from perfsweep.pipelines.store.records import (
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import HostUsage
-from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
+from perfsweep.pipelines.trial.parent import Ready, Reply, Turn, children_of, descendants
 from perfsweep.workloads.errors import RecordError
 
 MEMORY_SHARE = 0.9
@@ -41,8 +41,9 @@ MEMORY_SHARE = 0.9
 COLD_NS = 2_000_000
 """Untimed work at the start of a turn, until caches hold the arm's data again."""
 
-LONG_NS = 5_000_000
-"""Iterations from which none is left untimed: meeting cold caches is a small part of them."""
+LONG_NS = 50_000_000
+"""Iterations from which none is left untimed: cold caches are a small part of them. They were 10 to 25 % of
+iterations of 5 to 20 ms."""
 
 
 class Starter(Protocol):
@@ -57,11 +58,15 @@ class Ahead(Protocol):
     """Prepares later rounds while arms are timed; see `perfsweep.pipelines.execution.servers`."""
 
     def import_ahead(self, cores: Collection[int]) -> None:
-        """Begin, on these cores alone."""
+        """Begin or go on, on these cores alone."""
+        ...
+
+    def rest_ahead(self) -> None:
+        """Wait until it is to go on."""
         ...
 
     def ahead_s(self) -> float:
-        """Seconds of CPU time that it took."""
+        """Seconds of CPU time that it took so far."""
         ...
 
 
@@ -75,7 +80,10 @@ class Trial:
 
 
 class _Arm:
-    """An arm that takes turns: its processes, and what they said when they were warm."""
+    """An arm that takes turns: its processes, and what they said when they were warm.
+
+    `single`: one thread does all of its work, and no other process of it is there.
+    """
 
     def __init__(
         self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float, begun: float
@@ -90,7 +98,7 @@ class _Arm:
         self.turns = math.ceil(ready[0].steps / self._steps)
         self.own_s = 0.0
         self.took_s = time.monotonic() - begun
-        self.over = False
+        self.over = self.single = self._stopped = False
 
     def due(self, cycle: int, cycles: int) -> bool:
         """Whether a cycle has a turn of this arm: those of a fast arm are spread over all cycles."""
@@ -110,28 +118,30 @@ class _Arm:
                     child.pipe.send(word)
 
     def wait(self) -> None:
-        """Keep it from working, where it would work on.
+        """Keep it from working, where it would work on, or has processes that may.
 
         Raises
         ------
         PermissionError
             A process of it is another user's.
         """
-        if not self.rests:
+        helped = any(children_of(child.pid) for child in self.children)
+        self.single = self.rests and len(self.children) == 1 and not helped
+        if helped or not self.rests:
+            self._stopped = True
             _signal(self.children, signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let it work again."""
-        if not self.rests:
+        if self._stopped:
+            self._stopped = False
             _signal(self.children, signal.SIGCONT)
 
-    def keep_to(self, core: int) -> bool:
-        """Let it work on one core, where one thread does all of its work; whether it does."""
-        if not self.rests or len(self.children) > 1:
-            return False
-        with suppress(OSError):  # it has died, or the system has no such call
-            os.sched_setaffinity(self.children[0].pid, {core})
-        return True
+    def keep_to(self, core: int) -> None:
+        """Let it work on one core alone, where one thread does its work; what that has started has all."""
+        if self.rests and len(self.children) == 1:
+            with suppress(OSError):  # it has died, or the system has no such call
+                os.sched_setaffinity(self.children[0].pid, {core})
 
     def end(self) -> None:
         """End its processes; those that end by themselves once it has gone must not be stopped then."""
@@ -140,23 +150,42 @@ class _Arm:
         end(self.children)
 
 
+class _Spare:
+    """The cores that arms of one thread leave, and what works there meanwhile."""
+
+    def __init__(self, ahead: Ahead | None, cores: Collection[int]) -> None:
+        self._ahead, self._cores, self._in_use = ahead, cores, False
+
+    def use(self) -> None:
+        """Let it work."""
+        if self._ahead and not self._in_use:
+            self._ahead.import_ahead(self._cores)
+        self._in_use = True
+
+    def leave_to(self, arm: _Arm) -> None:
+        """Before a turn: let it wait where the arm may need the cores too."""
+        if arm.single:
+            self.use()
+        elif self._ahead and self._in_use:
+            self._ahead.rest_ahead()
+            self._in_use = False
+
+    def used_s(self) -> float:
+        """CPU time, in seconds, that it took so far."""
+        return self._ahead.ahead_s() if self._ahead else 0.0
+
+
 def _signal(children: Sequence[Child], number: int) -> None:
     for child in children:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)
-        for pid in _descendants(child.pid):  # which may have groups of their own
+    told: set[int] = set()
+    # They may have groups of their own, and start others as long as they work.
+    while new := set(descendants(child.pid for child in children)) - told:
+        for pid in new:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-
-
-def _descendants(pid: int) -> list[int]:
-    """Processes that descend from one; none where the kernel does not list children."""
-    found = [pid]
-    for parent in found:
-        with suppress(OSError):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-    return found[1:]
+        told |= new
 
 
 class Generation:
@@ -173,6 +202,7 @@ class Generation:
     Attributes
     ----------
     alone : trials that are to be measured by themselves, each with the reason
+    rare : of arms whose warm-up has seen a whole cadence, its places that take longer than others
     """
 
     def __init__(
@@ -188,6 +218,7 @@ class Generation:
         self._folders: list[Path] = []
         self._taken_bytes = 0
         self.alone: list[tuple[Trial, str]] = []
+        self.rare: dict[str, tuple[int, ...]] = {}
 
     def __enter__(self) -> Generation:
         return self
@@ -217,6 +248,9 @@ class Generation:
         ready = [reply.ready for reply in replies if reply.ready]
         if not ready:
             return
+        places = [one.rare for one in ready if one.rare is not None]
+        if len(places) == len(ready):  # ranks iterate together, so that all leave the same ones untimed
+            self.rare[trial.spec.arm.id] = tuple(sorted(set[int]().union(*places)))
         arm = _Arm(trial, children, ready, self._turn_s, begun)
         self._arms.append(arm)
         taken_bytes = sum(one.taken_bytes for one in ready)
@@ -232,26 +266,29 @@ class Generation:
     def run(self, rng: random.Random, ahead: Ahead | None = None) -> Iterator[tuple[Trial, TrialRecord]]:
         """Let one arm work while all others wait, cycle by cycle in random order; records as they end.
 
-        A record that its process could not write is written here. `ahead` works meanwhile on cores that no
-        arm needs.
+        A record that its process could not write is written here. `ahead` works meanwhile on the other
+        cores, and waits while an arm that needs them has its turn.
         """
         # Cores differ, by what shares them with this machine: arms on different ones would too.
         cores = sorted(os.sched_getaffinity(0))
         core = rng.choice(cores)
-        kept = [arm.keep_to(core) for arm in self._arms]
-        if ahead and all(kept):
-            ahead.import_ahead([one for one in cores if one != core])
-        before = environment.host_usage()
+        for arm in self._arms:
+            arm.keep_to(core)
+        spare = _Spare(ahead if len(cores) > 1 else None, [one for one in cores if one != core])
+        spare.use()
+        before, before_s = environment.host_usage(), spare.used_s()
         cycles = max((arm.turns for arm in self._arms), default=0)
         cycle = 0
         while left := [arm for arm in self._arms if not arm.over]:
             due = [arm for arm in left if arm.due(cycle, cycles)]
             for arm in rng.sample(due, len(due)):
+                spare.leave_to(arm)
                 self._turn(arm)
             cycle += 1
+        spare.use()
         # What the arms did themselves, and the pack for them, is no disturbance.
         after = environment.host_usage()
-        own_s = sum(arm.own_s for arm in self._arms) + (ahead.ahead_s() if ahead else 0.0)
+        own_s = sum(arm.own_s for arm in self._arms) + spare.used_s() - before_s
         after = replace(after, own_s=after.own_s + own_s)
         shared_s = time.monotonic() - self._began - sum(arm.took_s for arm in self._arms)
         shared_s = max(0.0, shared_s) / max(1, len(self._arms))

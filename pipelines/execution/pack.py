@@ -101,15 +101,15 @@ class PackRun:
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
         self._reference = next(iter(manifest.sweep.references.values()))
         self._idle: IdlePower | None = None
+        self._rare: dict[str, tuple[int, ...]] = {}  # what the first warm-up of each arm has told
 
     def _read_progress(self) -> Progress:
         return read_progress(self.folder, self.manifest, environment.comparison_keys(self._device))
 
     def run(self) -> None:
         """Do what is missing first, then repeat rounds that something disturbed, within their budget."""
-        for arm_id in sorted(
-            self.pack.arms, key=lambda arm: arm != self._reference
-        ):  # others replay its iterations
+        order = sorted(self.pack.arms, key=lambda arm: arm != self._reference)  # others replay its iterations
+        for arm_id in order:
             for kind in ONCE:
                 self.support(self.manifest.arm(arm_id), kind)
         self._seeds()
@@ -203,8 +203,7 @@ class PackRun:
         measure = self.manifest.sweep.measure
         self._renew_attempt(number)
         retired = self.progress.retired(self.pack.id, self.pack.arms)
-        measured = self.progress.measured(self.pack, number)
-        arms = [arm for arm in measured if arm not in retired or self.retry]
+        arms = [arm for arm in self.progress.measured(self.pack, number) if arm not in retired or self.retry]
         began = time.monotonic()
         self._servers.begin_round()
         rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
@@ -213,13 +212,14 @@ class PackRun:
             for arm in arms:
                 self._stop_if_asked()
                 generation.start(self._timing(arm, number))
+            self._rare = {**generation.rare, **self._rare}
             for trial, record in generation.run(rng, self._servers):
                 refuse_disk(trial.folder, record)
                 self._note(StoredTrial(trial.folder, record))
                 self._stop_if_asked()
-            alone = generation.alone
-        for trial, why in alone:
+        for trial, why in generation.alone:
             print(f"{trial.spec.arm.label}: {why}; it is measured by itself", flush=True)
+            self._servers.rest_ahead()
             self._trial(self.manifest.arm(trial.spec.arm.id), Kind.TIMING, number)
         self.advanced = True
 
@@ -243,6 +243,7 @@ class PackRun:
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
             own["iterations"] = self._iterations
+            own["rare"] = self._rare.get(arm.id)
             own["counter_s"] = self._idle.step_s if self._idle else None
         world, env = self._process_of(arm)
         if world > 1 and self._nodes is not None:
@@ -292,9 +293,8 @@ class PackRun:
         if kind is Kind.EVIDENCE and not replicate:
             spec = replace(spec, replay=self._states(arm, folder))
         started = time.time()
-        termination = wait(
-            self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
-        )
+        children = self._servers.starter.start(write_spec(folder, spec), spec.world, env)
+        termination = wait(children, spec.measure.timeout_s)
         record = record_of(folder)
         refuse_disk(folder, record, termination)
         if record is None:

@@ -1,4 +1,8 @@
-"""The draws of a pack: what its trials are forked from, or start with by exec, renewed every few rounds."""
+"""The draws of a pack: what its trials are forked from, or start with by exec, renewed every few rounds.
+
+An import takes longer than a round of short regions, so rounds do not wait for it: the next server imports on
+another core while arms are timed, and the present one serves until it is ready.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,12 @@ class Servers:
     `nodes` are those beside this one that ranks run on.
 
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
-    come from it, before the rounds. Each later one is a fresh draw, and imports during the last round of the
-    one before, where that leaves a core that no arm works on, else between two rounds. Trials by exec are
-    draws of their own. Where trials start with different variables, a draw is a server for each;
-    those of versions of the code share one's imports.
+    come from it, before the rounds. Each later one is a fresh draw. It imports during the rounds of the one
+    before, where these leave a core, and takes over when that has served its rounds and it is ready itself.
+    Only the first server ends after half of the planned rounds at the latest, so that two share them. Without
+    a core that is left, servers import between two rounds. Trials by exec are draws of their own. Where
+    trials start with different variables, a draw is a server for each; those of versions of the code share
+    one's imports.
 
     Attributes
     ----------
@@ -47,29 +53,43 @@ class Servers:
         self._sweep, self._pack, self._attempt = sweep, pack, attempt
         self._module = registry.module_of(sweep.workload)
         self._lasts = 1 if pack.start == "exec" else sweep.measure.rounds_per_server
-        self._draws = self._served = 0
+        self._draws = self._served = self._begun = 0
         self._ahead: ForkServer | None = None
         self._renew()
 
     def begin_round(self) -> None:
-        """Renew the draw where the present one has served its rounds."""
-        if self._served == self._lasts:
+        """Renew the draw where the present one has served its rounds, and the next is ready or is needed."""
+        if self._served >= self._lasts and (self._must_renew() or self._is_ready()):
             self._draws, self._served = self._draws + 1, 0
             self._renew()
         self.complete()
-        self._served += 1
+        self._served, self._begun = self._served + 1, self._begun + 1
+
+    def _must_renew(self) -> bool:
+        """Whether one server would have most of the planned rounds: intervals need at least two."""
+        return not self._draws and self._served >= self._sweep.measure.rounds // 2
+
+    def _is_ready(self) -> bool:
+        """Whether the next server has imported; without a core for it, it begins now."""
+        return self._ahead is None or self._ahead.imported()
 
     def import_ahead(self, cores: Collection[int]) -> None:
-        """Let the next server import on cores that no arm works on, in the last round of the present one."""
-        measure, served = self._sweep.measure, (self._draws + 1) * self._lasts
+        """Let the next server import, on these cores alone; without effect where no other is to come."""
+        measure = self._sweep.measure
         simple = self._pack.start == "fork" and not any(self._different)
-        wanted = self._served == self._lasts and (measure.adaptive or served < measure.rounds)
-        if cores and simple and wanted:
+        ends = self._begun + max(0, self._lasts - self._served)  # the round that the present one serves to
+        if self._ahead is None and simple and (measure.adaptive or ends < measure.rounds):
             self._ahead = self._server(self._draws + 1)
-            self._ahead.keep_to(cores)
+        if self._ahead:
+            self._ahead.work_on(cores)
+
+    def rest_ahead(self) -> None:
+        """Stop the next server until it is to go on: an arm needs all cores."""
+        if self._ahead:
+            self._ahead.rest()
 
     def ahead_s(self) -> float:
-        """CPU time, in seconds, that the next server has taken."""
+        """CPU time, in seconds, that the next server has taken so far."""
         return self._ahead.own_s() if self._ahead else 0.0
 
     def complete(self) -> None:
@@ -98,7 +118,7 @@ class Servers:
             self.starter = self._chosen(self._variables(self._draws))
         else:
             if ahead:
-                ahead.keep_to(os.sched_getaffinity(0))
+                ahead.work_on(os.sched_getaffinity(0))
             self._early = self.starter = ahead or self._server(self._draws)
 
     def _chosen(self, env: Mapping[str, str]) -> Starter:

@@ -27,7 +27,7 @@ from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial import fork_server
 from perfsweep.pipelines.trial.fork_server import LATER, STATUS
 from perfsweep.pipelines.trial.forked_trial import forked
-from perfsweep.pipelines.trial.parent import Reply
+from perfsweep.pipelines.trial.parent import Reply, descendants, kill_all
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
 
@@ -102,7 +102,11 @@ class Forks:
     """Forks trials from a process that listens on a socket."""
 
     def __init__(self, requests: socket.socket) -> None:
-        self._requests = requests
+        self._requests, self._greeted = requests, False
+
+    def imported(self) -> bool:
+        """Whether it has imported everything, and so forks at once; or has ended."""
+        return self._greeted or bool(connection.wait([self._requests], timeout=0))
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Fork one trial; `env` and process groups need exec. With `stay` it takes turns from a pipe."""
@@ -130,6 +134,7 @@ class Forks:
         request = json.dumps([function.__module__, function.__qualname__, *arguments]).encode()
         ended, status = os.pipe()
         try:
+            self._greeted = self._greeted or bool(self._requests.recv(STATUS.size))
             socket.send_fds(self._requests, [request], [status, *([] if pipe is None else [pipe])])
             answer = self._requests.recv(STATUS.size)
         except OSError:
@@ -188,10 +193,15 @@ class ForkServer(Forks):
             words = json.dumps(dict(variables)), json.dumps(list(modules))
             return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
 
-    def keep_to(self, cores: Collection[int]) -> None:
-        """Let it, and what it forks from now on, work on these cores."""
+    def work_on(self, cores: Collection[int]) -> None:
+        """Let it, and what it forks from now on, work on these cores alone."""
         with suppress(OSError):  # it has died, or the system has no such call
             os.sched_setaffinity(self._process.pid, cores)
+        self._process.send_signal(signal.SIGCONT)
+
+    def rest(self) -> None:
+        """Stop it until it is to work again."""
+        self._process.send_signal(signal.SIGSTOP)
 
     def own_s(self) -> float:
         """CPU time of the server itself so far, in seconds."""
@@ -425,11 +435,13 @@ class _Process(ABC):
         return termination_of(self.code(), oom_kills_so_far() > oom_kills_before)
 
     def kill(self) -> None:
-        """Kill what is left of its process group: workers of loaders and compilers included."""
+        """Kill what is left of its process group, and what has left that: workers, compilers, daemons."""
+        left = descendants([self.pid]) if self.code() is None else []
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             return  # everything of the group has ended
+        kill_all(left)
         if self.code() is None:
             connection.wait([self.handle], timeout=10)
             self.code()

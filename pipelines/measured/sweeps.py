@@ -13,6 +13,8 @@ from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.analysis.across import baselines
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import executor_choice, missing_trials
+from perfsweep.pipelines.measured import answers
+from perfsweep.pipelines.measured.answers import Setting
 from perfsweep.pipelines.measured.together import with_together
 from perfsweep.pipelines.report import html, markdown
 from perfsweep.pipelines.report.notebook import Comparison, Report
@@ -68,9 +70,24 @@ class Sweep:
 
     @property
     def effects(self) -> pl.DataFrame:
-        """One row for each effect: ratio of times, 95 % interval, verdict, parity, memory in bytes."""
+        """One row for each effect, what to turn on first: speed with its 95 % interval, results, costs."""
+        return answers.brief_effects(self.comparison)
+
+    @property
+    def effects_all(self) -> pl.DataFrame:
+        """All that is known of each effect, as ``tables/effects.parquet`` has it."""
         assert self.comparison  # writes the table
         return pl.read_parquet(self.folder.tables_dir / "effects.parquet")
+
+    @property
+    def best(self) -> Setting | None:
+        """The fastest arm to turn on by itself, with its command; None where nothing is faster."""
+        return answers.best(self.comparison, self.manifest)
+
+    @property
+    def recommended(self) -> Setting | None:
+        """All winners together where that is measured and faster, else `best`."""
+        return answers.recommended(self.comparison, self.manifest)
 
     @property
     def baseline(self) -> baselines.Baseline:
@@ -79,7 +96,7 @@ class Sweep:
         return baselines.baseline_of(self.manifest, unit, self.trials, self.provenance)
 
     def report(self) -> Report:
-        """Write report.html and report.md anew; the path of the first, which a notebook shows."""
+        """Write report.html and report.md again; the path of the first, which a notebook links."""
         html.write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
         markdown.write_markdown(self.folder, self.comparison, self.provenance)
         return Report(self.folder.report_file, self.comparison)

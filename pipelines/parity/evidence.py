@@ -66,6 +66,12 @@ class EvidenceTrials(TimedTrials, Protocol):
     def seeds(self) -> Mapping[tuple[str, int], Trial]: ...
 
 
+OTHER_DRAWS = (
+    "its data differ from the base's, since random draws, such as augmentation, come from other generators:"
+    " results are compared over seeds"
+)
+
+
 class Agreement:
     """The evidence of one sweep.
 
@@ -186,11 +192,14 @@ class Agreement:
     def seeds_wanted(self, arm_id: str, reference_id: str) -> int:
         """How many paired seeds an arm and its reference should have: one, unless a level draws at random.
 
-        Then as many as planned, and three more where tests of those leave equivalence open.
+        Then as many as planned, and three more where tests of those leave equivalence open; one still, where
+        the two compute the same bits.
         """
         arm, reference = self._manifest.arm(arm_id), self._manifest.arm(reference_id)
         if arm_id == reference_id or self._class(arm, reference)[0] is not Parity.STOCHASTIC:
             return 1
+        if self._judged(arm, reference).verdict is ParityVerdict.IDENTICAL:
+            return 1  # nothing of it was drawn, or all of it alike
         planned = self._manifest.sweep.measure.seeds
         if len(self._pairs(arm_id, reference_id)) < planned:
             return planned
@@ -198,6 +207,18 @@ class Agreement:
         result = self.between(arm_id, reference_id)
         tested_in_vain = result.verdict is ParityVerdict.UNCHECKED and result.deviations
         return planned + MORE_SEEDS if tested_in_vain else planned
+
+    def sharing(self, data: Mapping[str, str]) -> dict[str, str]:
+        """Data by arm, without the arms that may have other data: their results are compared over seeds."""
+        reference = self._manifest.arm(next(iter(self._manifest.sweep.references.values())))
+        shared = dict(data)
+        for arm in self._manifest.arms:
+            own, base = data.get(arm.id), data.get(reference.id)
+            if own != base and self._class(arm, reference)[0] is Parity.STOCHASTIC:
+                shared.pop(arm.id, None)
+                name = self._manifest.arm_names[arm.id]
+                self.notes.append(f"{name}: {OTHER_DRAWS}")
+        return shared
 
     def repeats_wanted(self, pack: Pack) -> list[str]:
         """List references that a second run would tell something of: the evidence of an arm is different."""

@@ -51,7 +51,7 @@ def fractional(
     except ConfigError as error:
         illegal = f"{len(refused)} of {len(signs)} combinations are illegal"
         why = f" ({illegal}, such as {refused[0].level}: {refused[0].reason})" if refused else ""
-        raise ConfigError(f"sweep.designs: fractional: {error}{why}") from error
+        raise ConfigError(f"sweep.designs: fractional: {error}{why}") from None
     return Design(tuple(contrast_effect(term, "fractional", levels, arms) for term in terms), tuple(refused))
 
 

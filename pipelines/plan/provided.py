@@ -149,7 +149,7 @@ def commits(
     try:
         trees = {value: tree.read(repository, value, registry.from_outside(cls)) for value in values}
     except ConfigError as error:
-        raise ConfigError(f"axes.{name}: {error}") from error
+        raise ConfigError(f"axes.{name}: {error}") from None
     lacking = [value for value, one in trees.items() if file not in one.files]
     if lacking:
         place = file.relative_to(repository.root)
@@ -176,7 +176,7 @@ def installations(
     try:
         return {value: environments.find(value, Path(command.runs, ENVIRONMENTS)) for value in values}
     except ConfigError as error:
-        raise ConfigError(f"axes.{name}: {error}") from error
+        raise ConfigError(f"axes.{name}: {error}") from None
 
 
 def patches(

@@ -25,10 +25,13 @@ from perfsweep.pipelines.publish.history_rows import (
     log_rows,
     plain,
     row_count,
+    spikes,
     warmup_rows,
 )
+from perfsweep.pipelines.publish.standing import Standing
 from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
 from perfsweep.pipelines.store.trial_files import iteration_times
+from perfsweep.pipelines.units import MB
 from perfsweep.workloads.errors import RecordError
 
 LONGEST_NAME = 128
@@ -40,9 +43,11 @@ PROFILE_JOB = "profile"
 FORMAT = 2
 """Counts changes of what rows look like, so that runs of an older look are replaced and never continued."""
 
+UNCOMPARED = Standing()
+"""Of an arm before the first comparison."""
+
 MEASURED = frozenset({Outcome.OK, Outcome.DISTURBED})
 _NS_PER_MS = 1e6
-_BYTES_PER_MB = 1e6
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ class RunContent:
     """Everything that a W&B run is made of.
 
     `run_id` is the name under which it is published first; a run that had to be replaced has a later
-    `generation`. `files` are the full series: they go into an artifact, by the name that each has there.
+    `generation`. `files` go into an artifact, by the name that each has there; so do those `bundled`, as one
+    archive, since each file costs a request.
     """
 
     run_id: str
@@ -84,6 +90,7 @@ class RunContent:
     summary: dict[str, Any]
     exit_code: int
     files: tuple[tuple[str, Path], ...] = ()
+    bundled: tuple[tuple[str, Path], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -98,7 +105,9 @@ class RunContent:
     def digest(self) -> str:
         """SHA-256 over all of it: equal digests mean that publishing again would change nothing."""
         said = {
-            name: value for name, value in vars(self).items() if name not in ("segments", "files", "entity")
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("segments", "files", "bundled", "entity")
         }
         return hashlib.sha256(
             json.dumps([said, self.digests], sort_keys=True, default=str).encode()
@@ -137,6 +146,7 @@ def run_content(
     timings: Sequence[Timing],
     counting: TrialRecord | None = None,
     identity: str = "",
+    standing: Standing = UNCOMPARED,
 ) -> RunContent:
     """The run of an arm in a pack.
 
@@ -145,6 +155,7 @@ def run_content(
     timings : final timing trials of the arm in the pack, in the order of their rounds
     counting : the arm's counting trial, whose counters go into the summary
     identity : what tells this sweep from others of the same name in the same project
+    standing : what the comparison says of the arm
     """
     sweep = manifest.sweep
     tracking = sweep.tracking
@@ -152,9 +163,9 @@ def run_content(
     return RunContent(
         run_id="-".join(filter(None, (identity, arm.id, pack.id))),
         arm=arm.id,
-        label=arm.label,
+        label=manifest.arm_names[arm.id],
         pack=pack.id,
-        name=f"{short}-{arm.label}-{sweep.measure.seed}"[:LONGEST_NAME],
+        name=manifest.arm_names[arm.id][:LONGEST_NAME],
         project=tracking.project,
         entity=tracking.entity,
         group=sweep.name[:LONGEST_NAME],
@@ -162,7 +173,7 @@ def run_content(
         tags=_tags(sweep, arm, short, timings),
         config=_config(manifest, arm, pack.id, timings),
         segments=_segments(pack, timings),
-        summary=summary(timings, counting),
+        summary=summary(timings, counting, standing),
         exit_code=0 if any(timing.record.outcome in MEASURED for timing in timings) else 1,
     )
 
@@ -216,23 +227,27 @@ def _segment_digest(timing: Timing, count: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def summary(timings: Sequence[Timing], counting: TrialRecord | None) -> dict[str, Any]:
+def summary(
+    timings: Sequence[Timing], counting: TrialRecord | None, standing: Standing = UNCOMPARED
+) -> dict[str, Any]:
     """Headline numbers over all measured rounds; `bench/median_ms` appears as `bench_median_ms` too.
 
     W&B sorts and filters reliably only on names of letters, digits and underscores.
     """
     measured = [timing for timing in timings if timing.record.outcome in MEASURED]
-    bench = {f"bench/{name}": value for name, value in _bench(measured).items()}
+    bench = {f"bench/{name}": value for name, value in _bench(measured, standing).items()}
     counters = {} if counting is None else counting.counters
     return {
         **bench,
         **{name.replace("/", "_"): value for name, value in bench.items()},
+        **standing.summary,
+        **spikes(measured),
         **{f"counters/{plain(name)}": value for name, value in counters.items() if value is not None},
         "outcome": _outcome(timings),
     }
 
 
-def _bench(measured: Sequence[Timing]) -> dict[str, float]:
+def _bench(measured: Sequence[Timing], standing: Standing) -> dict[str, float]:
     times = [iteration_times(timing.arrays) for timing in measured if timing.iterations]
     found: dict[str, float] = {"rounds": len(measured), "n_iters": sum(map(len, times))}
     if times:
@@ -243,10 +258,15 @@ def _bench(measured: Sequence[Timing]) -> dict[str, float]:
     if time_ns := sum(timing.record.time_ns for timing in measured):
         found["items_per_s"] = sum(timing.record.units for timing in measured) / time_ns * 1e9
     # Zero means that nothing measured it, as without an accelerator: a missing number is no small number.
-    if peak_bytes := max((timing.record.peak_bytes for timing in measured), default=0):
-        found["peak_mem_mb"] = peak_bytes / _BYTES_PER_MB
+    if peak_bytes := standing.peak_bytes or _median([timing.record.peak_bytes for timing in measured]):
+        found["peak_mem_mb"] = peak_bytes / MB
     shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
-    return {**found, "mfu": float(np.median(shares))} if shares else found
+    found |= {"mfu": float(np.median(shares))} if shares else {}
+    return found | standing.bench
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values)) if values else 0.0
 
 
 def _outcome(timings: Sequence[Timing]) -> str:
@@ -277,7 +297,7 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
         "schema_version": SCHEMA,
         "workload": sweep.workload,
         "workload_config": _scalars(sweep.config),
-        "variant": arm.label,
+        "variant": manifest.arm_names[arm.id],
         "toggles": toggle_levels(manifest, arm),
         "baseline": _is_baseline(sweep, arm),
         "seed": sweep.measure.seed,

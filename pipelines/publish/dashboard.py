@@ -81,10 +81,10 @@ def build(
 
 
 def view_of(manifest: Manifest) -> View:
-    """Choose what is worth seeing of a sweep: curves, effects, toggles, frontiers of toggles with numbers."""
+    """Choose what is worth seeing: effects, arms, toggles, curves, frontiers of toggles with numbers."""
     varied = _varied(manifest)
-    sections = [("iteration time", _curves(manifest)), ("effects", _effects(manifest)), ("arms", _arms())]
-    sections.append(("toggles", _toggles(varied)))
+    sections = [("effects", _effects(manifest)), ("arms", _arms()), ("toggles", _toggles(varied))]
+    sections.append(("iteration time", _curves(manifest)))
     sections += [(f"frontier of {name}", _frontier(name)) for name in varied if _is_ladder(manifest, name)]
     sections.append(("detail", (Panel("comparer", "what differs between runs"),)))
     return View(f"perfsweep {manifest.sweep.name}", manifest.sweep.name, tuple(sections))
@@ -96,6 +96,8 @@ def _curves(manifest: Manifest) -> tuple[Panel, ...]:
     return (
         Panel("line", "time of an iteration, ms", ("iter/ms",), x="iter/index", groupby=by_arm, log_y=True),
         Panel("line", "phases of an iteration, ms", x="iter/index", groupby=by_arm, regex="iter/ms_.*"),
+        Panel("bar", "iterations above twice the median, ms", ("spikes_ms", "largest_ms"), groupby=by_arm),
+        Panel("bar", "iterations from one of them to the next", ("spikes_every",), groupby=by_arm),
         Panel("line", "loss", ("iter/loss",), x="iter/index", groupby=by_arm),
         Panel("line", before, ("warmup/ms",), x="warmup/index", groupby=by_arm, log_y=True),
     )
@@ -103,26 +105,25 @@ def _curves(manifest: Manifest) -> tuple[Panel, ...]:
 
 def _effects(manifest: Manifest) -> tuple[Panel, ...]:
     names = dict.fromkeys(
-        f"effect/{plain(e.design)}/{plain(f'{e.toggle}={e.level}' if e.level else e.toggle)}/speedup"
+        f"effect/{plain(e.design)}/{plain(f'{e.toggle}={e.level}' if e.level else e.toggle)}/speed"
         for e in manifest.effects
     )
-    metrics, title = list(names), "speed-up of each level against its base"
+    metrics, title = list(names), "speed of each level against its base"
     parts = [tuple(metrics[start : start + BARS]) for start in range(0, len(metrics), BARS)] or [()]
     numbers = [
         f"{title} ({n} of {len(parts)})" if len(parts) > 1 else title for n in range(1, len(parts) + 1)
     ]
     return (
+        Panel("media", "effects with their intervals", ("speeds",)),
         *(Panel("bar", name, part) for name, part in zip(numbers, parts, strict=True)),
-        Panel("scatter", "time against memory", ("bench_peak_mem_mb",), x="bench_median_ms", log_x=True),
-        Panel(
-            "media", "effects with intervals and rulings, and the report", ("speedups", "effects", "report")
-        ),
+        Panel("scatter", "time against memory", ("bench_peak_mem_mb",), x="bench_ms_per_unit", log_x=True),
+        Panel("media", "effects with rulings, and the report", ("effects", "report")),
     )
 
 
 def _arms() -> tuple[Panel, ...]:
     return (
-        Panel("bar", "units per second", ("bench_items_per_s",), groupby="config.variant"),
+        Panel("bar", "time per unit, ms", ("bench_ms_per_unit",), groupby="config.variant"),
         Panel("bar", "peak memory, MB", ("bench_peak_mem_mb",), groupby="config.variant"),
     )
 
@@ -130,8 +131,8 @@ def _arms() -> tuple[Panel, ...]:
 def _toggles(varied: Sequence[str]) -> tuple[Panel, ...]:
     columns = tuple(f"config.toggles.{name}" for name in varied)
     return (
-        Panel("parallel", "levels and median time", (*columns, "bench_median_ms")),
-        Panel("importance", "which toggle explains the time", ("bench_median_ms",)),
+        Panel("parallel", "levels and time per unit", (*columns, "bench_ms_per_unit")),
+        Panel("importance", "which toggle explains the time", ("bench_ms_per_unit",)),
     )
 
 
@@ -142,7 +143,7 @@ def _is_ladder(manifest: Manifest, name: str) -> bool:
 def _frontier(name: str) -> tuple[Panel, ...]:
     level = f"config.toggles.{name}"
     return (
-        Panel("scatter", f"units per second by {name}", ("bench_items_per_s",), x=level),
+        Panel("scatter", f"time per unit by {name}, ms", ("bench_ms_per_unit",), x=level, log_y=True),
         Panel("scatter", f"peak memory by {name}, MB", ("bench_peak_mem_mb",), x=level, log_y=True),
     )
 
@@ -173,7 +174,7 @@ def workspace(view: View, entity: str, project: str) -> Any:
         runset_settings=ws.RunsetSettings(
             filters=ws.And(ws.Metric("Group") == view.group),
             groupby=[ws.Metric("JobType"), ws.Config("variant")],
-            order=[ws.Ordering(ws.Summary("bench_median_ms"), ascending=True)],
+            order=[ws.Ordering(ws.Summary("bench_ms_per_unit"), ascending=True)],
         ),
     )
 
@@ -217,7 +218,7 @@ def chart(panel: Panel) -> Any:
             from wandb_workspaces.reports.v2.interface import ParallelCoordinatesPlotColumn
 
             columns = [
-                ParallelCoordinatesPlotColumn(metric=_metric(name), log=name == "bench_median_ms")
+                ParallelCoordinatesPlotColumn(metric=_metric(name), log=name == "bench_ms_per_unit")
                 for name in panel.metrics
             ]
             return wr.ParallelCoordinatesPlot(title=panel.title, columns=columns)

@@ -7,7 +7,7 @@ kept are exactly those recorded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,6 +17,9 @@ from perfsweep.pipelines.store.records import TrialRecord
 
 HISTORY_LIMIT = 20_000
 """Timed iterations of a run that become rows; W&B takes 100,000 points of a metric and draws far fewer."""
+
+SPIKE = 2.0
+"""Times the median iteration of a round, above which one is a spike: an evaluation, a collection, a save."""
 
 WARMUP_LIMIT = 4_000
 LOG_LIMIT = 10_000
@@ -120,6 +123,28 @@ def log_rows(timing: Timing, first: int, rounds: int) -> Iterator[HistoryRow]:
     }
     longest = next(iter(columns.values()), np.empty(0))
     return _rows("log", timing, columns, kept(longest, quota(LOG_LIMIT, rounds)), first)
+
+
+def spikes(timings: Sequence[Timing]) -> dict[str, float]:
+    """Sum up the iterations that a line sampled by W&B may not show, over all rounds.
+
+    How many spikes there are, how long (ms, median), how many iterations apart (median), and their share of
+    the time; and the largest iteration (ms) with its number in its round.
+    """
+    walls = [timing.arrays["wall_ns"] for timing in timings if timing.iterations]
+    if not walls:
+        return {}
+    places = [np.flatnonzero(wall > SPIKE * np.median(wall)) for wall in walls]
+    high = np.concatenate([wall[at] for wall, at in zip(walls, places, strict=True)])
+    apart = np.concatenate([np.diff(at) for at in places])
+    longest = max(walls, key=lambda wall: wall.max())
+    found = {
+        "spikes": float(len(high)),
+        "spikes_share": float(high.sum() / sum(wall.sum() for wall in walls)),
+    }
+    found |= {"largest_ms": float(longest.max() / _NS_PER_MS), "largest_in_round": float(longest.argmax())}
+    found |= {"spikes_ms": float(np.median(high) / _NS_PER_MS)} if len(high) else {}
+    return found | ({"spikes_every": float(np.median(apart))} if len(apart) else {})
 
 
 def row_count(timing: Timing, rounds: int) -> int:

@@ -8,8 +8,9 @@ mends what W&B lost. Whatever goes wrong in W&B is a warning: it never fails a s
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from perfsweep.pipelines.publish.offline import published_before
 from perfsweep.pipelines.publish.pool import Crew
@@ -23,7 +24,15 @@ from perfsweep.pipelines.store.records import Manifest, SweepFolder
 RUNS_PER_PROCESS = 8
 """Run folders for which another process is worth its start, which costs what four of them cost."""
 
-__all__ = ["Publication", "Published", "PublishedRun", "publish", "target"]
+REQUESTS_OF_A_RUN = 10
+REQUESTS_OF_A_PROCESS = 5
+REQUESTS_OF_A_COMPARISON = 32
+"""What publishing asks of a server at most; rows that take more than five seconds need more."""
+
+REQUESTS_PER_MINUTE = 200
+"""What is counted on: W&B publishes no figure for its cloud, and answers 429 above its own."""
+
+__all__ = ["Publication", "Published", "PublishedRun", "forecast", "publish", "target"]
 
 
 def publish(
@@ -31,6 +40,7 @@ def publish(
     packs: Sequence[str] | None = None,
     mode: str | None = None,
     patience_s: float | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Published:
     """Copy the finished rounds of a sweep, or of some of its packs, to W&B.
 
@@ -38,6 +48,7 @@ def publish(
     ----------
     mode : instead of the one that the sweep was planned with
     patience_s : likewise, time for one run
+    say : hears what will be asked of a server, before it is
 
     Raises
     ------
@@ -46,7 +57,16 @@ def publish(
     ConfigError
         A pack is not of this sweep.
     """
-    return Publication(folder, packs, mode, patience_s).finish()
+    return Publication(folder, packs, mode, patience_s, say).finish()
+
+
+def forecast(runs: int, processes: int) -> str:
+    """Say how much publishing so many runs asks of a server, and how long its limit makes that."""
+    requests = REQUESTS_OF_A_COMPARISON + REQUESTS_OF_A_PROCESS * processes + REQUESTS_OF_A_RUN * runs
+    minutes = math.ceil(requests / REQUESTS_PER_MINUTE)
+    each = f"{REQUESTS_OF_A_RUN} for each of {runs} runs"
+    limit = f"{minutes} minute{'' if minutes == 1 else 's'} at {REQUESTS_PER_MINUTE} a minute"
+    return f"about {requests} requests at most, {each}: {limit}"
 
 
 def target(tracking: TrackingConfig, shell: Mapping[str, str] = os.environ) -> tuple[str | None, str | None]:
@@ -63,7 +83,7 @@ def target(tracking: TrackingConfig, shell: Mapping[str, str] = os.environ) -> t
 
 
 class Publication:
-    """Publishing in the background: begins at once, in processes of its own; `finish` waits for it."""
+    """Publishing in processes of its own, which begin at once; `finish` waits for them."""
 
     def __init__(
         self,
@@ -71,8 +91,9 @@ class Publication:
         packs: Sequence[str] | None = None,
         mode: str | None = None,
         patience_s: float | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._folder, self._packs = folder, packs
+        self._folder, self._packs, self._say = folder, packs, say
         manifest = folder.read_manifest()
         instead = {
             name: value for name, value in (("mode", mode), ("patience_s", patience_s)) if value is not None
@@ -105,6 +126,8 @@ class Publication:
         self._keys = [key for key in self._runs.keys(self._packs) if key[0] != COMPARE]
         todo = self._keys if server else [key for key in self._keys if not self._before(key)]
         count = _processes(tracking, len(todo), online=server is not None)
+        if server and todo:
+            self._say(forecast(len(todo), count))
         self._crew = Crew(self._folder, server, count, tracking.patience_s)
         self._crew.hand_over(todo)
 

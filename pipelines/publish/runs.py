@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 import secrets
@@ -16,6 +15,7 @@ from perfsweep.pipelines.publish.content import (
     LONGEST_NAME,
     LONGEST_TAG,
     PROFILE_JOB,
+    UNCOMPARED,
     RunContent,
     Segment,
     check_arrays,
@@ -23,6 +23,7 @@ from perfsweep.pipelines.publish.content import (
     toggle_levels,
 )
 from perfsweep.pipelines.publish.history_rows import Timing, plain
+from perfsweep.pipelines.publish.standing import Standing, standings
 from perfsweep.pipelines.store.files import write_atomically, write_once
 from perfsweep.pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
@@ -56,6 +57,9 @@ class SweepRuns:
         self.identity = identity(folder)
         self._progress = read_progress(folder, manifest)
         self.problems += self._progress.damaged
+        self._standings: dict[str, Standing] = {}
+        with guarded(self.problems):
+            self._standings = standings(folder, manifest)
 
     def keys(self, packs: Sequence[str] | None = None) -> list[RunKey]:
         """Runs of arms with finished rounds, of profiled arms, and of the comparison if there is one.
@@ -85,7 +89,7 @@ class SweepRuns:
                 # It brings tables along, which no other run needs.
                 from perfsweep.pipelines.publish.comparison_run import compare_content
 
-                return compare_content(self.folder, self.manifest, self.identity)
+                return compare_content(self.folder, self.manifest, self.identity, tuple(self._series()))
             if pack_id == PROFILE:
                 return profile_content(self.folder, self.manifest, self.identity, arm_id)
             pack = self.manifest.pack(pack_id)
@@ -93,9 +97,18 @@ class SweepRuns:
             timings = [_timing(found, self.problems) for found in final]
             counting = self._progress.other.get((arm_id, Kind.COUNTING))
             counts, arm = counting and counting.record, self.manifest.arm(arm_id)
-            made = run_content(self.manifest, arm, pack, timings, counts, self.identity)
-            return dataclasses.replace(made, files=tuple(_series(final)))
+            standing = self._standings.get(arm_id, UNCOMPARED)
+            return run_content(self.manifest, arm, pack, timings, counts, self.identity, standing)
         return None
+
+    def _series(self) -> Iterator[tuple[str, Path]]:
+        """Every iteration of every final round, as the trials wrote them, in a folder for each arm."""
+        for pack in self.manifest.packs:
+            for arm in pack.arms:
+                for found in _final(self._progress, pack, arm):
+                    file = found.folder / "iterations.npz"
+                    if found.record.outcome is Outcome.OK and file.exists():
+                        yield f"{arm}/{pack.id}-round{found.record.round:03d}.npz", file
 
 
 def identity(folder: SweepFolder) -> str:
@@ -162,13 +175,6 @@ def _timing(found: StoredTrial, problems: list[str]) -> Timing:
     return Timing(found.record, arrays)
 
 
-def _series(final: Sequence[StoredTrial]) -> Iterator[tuple[str, Path]]:
-    for found in final:
-        file = found.folder / "iterations.npz"
-        if found.record.outcome is Outcome.OK and file.exists():
-            yield f"round{found.record.round:03d}.npz", file
-
-
 PROFILE = "profile"
 """Stands for the pack in the key of a run that shows an arm's profiles."""
 
@@ -189,9 +195,9 @@ def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_
     return RunContent(
         run_id=f"{identity}-{arm_id}-profile",
         arm=arm_id,
-        label=f"profile of {arm.label}",
+        label=f"profile of {_name(manifest, arm)}",
         pack="",
-        name=f"profile-{short}-{arm.label}"[:LONGEST_NAME],
+        name=f"profile of {_name(manifest, arm)}"[:LONGEST_NAME],
         project=tracking.project,
         entity=tracking.entity,
         group=sweep.name[:LONGEST_NAME],
@@ -205,6 +211,10 @@ def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_
     )
 
 
+def _name(manifest: Manifest, arm: Arm) -> str:
+    return manifest.arm_names.get(arm.id, arm.label)
+
+
 def _files(kept: Kept) -> list[Path]:
     return [kept.folder / RESULT, *kept.files]
 
@@ -213,7 +223,7 @@ def _config(manifest: Manifest, arm: Arm) -> dict[str, Any]:
     """The arm as its timing runs name it, so that both are found together."""
     sweep = manifest.sweep
     known = {"schema_version": SCHEMA, "workload": sweep.workload, "sweep_id": sweep.name, "code": sweep.code}
-    return {**known, "arm": arm.id, "variant": arm.label, "toggles": toggle_levels(manifest, arm)}
+    return {**known, "arm": arm.id, "variant": _name(manifest, arm), "toggles": toggle_levels(manifest, arm)}
 
 
 def _digest(found: Sequence[Kept]) -> str:

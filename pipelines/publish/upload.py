@@ -27,6 +27,9 @@ from perfsweep.pipelines.store.records import SweepFolder
 SETTLE_S = 10.0
 """Time after which rows that were sent must be visible on the server."""
 
+FIRST_PAUSE_S = 0.2
+"""Between the first two questions whether they are."""
+
 TRIES = 2
 """A run that did not arrive whole is replaced once in the same call."""
 
@@ -191,7 +194,7 @@ def _words(decision: Decision, found: Sequence[OnServer]) -> str:
 
 def _settled(server: Server, content: RunContent, name: str) -> list[OnServer]:
     """The generations on the server as soon as one holds all rows, or after a while as they are."""
-    deadline = time.monotonic() + SETTLE_S
+    deadline, pause_s = time.monotonic() + SETTLE_S, FIRST_PAUSE_S
     while True:
         found = server.generations(content, fresh=True)
         whole = any(
@@ -199,7 +202,8 @@ def _settled(server: Server, content: RunContent, name: str) -> list[OnServer]:
         )
         if whole or time.monotonic() > deadline:
             return found
-        time.sleep(0.2)
+        time.sleep(pause_s)
+        pause_s *= 2  # each question is a request
 
 
 def _lacking(content: RunContent, run: OnServer | None) -> str | None:

@@ -165,7 +165,7 @@ def _grid(group: str, charts: list[Any], entity: str, project: str) -> Any:
         name=f"sweep {group}",
         filters=[expr.Metric("Group") == group],
         groupby=["config.variant"],
-        order=[wr.OrderBy(name=wr.SummaryMetric("bench_median_ms"), ascending=True)],
+        order=[wr.OrderBy(name=wr.SummaryMetric("bench_ms_per_unit"), ascending=True)],
     )
     return wr.PanelGrid(runsets=[runs], panels=charts, hide_run_sets=True)
 

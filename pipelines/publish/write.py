@@ -6,10 +6,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 from perfsweep.pipelines.config.wandb_settings import settings, settings_of
 from perfsweep.pipelines.publish.content import RunContent, Segment
 from perfsweep.workloads.errors import RecordError
+
+SERIES = "series.zip"
+"""The archive with every iteration of a sweep."""
 
 _STEP_METRICS = ("iter", "warmup", "log")
 
@@ -49,7 +53,7 @@ def write_run(
         for segment in segments:
             for row in segment.rows():
                 run.log(row)
-        _attach_series(run, content, run_id)
+        _attach_files(staging, run, content, run_id)
         run.summary.update({**content.summary, **content.published()})
     except BaseException:
         run.finish(exit_code=1)
@@ -77,8 +81,8 @@ def _opened(staging: Path, content: RunContent, run_id: str, mode: str, *, resum
     return wandb.init(settings=made, config=content.config), remark
 
 
-def _attach_series(run: Any, content: RunContent, run_id: str) -> None:
-    """The files with every iteration as an artifact; unchanged files are not uploaded again."""
+def _attach_files(staging: Path, run: Any, content: RunContent, run_id: str) -> None:
+    """The run's files as an artifact; unchanged files are not uploaded again."""
     if not content.files:
         return
     import wandb
@@ -88,7 +92,18 @@ def _attach_series(run: Any, content: RunContent, run_id: str) -> None:
     )
     for name, file in content.files:
         artifact.add_file(str(file), name=name, policy="immutable")
+    if content.bundled:
+        artifact.add_file(str(_bundle(staging, content)), name=SERIES, policy="immutable")
     run.log_artifact(artifact)
+
+
+def _bundle(staging: Path, content: RunContent) -> Path:
+    """Write the archive; equal files give an equal one."""
+    path = staging / f"{content.run_id}-{SERIES}"
+    with ZipFile(path, "w") as archive:
+        for name, file in content.bundled:
+            archive.writestr(ZipInfo(name), file.read_bytes())
+    return path
 
 
 def artifact_name(content: RunContent, run_id: str) -> str:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.effect_columns import counts
 from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
     last_traces,
@@ -24,41 +24,41 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     scaled_effects,
     size_curves,
 )
+from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_chart
+from perfsweep.pipelines.report.pictures.effects_chart import effect_rows
 from perfsweep.pipelines.report.pictures.memory_chart import arm_courses
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
+from perfsweep.pipelines.report.pictures.phases_chart import breakdown
+from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
+from perfsweep.pipelines.report.pictures.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
+from perfsweep.pipelines.report.pictures.waterfall_chart import chart as waterfall_chart
+from perfsweep.pipelines.report.pictures.waterfall_chart import steps
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
-from perfsweep.pipelines.report.tables import (
-    Table,
-    answer_tables,
-    arms_table,
-    changes_table,
-    design_title,
-    has_several_designs,
-)
-from perfsweep.pipelines.report.trade_off import TradeOff, trade_off
+from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import kept_profiles
 from perfsweep.pipelines.store.provenance import Provenance
-from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.store.records import PLACEBO, Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
 from perfsweep.pipelines.units import MB
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing with its title, and a caption that says how to read it."""
+    """A drawing with its title, a caption that says how to read it, and its pixels on a desk."""
 
     title: str
     caption: str
     chart: Callable[[int], Figure]
+    desk: int = svg.WIDE
 
     @property
     def drawing(self) -> Markup:
         """The figure for a desk and for a phone."""
         name = re.sub(r"\W", "-", self.title.lower())
-        return svg.drawn(self.chart, name, f"{self.title}. {self.caption}")
+        return svg.drawn(self.chart, name, f"{self.title}. {self.caption}", self.desk)
 
 
 def write_html(
@@ -85,6 +85,7 @@ def write_html(
         profiles=linked_profiles(folder),
         profile_headings=PROFILE_HEADINGS,
         footnotes=footnotes(comparison),
+        answers=list(answer_pictures(comparison)),
         pictures=[*_pictures(manifest, comparison, trials), *_memory_pictures(folder)],
         provenance=provenance,
         command=shell_line("compare", folder.path),
@@ -112,7 +113,6 @@ def _discarded(manifest: Manifest) -> str:
 
 
 def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -> Iterator[Picture]:
-    yield from _effects_picture(comparison)
     if found := trade_off(comparison):
         yield Picture("Trade-off", _trade_off_caption(found), partial(trade_off_chart, found))
     names = manifest.arm_names
@@ -125,13 +125,13 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
             " each. Beside each point its efficiency, the gain in speed by that of ranks; dashed is 100 %."
         )
         yield Picture("Scaling", caption, partial(charts.scaling, scaled))
-    first = {arm: names[arm] for arm in first_arms(manifest, comparison) if arm in names}
-    if traces := last_traces(trials, first):
-        several = (
-            f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
-        )
+    shown = {arm: names[arm] for arm in baseline_and_fastest(manifest, comparison) if arm in names}
+    if traces := last_traces(trials, shown):
         before = f"; {_discarded(manifest)} is dotted" if any(trace.has_warm_up for trace in traces) else ""
-        caption = f"The last round of {several}, iteration by iteration{before}."
+        spikes = " Marks are spikes, named by the phases that take longer in them." * any(
+            trace.spikes for trace in traces
+        )
+        caption = f"The last round of {' and '.join(shown.values())}, iteration by iteration{before}.{spikes}"
         yield Picture("Iterations", caption, partial(charts.iterations, traces))
     if rounds := round_times(trials, names):
         caption = (
@@ -177,26 +177,38 @@ def _memory_pictures(folder: SweepFolder) -> Iterator[Picture]:
         yield Picture(f"Memory of {one.arm}", caption, partial(memory_chart, one.course))
 
 
-def _effects_picture(comparison: Comparison) -> Iterator[Picture]:
-    several = has_several_designs(comparison)
-    named = [
-        (f"{effect_name(r)} ({design_title(r.effect.design)})" if several else effect_name(r), r)
-        for r in comparison.effects
-        if r.ratio is not None and r.low is not None and r.high is not None
-    ]
-    if named:
+def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
+    """The pictures that stand next to the tables of effects: the effects, and what explains them."""
+    if rows := effect_rows(comparison):
         caption = (
-            "Each line is an effect with its 95 % interval; within the grey band there is no difference."
-            " Red points are of arms whose results are not known to be the same."
+            "Each line is an effect with its 95 % interval; in the grey band is no difference. The form of a"
+            " point says what to do, as its colour does. An arrow ends an interval wider than the axis."
         )
-        yield Picture("Effects", caption, partial(charts.effects, named, comparison.margin))
+        yield Picture("Effects", caption, partial(effects_chart, rows, comparison.margin), svg.HALF)
+    if found := breakdown(comparison):
+        caption = (
+            "Where the time of a unit goes, by the phases that the workload marks: medians of the rounds."
+        )
+        yield Picture("Phases", caption, partial(phases_chart, found), svg.HALF)
+    if together := comparison.together:
+        hatched = (
+            " A hatched step has no time of its own."
+            if any(not one.result for one in steps(together))
+            else ""
+        )
+        caption = f"All winners at once, each on top of those before it, as measured.{hatched}"
+        baseline = comparison.reference.name if comparison.reference else "baseline"
+        yield Picture("Together", caption, partial(waterfall_chart, together, baseline), svg.HALF)
 
 
-def first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:
-    """Arms whose iterations are drawn: the references, then the fastest."""
-    timed = [r for r in comparison.effects if r.ratio is not None and r.low is not None]
-    fastest = [r.effect.pairs[0][0] for r in sorted(timed, key=lambda r: r.ratio or 1.0)]
-    return list(dict.fromkeys([*manifest.sweep.references.values(), *fastest]))[: charts.FEW_ARMS]
+def baseline_and_fastest(manifest: Manifest, comparison: Comparison) -> list[str]:
+    """Arms (ids) whose iterations are drawn: the baseline, and the fastest whose time counts."""
+    doubtful = [r for r in comparison.effects if not counts(r) or r.effect.design == PLACEBO]
+    left_out = {pair[0] for r in doubtful for pair in r.effect.pairs}
+    timed = [arm for arm in comparison.arms if arm.paired_ns and arm.id not in left_out]
+    fastest = sorted(timed, key=lambda arm: arm.paired_ns or 0.0)[:1]
+    baseline = next(iter(manifest.sweep.references.values()))
+    return list(dict.fromkeys([baseline, *(arm.id for arm in fastest)]))
 
 
 def _ladders(manifest: Manifest) -> dict[str, set[str]]:

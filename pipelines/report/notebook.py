@@ -11,15 +11,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
+from urllib.parse import quote
+from zlib import crc32
+
+from markupsafe import Markup
 
 from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.report.html import render
+from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows
 from perfsweep.pipelines.report.progress_display import Ahead, News, RoundsSoFar, Tally
-from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
+from perfsweep.pipelines.report.sentences import (
+    COMMANDS,
+    conclusions,
+    footnotes,
+    headline,
+    open_questions,
+    opening,
+)
 from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.store.records import Event, Manifest, SweepFolder
 from perfsweep.pipelines.terminal import plain_console
@@ -45,7 +59,7 @@ class Comparison(compare.Comparison):
 
 @dataclass(frozen=True)
 class Report(os.PathLike[str]):
-    """The page of a sweep: a path wherever one is asked for; a notebook shows its tables and links it."""
+    """The page of a sweep: a path wherever one is asked for; a notebook links it."""
 
     path: Path
     comparison: compare.Comparison = dataclasses.field(repr=False)
@@ -57,11 +71,15 @@ class Report(os.PathLike[str]):
         return str(self.path)
 
     def _repr_html_(self) -> str:
-        return comparison_html(self.comparison, self.path)
+        """Link the page; the tables stand where the sweep or its comparison is shown."""
+        path = os.path.relpath(self.path)
+        words = html.escape(f"{self.comparison.name}: {headline(self.comparison)}")
+        link = f'<a href="{quote(path)}" target="_blank">{html.escape(path)}</a>'
+        return f"<p>{words}. With all pictures: {link}</p>"
 
 
-def comparison_html(comparison: compare.Comparison, page: Path | None = None) -> str:
-    """Render the answer and its tables as a part of a page, with a link to the whole report."""
+def comparison_html(comparison: compare.Comparison) -> str:
+    """Render the answer as a part of a page: the effects as a table and a picture, and the rest folded."""
     return render(
         "notebook.html.j2",
         comparison=comparison,
@@ -70,9 +88,19 @@ def comparison_html(comparison: compare.Comparison, page: Path | None = None) ->
         commands=COMMANDS,
         questions=open_questions(comparison),
         tables=list(answer_tables(comparison, Where.HTML)),
+        picture=_picture(comparison),
         footnotes=footnotes(comparison),
-        link=os.path.relpath(page) if page else "",
     )
+
+
+def _picture(comparison: compare.Comparison) -> Markup:
+    """Draw the effects, with names of their own among the outputs of a notebook."""
+    rows = effect_rows(comparison)
+    if not rows:
+        return Markup("")
+    name = f"effects-{crc32(repr((comparison.name, rows)).encode()):x}"
+    label = f"Effects of {comparison.name}: speeds with 95 % intervals"
+    return svg.one(partial(chart, rows, comparison.margin), name, label, svg.HALF)
 
 
 EVERY_S = 0.5

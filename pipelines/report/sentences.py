@@ -9,14 +9,20 @@ from collections.abc import Mapping, Sequence
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import counts, effect_name, speed_text
-from perfsweep.pipelines.analysis.effect_result import SHOWN_ROUNDS, EffectResult
+from perfsweep.pipelines.analysis.effect_result import (
+    SHOWN_ROUNDS,
+    EffectResult,
+    counts,
+    effect_name,
+    size,
+    speed_text,
+)
 from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.report.tables import design_title, has_several_designs
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.terminal import shell_line
-from perfsweep.pipelines.units import bounds_text, duration
+from perfsweep.pipelines.units import duration
 
 
 def headline(comparison: Comparison) -> str:
@@ -62,12 +68,6 @@ def recommended(comparison: Comparison) -> EffectResult | None:
     return next(iter(comparison.winners), None)
 
 
-def size(result: EffectResult) -> str:
-    """An effect's speed with its interval: ``1.72x faster [1.63 .. 1.80]``."""
-    bounds = bounds_text(result.ratio, result.low, result.high)
-    return speed_text(result) + (f" [{bounds}]" if bounds and counts(result) else "")
-
-
 def _together(comparison: Comparison) -> list[tuple[str, str]]:
     found = comparison.together
     if found is None:
@@ -99,13 +99,20 @@ def command_words(comparison: Comparison) -> list[str]:
     return as_overrides("run", {"workload": {"name": comparison.workload, **comparison.options}})
 
 
-def use(comparison: Comparison) -> str:
-    """The command that runs the recommended arm; "" where nothing is faster."""
-    best = recommended(comparison)
+def use(comparison: Comparison, arm: EffectResult | None = None) -> str:
+    """The command that runs an arm, by default the recommended one; "" where nothing is faster."""
+    best = arm or recommended(comparison)
     if best is None or not comparison.workload:
         return ""
-    levels = [] if best.arm_label == "baseline" else re.split(r",(?=[\w.]+=)", best.arm_label)
-    return shell_line("run", *command_words(comparison), *(f"toggles.{level}" for level in levels))
+    words = (f"toggles.{name}={level}" for name, level in level_texts(best).items())
+    return shell_line("run", *command_words(comparison), *words)
+
+
+def level_texts(result: EffectResult) -> dict[str, str]:
+    """The levels of an effect's arm that are off their baseline, as its label has them."""
+    label = "" if result.arm_label == "baseline" else result.arm_label
+    words = (word.partition("=") for word in re.split(r",(?=[\w.]+=)", label) if word)
+    return {name: text for name, _, text in words}
 
 
 MOST_OF_A_GAIN = 0.1

@@ -172,7 +172,7 @@ class SearchDriver:
         if not folder.manifest_file.exists() or not manifest.packs:
             return
         api.Sweep(folder, manifest).report()
-        done = publishing.Publication(folder).finish()
+        done = publishing.publish(folder)
         if done.notice or done.warning:
             self.console.print(published_line(done, folder), style="yellow", highlight=False, soft_wrap=True)
 

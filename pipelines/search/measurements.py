@@ -161,7 +161,9 @@ class SearchSweep:
         # Packs of later proposals do not count: a search that is started anew must see what it saw.
         records = ArmRecords(progress, self.manifest.packs, sound.left_out)
         agreement = Agreement(self.manifest, progress, read_evidence)
-        exclusions = Exclusions(self.manifest, records, agreement, sound.data, self._limits.compile_s)
+        exclusions = Exclusions(
+            self.manifest, records, agreement, agreement.sharing(sound.data), self._limits.compile_s
+        )
         cells = _costs(sound.trials, records, self.reference.id, self._limits.iterations)
         times = log_times(cells, self.reference.id)
         peaks = dict(sound.trials.group_by("arm").agg(pl.col("peak_bytes").max()).iter_rows())

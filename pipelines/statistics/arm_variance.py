@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 NOISY = 0.02
 """An arm whose scatter has a smaller p among its like answers for itself."""
 _LEAST_SHARE = 0.05  # of the mean variance: subtracting what others left in an arm's residuals may reach zero
+_LEAST_TO_TELL = 3  # arms of a round, on average, so that each one's variance is told from the others'
 _LEAST_WIDE = 6  # rounds of three arms or more, without which those of two are taken in
 
 
@@ -40,7 +41,11 @@ class PackTable:
     def means(self) -> np.ndarray:
         """[arms, replications] mean of each arm over the rounds of a server (or other replication)."""
         member = np.eye(self.replication.max() + 1)[self.replication]
-        return _divided(np.nan_to_num(self.values) @ member, np.isfinite(self.values) @ member, np.nan)
+        return _divided(np.nan_to_num(self.values) @ member, self.rounds(), np.nan)
+
+    def rounds(self) -> np.ndarray:
+        """[arms, replications] rounds of each arm."""
+        return np.isfinite(self.values) @ np.eye(self.replication.max() + 1)[self.replication]
 
 
 class Level(NamedTuple):
@@ -102,12 +107,14 @@ class ArmVariances:
     def __init__(self, packs: Sequence[PackTable]) -> None:
         self._units: dict[tuple[str, str], int] = {}
         levels: list[tuple[Level, Level, Level]] = []
-        for pack in packs:
+        rounds = [np.zeros(0)]
+        for pack in map(_wide, packs):
             start = sum(len(cells.squares) for cells, _, _ in levels)
             levels.append(_levels(pack))
             pairs = len(levels[-1][0].squares) == 1
             for place, arm in enumerate(pack.arms):
                 self._units[pack.pack, arm] = start + (0 if pairs else place)
+            rounds.append(_rounds(pack, pairs))
         self._cells, self._between, self._within = (_joined([one[i] for one in levels]) for i in range(3))
         inner = self._within if self._within.shares.any() else self._cells
         # Only scatter *within* servers, which says nothing of a server's own draw, may take arms out of the
@@ -116,7 +123,7 @@ class ArmVariances:
         self._noisy = self._cells.noisy()
         self.variance, self.degrees = self._between.pooled(kept)
         self.noise, self._noise_degrees = inner.pooled(kept)
-        self._rounds = _divided(self._cells.degrees + 1, self._between.degrees + 1, 1.0)
+        self._rounds = np.concatenate(rounds)
 
     def beyond(self, pair_sd: float) -> bool:
         """Whether pairs scatter more than that, chance excepted: the lower 95 % bound lies above it."""
@@ -166,16 +173,30 @@ class ArmVariances:
 
 
 def _levels(pack: PackTable) -> tuple[Level, Level, Level]:
-    """Mean squares of cells, of replication means, and of cells within replications."""
-    pack = _wide(pack)
+    """Mean squares of cells, of replication means, and of cells within replications.
+
+    They have the same units: servers last differently long, so that where arms have left, these may have been
+    together in most servers, and in few rounds.
+    """
     means = pack.means()
     inside = pack.values - means[:, pack.replication]
-    counts = np.isfinite(means).sum(axis=1)
-    return (
-        _mean_squares(_centred(pack.values), np.ones(len(means))),
-        _mean_squares(_centred(means), np.ones(len(means))),
-        _mean_squares(inside, counts),
-    )
+    counts, ones = np.isfinite(means).sum(axis=1), np.ones(len(means))
+    tables = ((_centred(pack.values), ones), (_centred(means), ones), (inside, counts))
+    mirrored = min(_widths(deviations).mean() for deviations, _ in tables) < _LEAST_TO_TELL
+    cells, between, within = (_mean_squares(*table, mirrored) for table in tables)
+    return cells, between, within
+
+
+def _rounds(pack: PackTable, pairs: bool) -> np.ndarray:
+    """Rounds of a replication, for each unit: the harmonic mean, as noise in a mean falls with its rounds."""
+    rounds = pack.rounds()
+    rounds = _divided((rounds > 0).sum(axis=1), _divided(1.0, rounds).sum(axis=1), 1.0)
+    return rounds.mean(keepdims=True) if pairs else rounds
+
+
+def _widths(values: np.ndarray) -> np.ndarray:
+    """Arms of each column; of one without any, one."""
+    return np.maximum(np.isfinite(values).sum(axis=0), 1)
 
 
 def _wide(pack: PackTable) -> PackTable:
@@ -191,20 +212,20 @@ def _wide(pack: PackTable) -> PackTable:
     return PackTable(pack.pack, pack.arms, pack.values[:, wide], replication)
 
 
-def _mean_squares(deviations: np.ndarray, lost: np.ndarray) -> Level:
+def _mean_squares(deviations: np.ndarray, lost: np.ndarray, mirrored: bool) -> Level:
     """Mean squares of [arms, columns], of which each arm lost some degrees of freedom to its means.
 
     Round effects were fitted too: in a round of w arms, an arm keeps (1 - 1/w)^2 of its own variance in its
-    residual and takes 1/w^2 of each other's on, which is solved for (method of moments). Of two arms only
-    their sum is told.
+    residual and takes 1/w^2 of each other's on, which is solved for (method of moments). Of two arms, whose
+    residuals are `mirrored`, only their sum is told.
     """
     there = np.isfinite(deviations).astype(float)
-    width, cells = np.maximum(there.sum(axis=0), 1), there.sum(axis=1)
+    width, cells = _widths(deviations), there.sum(axis=1)
     sums = np.nansum(deviations**2, axis=1)
     degrees = np.maximum(cells - lost, 0)
     shares = degrees * (1 - _divided(there @ (1 / width), cells))
     pooled = _ratio(float(sums.sum()), float(shares.sum()))
-    if width.mean() < 3:
+    if mirrored:
         return Level(*(np.array([value]) for value in (pooled, shares.sum(), shares.sum())))
     expected = (there / width**2) @ there.T + np.diag(there @ (1 - 2 / width))
     own = np.linalg.lstsq(_divided(degrees, cells)[:, None] * expected, sums, rcond=None)[0]

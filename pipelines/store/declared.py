@@ -27,6 +27,7 @@ def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:
         levels={name: tuple(every.values()) for name, every in levels.items()},
         loosened=loosened,
         data_phases=cls.data_phases,
+        remarks=cls.remarks,
         claims=any(claim.speaks_of(config) for claim in cls.claims),
         options=dict(_options(config)),
     )

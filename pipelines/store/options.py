@@ -97,8 +97,8 @@ class MeasureConfig:
     seed: int = option(0, "Seed of every trial; the order of the arms within a round is drawn from it too.")
     servers: int = option(
         5,
-        "Fork servers that the rounds of a pack are spread over, each with its own addresses and hash seed;"
-        " effects are judged by them.",
+        "Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash"
+        " seed. One serves on until the next has imported, but at least two share the rounds.",
         least=1,
         method=False,
     )

@@ -11,7 +11,7 @@ left by `stop_rule`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,16 @@ class Progress:
             if record.outcome is Outcome.UNSUPPORTED and record.kind is not Kind.COUNTING
         ]
         final = [one for one in (*records, *once) if one.failure and one.failure.is_final]
-        return next(iter([*unsupported, *final, *bad[GIVE_UP_AFTER - 1 :]]), None)
+        return next(iter([*unsupported, *final, *bad[GIVE_UP_AFTER - 1 :], *self._mistakes(pack)]), None)
+
+    def _mistakes(self, pack: str) -> Iterator[TrialRecord]:
+        """Trials of the reference that show a mistake, which the other arms are configured to make too."""
+        base = self.rule.reference if self.rule else ""
+        kinds = (Kind.COUNTING, Kind.EVIDENCE)
+        once = (found for kind in kinds if (found := self.other.get((base, kind))))
+        for one in (*once, *self._not_ok.get((pack, base), {}).values()):
+            if one.record.failure and one.record.failure.is_mistake:
+                yield one.record
 
     def measured(self, pack: Pack, number: int) -> tuple[str, ...]:
         """List the arms that a round measures, in its order; which these are is known once its turn comes."""

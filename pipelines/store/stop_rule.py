@@ -82,6 +82,11 @@ class StopRule:
         self._courses: dict[str, _Course] = {}
         self._first = min(self._measure.rounds, LEAST_TO_STOP)
 
+    @property
+    def reference(self) -> str:
+        """The arm that the others are measured against, unless they name another."""
+        return next(iter(self._manifest.sweep.references.values()), "")
+
     def arms(self, pack: Pack, progress: Measured, number: int) -> Collection[str] | None:
         """List the arms that a round measures; None: all of the pack."""
         if self._apart is None or number < self._first:

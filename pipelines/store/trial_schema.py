@@ -115,6 +115,8 @@ class TrialSpec:
     keep: Keep | None = None  # result trials
     replay: str | None = None  # evidence trials: folder with states of the reference
     counter_s: float | None = None  # timing trials: between two changes of the energy counters, as seen here
+    # timing trials: places of the cadence that take longer than others; None: no round has told yet
+    rare: tuple[int, ...] | None = None
     installed: str = ""  # digest of the environment's packages; empty: whatever this one has
 
     @property
@@ -139,7 +141,8 @@ JOB_OOM = "JobOutOfMemory"
 UNWRITTEN = 74
 """Exit status of a trial that could not write what came of it; sysexits.h calls it EX_IOERR."""
 
-_FINAL = (JOB_OOM, "ConfigError")
+_MISTAKE = "ConfigError"
+_FINAL = (JOB_OOM, _MISTAKE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +165,11 @@ class Failure:
     def is_final(self) -> bool:
         """Whether once is enough: a mistake is made again by every trial, and memory ends a job each time."""
         return self.type in _FINAL
+
+    @property
+    def is_mistake(self) -> bool:
+        """Whether something cannot be used as it is configured, which each trial would find out."""
+        return self.type == _MISTAKE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,13 +15,24 @@ import torch
 
 from perfsweep.pipelines.store.trial_schema import Failure, Outcome
 from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.imports import INSTALLED
+
+_WANTS_CUDA = re.compile(
+    r"not compiled with CUDA|no NVIDIA (driver|GPU)|No CUDA GPUs|no CUDA-capable device|"
+    r"CUDA device but torch.cuda.is_available\(\) is False",
+    re.IGNORECASE,
+)
 
 
 def classify(error: Exception) -> tuple[Outcome, Failure]:
     """The outcome that an exception is, and why."""
     if isinstance(error, UnsupportedHere):
         return Outcome.UNSUPPORTED, Failure(type="UnsupportedHere", message=str(error))
-    return Outcome.OOM if is_oom(error) else Outcome.FAILED, as_failure(error)
+    failure = as_failure(error)
+    if _WANTS_CUDA.search(failure.message) and not torch.cuda.is_available():
+        message = f"needs CUDA, which this machine has not ({failure.where})"
+        return Outcome.UNSUPPORTED, replace(failure, type="UnsupportedHere", message=message)
+    return Outcome.OOM if is_oom(error) else Outcome.FAILED, failure
 
 
 def as_failure(error: BaseException) -> Failure:
@@ -28,11 +42,31 @@ def as_failure(error: BaseException) -> Failure:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line that is neither ours nor a library's; of an error inside those the innermost."""
+    """The innermost line of the user's files, in an error or its cause; else of our workloads, else any."""
     frames = traceback.extract_tb(error.__traceback__)
-    libraries = (*sysconfig.get_paths().values(), str(Path(__file__).parents[1]))
-    own = [frame for frame in frames if not frame.filename.startswith((*libraries, "<"))] or frames
-    return next((f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in own[::-1]), "")
+    ours = Path(__file__).parents[2]
+    users = next((found for one in _causes(error) if (found := _of_the_user(one, str(ours)))), None)
+    own = users or [frame for frame in frames if frame.filename.startswith(str(ours / "workloads"))]
+    return next(
+        (f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in (own or frames)[::-1]), ""
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, then those that it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _of_the_user(error: BaseException, ours: str) -> list[traceback.FrameSummary]:
+    libraries = (*sysconfig.get_paths().values(), ours, "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if not _is_installed(frame.filename, libraries)]
+
+
+def _is_installed(file: str, libraries: tuple[str, ...]) -> bool:
+    return file.startswith(libraries) or not INSTALLED.isdisjoint(Path(file).parts)
 
 
 ON_OOM = "oom_snapshot.pickle"

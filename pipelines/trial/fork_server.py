@@ -55,6 +55,8 @@ def preload(modules: Sequence[str]) -> None:
         except Exception as error:  # noqa: BLE001 - whatever a user's module raises, its trial raises and records
             if own_code.is_gone(module, error):
                 sys.exit(f"the server that forks trials cannot read its own code: {error}")
+    if (registry := sys.modules.get("perfsweep.workloads.registry")) is not None:
+        registry.names()  # for which each trial would read a file of every package that is installed
     gc.collect()
     gc.freeze()
 
@@ -62,8 +64,20 @@ def preload(modules: Sequence[str]) -> None:
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:
     """Fork a child for each request, and write to its pipe how it ended, until the socket is closed.
 
-    `later` are modules that all children but the first find imported.
+    What it sends first says that all is imported, but for `later`: modules that all children but the first
+    find imported. What a child leaves running, a daemon too, ends with it.
     """
+    from perfsweep.pipelines.trial.parent import adopt_orphans, descendants, kill_all
+
+    adopt_orphans()
+    try:
+        _serve(requests, later)
+    finally:
+        kill_all(descendants([os.getpid()]))
+
+
+def _serve(requests: socket.socket, later: Sequence[str]) -> None:
+    requests.send(STATUS.pack(0))
     children: dict[int, int] = {}
     ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would be written to `wake`
@@ -117,18 +131,25 @@ def _leave_signals_to_pack() -> None:
 
 
 def _report(children: dict[int, int]) -> None:
-    """Write how each child that has ended did so."""
-    while children:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            return
-        pipe = children.pop(pid)
-        with suppress(BrokenPipeError):  # nobody waits for it any more
-            os.write(pipe, STATUS.pack(os.waitstatus_to_exitcode(status)))
-        os.close(pipe)
+    """Write how each child that has ended did so, and end what it has left running."""
+    from perfsweep.pipelines.trial.parent import children_of, descendants, kill_all
+
+    with suppress(ChildProcessError):  # none is left
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = ended
+            if (pipe := children.pop(pid, None)) is None:
+                continue  # adopted, as below
+            left = [one for one in children_of(os.getpid()) if one not in children]
+            kill_all([*descendants(left), *left])
+            with suppress(BrokenPipeError):  # nobody waits for it any more
+                os.write(pipe, STATUS.pack(os.waitstatus_to_exitcode(status)))
+            os.close(pipe)
 
 
 def _leave_server(requests: socket.socket, descriptors: list[int]) -> None:
+    from perfsweep.pipelines.trial.parent import adopt_orphans
+
+    adopt_orphans()
     signal.set_wakeup_fd(-1)
     for number in (*_OF_THE_PACK, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -165,8 +186,11 @@ def _run(request: bytes, pipes: list[int]) -> None:
 
 
 if __name__ == "__main__":
+    from perfsweep.pipelines.trial.parent import die_with_parent
+
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
         _leave_signals_to_pack()
+        die_with_parent(signal.SIGCONT)  # one that was stopped would not see that its pack has gone
         _words = sys.argv[2:]
         _first = _words.index(LATER) if LATER in _words else len(_words)
         preload(_words[:_first])

@@ -1,4 +1,4 @@
-"""A measured process and its parent: how a forked one becomes its own, ends with it, and answers."""
+"""A measured process and its family: how a forked one becomes its own, ends with its parent, and answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import os
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Outcome
@@ -24,6 +28,7 @@ class Ready:
     step_ns : typical time of an iteration, or of a step of a job
     steps : iterations of its region
     spares : whether iterations may be done without being timed: those of a job are all part of it
+    rare : places of the cadence that take longer than others; None where warm-up has not seen all of them
     """
 
     taken_bytes: int
@@ -31,6 +36,7 @@ class Ready:
     step_ns: int
     steps: int
     spares: bool
+    rare: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,59 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     """
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, number)
+
+
+def take_workers_along() -> None:
+    """Have what this process forks end with it: one that is stopped cannot see that its parent has gone."""
+    os.register_at_fork(before=_note_thread, after_in_child=partial(_end_with_parent, os.getpid()))
+
+
+_forking = threading.local()
+
+
+def _note_thread() -> None:
+    """Keep for the child whether the main thread forks it; in the child its only thread is the main one."""
+    _forking.main = threading.current_thread() is threading.main_thread()
+
+
+def _end_with_parent(arm: int) -> None:
+    """Have a worker end with its arm.
+
+    The kernel signals it when the thread that forked it ends, and only the main one ends with the arm. What a
+    worker forks may be a daemon, which is to work on when the worker ends.
+    """
+    die_with_parent(signal.SIGKILL if _forking.main and os.getppid() == arm else signal.SIGCONT)
+
+
+def adopt_orphans() -> None:
+    """Have descendants whose parents end become children of this process: none of them is lost by that."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1)
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started or adopted; none where the kernel does not list them."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def descendants(pids: Iterable[int]) -> list[int]:
+    """All that these processes, and what they started, have started."""
+    found = [*pids]
+    roots = len(found)
+    for parent in found:
+        found += children_of(parent)
+    return found[roots:]
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes, of which some may have ended."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def detach(log_file: Path) -> None:

@@ -7,9 +7,7 @@ with the path of a spec.json.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +20,7 @@ from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Out
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
 from perfsweep.pipelines.trial.fork_server import flush_streams
-from perfsweep.pipelines.trial.parent import Reply, die_with_parent
+from perfsweep.pipelines.trial.parent import Reply, adopt_orphans, die_with_parent, take_workers_along
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial
 from perfsweep.pipelines.trial.turns import Turns
@@ -53,7 +51,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     Waiting for a turn is a blocking read: it costs the other arms nothing. What goes wrong is a `Reply`.
     """
     turns = Turns(pipe)
-    os.register_at_fork(before=_note_thread, after_in_child=_end_with_parent)
+    take_workers_along()
 
     def measured() -> dict[str, Any]:
         with (
@@ -69,20 +67,6 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
         scratch.remove(folder)
     flush_streams()  # the pack ends this process once it has heard
     turns.reply(Reply(record.outcome, record.failure))
-
-
-_forking = threading.local()
-
-
-def _note_thread() -> None:
-    """Keep for the child whether the main thread forks it; in the child its only thread is the main one."""
-    _forking.main = threading.current_thread() is threading.main_thread()
-
-
-def _end_with_parent() -> None:
-    """Have a worker end with its arm: one that is stopped cannot see that the arm has gone."""
-    # The kernel signals it when the thread that forked it ends, and only the main one ends with the arm.
-    die_with_parent(signal.SIGKILL if _forking.main else signal.SIGCONT)
 
 
 def _record(
@@ -163,6 +147,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     die_with_parent()
+    adopt_orphans()
     _status = main(sys.argv[1:])
     flush_streams()
     os._exit(_status)  # as a forked trial ends: threads that somebody's code has left do not hold it up

@@ -8,6 +8,7 @@ time cold caches.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -103,22 +104,28 @@ class Wanted:
     ----------
     iterations : whole cadences
     done : iterations since set-up, from which the place of the next one follows
+    cold : places that warm-up has not come to, and that are not timed the first time
     """
 
-    def __init__(self, cadence: int, iterations: int, done: int) -> None:
+    def __init__(self, cadence: int, iterations: int, done: int, cold: Iterable[int] = ()) -> None:
         self._each = [iterations // cadence] * cadence
+        self._cold = {place for place in cold if place >= done}
         self._at = done % cadence
         self.left = iterations
         self.places: list[int] = []
 
     def pass_over(self, steps: int) -> None:
         """Iterations that are done and not timed."""
+        for _ in range(min(steps, len(self._each)) if self._cold else 0):
+            self._cold.discard(self._at)
+            self._at = (self._at + 1) % len(self._each)
+            steps -= 1
         self._at = (self._at + steps) % len(self._each)
 
     def skip(self) -> int:
-        """Pass over those that have been timed often enough; how many they are."""
+        """Pass over those that have been timed often enough, or are cold; how many they are."""
         skipped = 0
-        while self.left and not self._each[self._at]:
+        while self.left and (self._at in self._cold or not self._each[self._at]):
             self.pass_over(1)
             skipped += 1
         return skipped
@@ -126,7 +133,7 @@ class Wanted:
     def take(self, most: int) -> int:
         """Count the next ones, up to `most`, as timed; how many they are."""
         taken = 0
-        while taken < most and self._each[self._at]:
+        while taken < most and self._each[self._at] and self._at not in self._cold:
             self._each[self._at] -= 1
             self.places.append(self._at)
             self.pass_over(1)

@@ -5,8 +5,9 @@
     import perfsweep
 
     sweep = perfsweep.sweep(workload="digits", sweep="demo", rounds=8)
+    sweep.recommended                                # what to use: levels, speed, command
     sweep.effects                                    # a table
-    sweep.report()                                   # path of report.html; in a notebook, its tables
+    sweep.report()                                   # path of report.html, which a notebook links
     perfsweep.open("runs/digits-demo").comparison    # what is measured of a sweep so far
 
     for batch in perfsweep.steps(loader): ...        # in a script: each batch is an iteration

@@ -36,9 +36,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedLaunch:
 
 def test_a_sweep_is_measured_and_its_effects_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = api.sweep(**OPTIONS)
-    (effect,) = sweep.effects.filter(sweep.effects["toggle"] == "work").to_dicts()
-    assert (effect["level"], effect["rounds"]) == ("single", 6)
-    assert effect["ratio"] == pytest.approx(0.5, rel=0.1)
+    (effect,) = sweep.effects.to_dicts()
+    assert (effect["name"], effect["rounds"], effect["todo"]) == ("work=single", 6, "results not checked")
+    assert effect["speed"] == pytest.approx(2.0, rel=0.1)
+    (whole,) = sweep.effects_all.to_dicts()
+    assert (whole["level"], whole["ratio"]) == ("single", pytest.approx(0.5, rel=0.1))
+    assert sweep.best is None and sweep.recommended is None, "its results are not known to be the same"
     assert sweep.folder.report_file.exists()
     assert capsys.readouterr().out == ""
 
@@ -128,6 +131,26 @@ def test_ctrl_c_is_the_callers(machine: SimulatedLaunch) -> None:
         api.sweep(**OPTIONS)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"round": 6}, "^round is unknown"),
+        ({"rounds": "many"}, "many"),
+        ({"workload": "toys.spinner:Spiner"}, "Spiner"),
+        ({"toggles": {"slab": "huge"}}, "huge"),
+        ({"axes": {"wrk": ["single"]}}, "wrk"),
+        ({"sweep": "ablaton"}, "ablaton"),
+        ({"measure": {"sed": 3}}, "sed"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_mistake_is_one_error_without_a_chain(options: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as told:
+        api.sweep(**{**OPTIONS, **options})
+    assert told.value.__cause__ is None
+    assert told.value.__context__ is None or told.value.__suppress_context__
+
+
 def test_mappings_set_the_fields_of_a_part() -> None:
     sweep = api.sweep(
         **{**OPTIONS, "workload": {"name": "toys.spinner:Spinner", "size": 32}, "toggles": {"slab": 2}},
@@ -140,11 +163,11 @@ def test_mappings_set_the_fields_of_a_part() -> None:
 
 
 @pytest.mark.slow
-def test_a_report_is_a_path_and_shows_its_tables_in_a_notebook() -> None:
+def test_a_report_is_a_path_that_a_notebook_links() -> None:
     report = api.sweep(**OPTIONS).report()
     assert Path(report) == Path(str(report)) == report.path == Path("runs/spinner-ablation/report.html")
     page = report._repr_html_()
-    assert ">work=<wbr>single</th>" in page
+    assert "<table" not in page
     assert 'href="runs/spinner-ablation/report.html"' in page
 
 

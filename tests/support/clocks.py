@@ -62,6 +62,10 @@ class FakeClock(EventClock):
         self.time_ns += self.tick_ns
         return self.time_ns
 
+    def delay_ns(self) -> int:  # type: ignore[override]
+        """Others have none of its core."""
+        return 0
+
     def cpu_ns(self) -> int:  # type: ignore[override]
         """CPU time of the process."""
         return SPENT_BEFORE_NS + int(self.time_ns * self.cpu_share)

@@ -28,6 +28,7 @@ from perfsweep.pipelines.store.records import (
     write_record,
     write_spec,
 )
+from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
 
 NAIVE = Arm(id="a" * 16, label="baseline", levels={"amp": "off", "slab_size": 1})
 FAST = Arm(id="b" * 16, label="amp=bf16,slab_size=all", levels={"amp": "bf16", "slab_size": "all"})
@@ -43,6 +44,9 @@ MEASURE = MeasureConfig(
     timeout_s=9.0,
     seed=5,
 )
+DECLARED = {
+    name: tuple(DeclaredLevel(value=arm.levels[name]) for arm in (NAIVE, FAST)) for name in NAIVE.levels
+}
 EPOCH_NS = 1_700_000_000_123_456_789
 IDENTITY = "5eed00"
 TIMED, WARM = 7, 3
@@ -157,6 +161,7 @@ def build(path: Path, mode: str = "offline", packs: tuple[Pack, ...] = (PACK,), 
         measure=MEASURE,
         code="c0de",
         references={"naive": NAIVE.id, "late": FAST.id},
+        declared=Declared(unit="step", shape="steps", checks=(), levels=DECLARED),
         tracking={"mode": mode, "project": "speed", "entity": "team", "margin": 0.01, **tracking},
     )
     built = Built(SweepFolder(path), Manifest(sweep=sweep, arms=(NAIVE, FAST), effects=(), packs=packs))

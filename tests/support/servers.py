@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from perfsweep.pipelines.execution.spawn import ForkServer
@@ -17,6 +17,14 @@ TAKEN = (
 """Modules that start one."""
 FEW_KERNELS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 """Arms that compile begin with an empty cache, where precompiled headers take longer than a few kernels."""
+
+
+class Shared(ForkServer):
+    """A server that is the next one too, and so never rests."""
+
+    def work_on(self, cores: Collection[int]) -> None: ...
+
+    def rest(self) -> None: ...
 
 
 def shared_server(
@@ -33,4 +41,4 @@ def shared_server(
 
 @functools.lru_cache(maxsize=2)
 def _server(env: tuple[tuple[str, str], ...], path: str, folder: Path) -> ForkServer:
-    return ForkServer([], {**dict(env), "PYTHONHASHSEED": "0", **FEW_KERNELS})
+    return Shared([], {**dict(env), "PYTHONHASHSEED": "0", **FEW_KERNELS})

@@ -11,7 +11,10 @@ from perfsweep.workloads.errors import ConfigError
 AUTOMATIC = "auto"
 """The iteration ends at the script's own marks where it imports perfsweep, else with its updates."""
 
-OPTIMIZER, LOADER, MARKS = "optimizer.step", "loader", "marks"
+OPTIMIZER, BACKWARD, LOADER, MARKS = "optimizer.step", "backward", "loader", "marks"
+
+SCRATCH, REFUSE, ALLOW = WRITES = ("scratch", "refuse", "allow")
+"""Where a script may write: into a copy of its folder that is the trial's own, nowhere, or where it wants."""
 
 
 @dataclass
@@ -22,24 +25,27 @@ class ScriptConfig:
     ----------
     path : the script, as it would stand behind ``python``
     args : its arguments; ``{seed}`` and ``{scratch}`` are filled in, a folder of the trial's own for the last
+    module : its dotted name, where it starts as ``python -m`` does
     folder : current folder of the script; empty: where the command was typed
-    iteration : what ends an iteration: auto, optimizer.step, loader, marks, or package.module:function
+    iteration : what ends an iteration: auto, optimizer.step, backward, loader, marks, or
+        package.module:function
     every : such ends that make one iteration
     units : units of one iteration; 0: examples of its loaders where it has some, else iterations
     blocks : class of the modules whose activations `grad_checkpointing` recomputes
-    writes : refuse or allow: whether the script may write below `folder`
+    writes : scratch, refuse or allow: what it writes below `folder` goes into the trial's own, or there
     ranks : processes of each trial, with torchrun's variables; null: one, without them
     toggles : toggles of your own, as written in the script's YAML
     """
 
     path: str = ""
     args: str = ""
+    module: str = ""
     folder: str = ""
     iteration: str = AUTOMATIC
     every: int = 1
     units: float = 0.0
     blocks: str = ""
-    writes: str = "refuse"
+    writes: str = SCRATCH
     ranks: int | None = None
     toggles: dict[str, Any] = field(default_factory=dict)
 
@@ -51,12 +57,12 @@ class ScriptConfig:
         ConfigError
             A field is out of range; the message names it.
         """
-        ends = (AUTOMATIC, OPTIMIZER, LOADER, MARKS)
+        ends = (AUTOMATIC, OPTIMIZER, BACKWARD, LOADER, MARKS)
         named = self.iteration in ends or re.fullmatch(r"[\w.]+:[\w.]+", self.iteration)
         self._require("iteration", bool(named), f"one of {', '.join(ends)}, or package.module:function")
         self._require("every", self.every >= 1, "a whole number from 1")
         self._require("units", self.units >= 0, "a number from 0")
-        self._require("writes", self.writes in ("refuse", "allow"), "refuse or allow")
+        self._require("writes", self.writes in WRITES, f"one of {', '.join(WRITES)}")
         self._require("ranks", self.ranks is None or self.ranks >= 1, "a whole number from 1")
 
     def _require(self, name: str, holds: bool, rule: str) -> None:

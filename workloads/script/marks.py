@@ -11,7 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from perfsweep.workloads.script import explicit_marks
-from perfsweep.workloads.script.config import LOADER, MARKS, OPTIMIZER
+from perfsweep.workloads.script.config import BACKWARD, LOADER, MARKS, OPTIMIZER
 from perfsweep.workloads.script.watched import Watched
 
 LONGEST_CYCLE = 32
@@ -24,6 +24,8 @@ def install(iteration: str, watched: Watched, mark: Mark, undo: ExitStack) -> No
     """Have `mark` called where an iteration of the kind `iteration` ends."""
     if iteration == OPTIMIZER:
         watched.after_update.append(UpdateCycle(watched, mark))
+    elif iteration == BACKWARD:
+        watched.after_backward.append(mark)
     elif iteration == LOADER:
         watched.before_batch.append(NextBatch(mark))
     elif iteration == MARKS:
@@ -103,5 +105,10 @@ class UpdateCycle:
 
 def ends_of(iteration: str) -> str:
     """How the kind of an iteration is told to a person."""
-    told = {OPTIMIZER: "an optimiser's step", LOADER: "a batch", MARKS: "perfsweep.mark()"}
+    told = {
+        OPTIMIZER: "an optimiser's step",
+        BACKWARD: "backward",
+        LOADER: "a batch",
+        MARKS: "perfsweep.mark()",
+    }
     return told.get(iteration, iteration)

@@ -14,6 +14,7 @@ import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -43,13 +44,19 @@ class Program:
     file : as `__file__` names it, wherever its code was read
     arguments : behind the script's name
     folder : current folder of the script
+    module : its dotted name, where it starts as ``python -m`` does
     last_words : gives the last lines that it wrote to stderr
     """
 
     def __init__(
-        self, file: Path, arguments: Sequence[str], folder: Path, last_words: Callable[[], str] = lambda: ""
+        self,
+        file: Path,
+        arguments: Sequence[str],
+        folder: Path,
+        last_words: Callable[[], str] = lambda: "",
+        module: str = "",
     ) -> None:
-        self.file, self.last_words = file, last_words
+        self.file, self.last_words, self._module = file, last_words, module
         self._arguments, self._folder = list(arguments), folder
         self._undo = ExitStack()
         self._script = greenlet(self._run)
@@ -66,6 +73,9 @@ class Program:
         self._code = code
         module = types.ModuleType("__main__")
         vars(module).update({"__file__": str(self.file), "__builtins__": __builtins__, "__cached__": None})
+        if self._module:
+            whole = f"{self._module}.__main__" if self.file.stem == "__main__" else self._module
+            module.__package__, module.__spec__ = whole.rpartition(".")[0], ModuleSpec(whole, None)
         self._set(sys.modules, "__main__", module)
         for name, value in (("argv", [str(self.file), *self._arguments]), ("path", self._module_path())):
             self._undo.callback(setattr, sys, name, getattr(sys, name))
@@ -141,8 +151,8 @@ class Program:
                 _end_fork()
 
     def _module_path(self) -> list[str]:
-        """The path with the script's own folder first, as ``python script.py`` has it."""
-        here = str(self.file.parent)
+        """The path with the script's own folder first, of a module the current one, as Python has it."""
+        here = str(self._folder if self._module else self.file.parent)
         return [here, *(place for place in sys.path if place not in ("", here))]
 
     def _set(self, mapping: Any, name: str, value: Any) -> None:

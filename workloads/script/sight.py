@@ -24,7 +24,7 @@ class Sight:
     models : classes of the outermost modules with parameters, each with the number of these
     unit : what progress is counted in
     obstacles : why levels cannot act, by ``toggle`` or ``toggle=level``
-    refused : what it wanted to write, and went on without
+    writes : what became of what it wrote below its folder, or wanted to write
     unseeded : lines that may draw without a seed
     sites : the calls that toggles act on
     files : SHA-256 of each of the script's files, the script first
@@ -35,7 +35,7 @@ class Sight:
     models: Mapping[str, int]
     unit: str
     obstacles: Mapping[str, str]
-    refused: Sequence[str]
+    writes: Sequence[str]
     unseeded: Sequence[str]
     sites: Sequence[Site] = ()
     files: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ UNSEEDED = re.compile(
 """What draws anew in every process."""
 
 
-def look(scene: Scene, ends: str, unit: str, refused: Iterable[str], sources: Sources) -> Sight:
+def look(scene: Scene, ends: str, unit: str, writes: Iterable[str], sources: Sources) -> Sight:
     """Say what was seen of the script so far."""
     watched = scene.watched
     made = Counter(type(one).__name__ for one in watched.optimizers)
@@ -56,4 +56,4 @@ def look(scene: Scene, ends: str, unit: str, refused: Iterable[str], sources: So
     unseeded = sources.lines(UNSEEDED)
     files = {str(sources.script): "", **sources.digests}
     blocked = obstacles(scene)
-    return Sight(ends, dict(made), models, unit, blocked, list(refused), unseeded, scene.sites.found, files)
+    return Sight(ends, dict(made), models, unit, blocked, list(writes), unseeded, scene.sites.found, files)

@@ -50,11 +50,13 @@ class Sources:
         copies = snapshot.current()
         self.script = script_file(config)
         folder = Path(config.folder or Path.cwd())
+        depth = len(config.module.split(".")) if config.module else 0
+        up = depth - (self.script.stem != "__main__") if depth else 0  # from its folder to its root's
         if copies is None or self.script not in copies.copies:
-            self.originals = self.files = _followed(self.script, folder)
+            self.originals = self.files = _followed(self.script, folder, up)
         elif copies.is_version:
             originals = {copy.resolve(): original for original, copy in copies.copies.items()}
-            self.files = _followed(copies.copy_of(self.script), copies.folder(folder), copies)
+            self.files = _followed(copies.copy_of(self.script), copies.folder(folder), up, copies)
             self.originals = tuple(originals.get(file, file) for file in self.files)
         else:
             self.files = tuple(copies.copies.values())
@@ -117,12 +119,19 @@ def script_file(config: ScriptConfig) -> Path:
                 f"workload.path={config.path}: {place} has the name of perfsweep, and the script would import"
                 " the one in the place of the other; rename it"
             )
-    if file.suffix != ".py":
+    if file.suffix != ".py" and not _is_console_script(file):
         raise ConfigError(
             f"workload.path={config.path}: {file.name} is no Python script, whose name ends in .py; whole"
             " runs of any program are measured by workload=command"
         )
     return file
+
+
+def _is_console_script(file: Path) -> bool:
+    """Whether a file without a suffix is Python, as the commands of installed packages are."""
+    with file.open("rb") as opened:
+        first = opened.readline(200)
+    return first.startswith(b"#!") and b"python" in first
 
 
 def _others(file: Path) -> str:
@@ -135,11 +144,11 @@ def _others(file: Path) -> str:
     )
 
 
-def _followed(script: Path, folder: Path, version: Snapshot | None = None) -> tuple[Path, ...]:
+def _followed(script: Path, folder: Path, up: int = 0, version: Snapshot | None = None) -> tuple[Path, ...]:
     """The script with every module that it imports from outside site-packages, directly or through others."""
     added = tuple(_added_folders(script, folder))
     elsewhere = cache(partial(_elsewhere, added=added, version=version))
-    return tuple(followed([script], {}, script.parent, elsewhere))
+    return tuple(followed([script], {}, script.parents[up], elsewhere))
 
 
 def _elsewhere(name: str, added: tuple[Path, ...], version: Snapshot | None) -> Path | None:

@@ -1,4 +1,4 @@
-"""The user's files are safe: what a script would write below their folder is refused, by file and line.
+"""The user's files are safe: what a script would write below their folder is redirected or refused.
 
 Every trial would overwrite the same checkpoint otherwise. Python tells of what it opens, makes and removes by
 audit events; writers in C++ that open files themselves are asked before. A hook can never be taken off again,
@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
-from torch.jit._script import RecursiveScriptModule
-
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.writes.overlay import Overlay
+from perfsweep.workloads.script.writes.redirection import Redirection, native
 
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
 """Variables that name folders in which libraries keep what can be made anew."""
 
+MOST_NOTED = 50
+"""Files, and lines that start programs, that are kept to be told of."""
+
+MOST_NAMED = 4
+"""Of these that a sentence names."""
+
+MOST_LOOKED_AT = 20_000
+"""Files of a folder among which new ones are looked for."""
+
+_NOT_THE_CALLER = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
 _HOME_CACHES = (".cache", ".triton", ".config/matplotlib", ".nv")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -49,16 +59,22 @@ class UserFiles:
     ----------
     active : whether the script is running now
     refused : what was refused so far, each once
+    written : what was redirected, each path with the line that wrote it first
+    programs : lines that started programs, which write where they will
     """
 
     def __init__(self, folders: Iterable[Path], allowed: Iterable[Path], sources: Iterable[Path]) -> None:
         self.active = False
         self.refused: dict[str, None] = {}
+        self.written: dict[str, str] = {}
+        self.programs: dict[str, None] = {}
+        self._redirects, self._begun = False, 0
         guarded = {place: False for folder in folders for place in _spellings(folder)}
         free = {place: True for folder in allowed for place in _spellings(folder)}
         # The folder that is nearest to a file decides: a run's own folder often lies below the script's.
         self._folders = sorted({**guarded, **free}.items(), key=lambda one: len(one[0]), reverse=True)
         self._sources = {str(file) for file in sources}
+        self.events = _EVENTS
 
     def watch(self, undo: ExitStack) -> None:
         """Refuse from here on, whenever `active`, until `undo`."""
@@ -70,6 +86,67 @@ class UserFiles:
         sys.dont_write_bytecode = True
         _watch_native(undo)
 
+    def redirect(self, root: Path, undo: ExitStack) -> None:
+        """Have what would be refused written below `root`, from here on until `undo`."""
+        self._redirects, self._begun = True, time.time_ns()
+        self.events = {
+            name: paths for name, paths in _EVENTS.items() if name != "shutil.rmtree"
+        }  # file by file
+        overlay = Overlay(root, self.is_free)
+        Redirection(overlay, self._is_watching, self._note_file, self._note_program).install(undo)
+
+    def _is_watching(self) -> bool:
+        return self.active and _guard is self
+
+    def _note_file(self, name: str) -> None:
+        if len(self.written) < MOST_NOTED and name not in self.written:
+            self.written[name] = self.line(sys._getframe(1))
+
+    def told(self) -> list[str]:
+        """What became of what the script wrote, a sentence each, for a person who looks at it."""
+        return [*self.refused, *self._told_written(), *self._told_programs(), *self._told_past()]
+
+    def _told_written(self) -> Iterator[str]:
+        places = [f"{self._short(name)} ({_last_two(line)})" for name, line in self.written.items()]
+        if places:
+            yield f"{_first(places)}: into a folder of the trial's own, which goes with it"
+
+    def _told_programs(self) -> Iterator[str]:
+        if self.programs:
+            yield f"{_first([*self.programs])}: what a program writes is not redirected"
+
+    def _told_past(self) -> Iterator[str]:
+        """Find what is in the user's folders all the same: written by code that Python does not see."""
+        found = [self._short(name) for name in self._newer()] if self._redirects else []
+        if found:
+            yield f"{_first(found)}: into the script's own folder, by native code or another program"
+
+    def _newer(self) -> Iterator[str]:
+        """Files below the guarded folders that were changed since the script began."""
+        for top in [folder for folder, free in self._folders if not free]:
+            looked = 0
+            for place, folders, files in os.walk(top):
+                folders[:] = [name for name in folders if not self.is_free(f"{place}/{name}")]
+                looked += len(files)
+                if looked > MOST_LOOKED_AT:
+                    break
+                yield from (
+                    f"{place}/{name}" for name in files if _changed_at(f"{place}/{name}") > self._begun
+                )
+
+    def _short(self, name: str) -> str:
+        tops = [folder for folder, free in self._folders if not free and name.startswith(f"{folder}/")]
+        return name[len(tops[0]) + 1 :] if tops else name
+
+    def _note_program(self, words: Any) -> None:
+        """Keep the line that starts a program, where the script does so and no library."""
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
+            frame = frame.f_back
+        if frame.f_code.co_filename in self._sources and len(self.programs) < MOST_NOTED:
+            shown = words if isinstance(words, str) else " ".join(map(str, words))
+            self.programs.setdefault(f"{self.line(frame)} starts {shown[:60]}")
+
     def refuse(self, verb: str, path: Any) -> None:
         """Refuse to do something to a path, if it lies where nothing may be written.
 
@@ -79,22 +156,24 @@ class UserFiles:
             It does; the message names the path, the line in the script, and the remedy.
         """
         name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - a Path would cost as much again
-        if self._is_free(name) and self._is_free(os.path.realpath(name)):
+        if self.is_free(name) and self.is_free(os.path.realpath(name)):
             return
-        where = self._line(sys._getframe(1))
+        where = self.line(sys._getframe(1))
+        how = " in a way that cannot be redirected" if self._redirects else ""
         message = (
-            f"{where} wants to {verb} {name}: every trial would, and what lies there is yours. Point it at a"
-            " folder of the trial's own, {scratch} in its arguments (such as --out_dir={scratch}), or"
-            " allow it with workload.writes=allow, for `perfsweep script` --writes=allow"
+            f"{where} wants to {verb} {name}{how}: every trial would, and what lies there is yours. Point it"
+            " at a folder of the trial's own, {scratch} in its arguments (such as --out_dir={scratch}), or"
+            " allow it with workload.writes=allow"
         )
         self.refused.setdefault(message)
         raise WriteRefused(message)
 
-    def _is_free(self, name: str) -> bool:
+    def is_free(self, name: str) -> bool:
+        """Whether an absolute path may be written where it is, by its spelling."""
         inside = (free for folder, free in self._folders if name == folder or name.startswith(f"{folder}/"))
         return next(inside, True)
 
-    def _line(self, frame: FrameType | None) -> str:
+    def line(self, frame: FrameType | None) -> str:
         """The innermost line of the script's own files."""
         while frame is not None:
             if frame.f_code.co_filename in self._sources:
@@ -114,6 +193,25 @@ def cache_folders() -> list[Path]:
         *named,
         *(home / one for one in _HOME_CACHES),
     ]
+
+
+def _first(parts: Sequence[str]) -> str:
+    """The first of several, and how many more there are."""
+    more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
+    return ", ".join(parts[:MOST_NAMED]) + more
+
+
+def _last_two(line: str) -> str:
+    """A file and line without the file's folder."""
+    return line.rpartition("/")[2]
+
+
+def _changed_at(name: str) -> int:
+    """When a file was changed, in nanoseconds; 0 where it has gone."""
+    try:
+        return os.lstat(name).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _spellings(folder: Path) -> set[str]:
@@ -139,7 +237,7 @@ def _install_hook() -> None:
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     guard = _guard
-    if guard is not None and guard.active and event in _EVENTS:
+    if guard is not None and guard.active and event in guard.events:
         for verb, path in _EVENTS[event](*arguments):
             guard.refuse(verb, path)
 
@@ -207,15 +305,9 @@ _EVENTS: dict[str, Callable[..., Paths]] = {
 
 def _watch_native(undo: ExitStack) -> None:
     """Ask before writers in C++ open what they are given by name."""
-    _ask_before(undo, torch._C.PyTorchFileWriter, "__init__", place=1)
-    for compiled in (RecursiveScriptModule, torch.jit.ScriptFunction):
-        _ask_before(undo, compiled, "save", place=1)  # which torch.jit.save calls
-    if find_spec("safetensors"):
-        import safetensors.numpy
-        import safetensors.torch
-
-        for module in (safetensors.numpy, safetensors.torch):
-            _ask_before(undo, module, "serialize_file", place=1)
+    for owner, name, place, writes in native():
+        if writes:
+            _ask_before(undo, owner, name, place)
 
 
 def _ask_before(undo: ExitStack, owner: Any, name: str, place: int) -> None:

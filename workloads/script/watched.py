@@ -47,6 +47,8 @@ class Watched:
     closures : optimisers that computed their gradients inside `step`, before the first mark
     backward : what a call of `torch.autograd.backward` runs; the losses are kept as they were before it
     before_backward : told of what backward is called on
+    after_backward : called when it returns
+    leaves : tensors that a script without modules and optimisers updates
     next_batch : what gives the next batch of an iterator over a loader
     clock : on which the time that the script waits for batches is marked
     after_batch : told of each batch and of the iterator that it is from
@@ -69,6 +71,8 @@ class Watched:
         self.before_batch: list[Callable[[], None]] = []
         self.after_batch: list[Callable[[Any, Any], None]] = []
         self.before_backward: list[Callable[[Any], None]] = []
+        self.after_backward: list[Callable[[], None]] = []
+        self.leaves: list[Tensor] = []
         self.end_of_iteration: list[Callable[[], None]] = []
         self.called: list[Callable[[FrameType, nn.Module, Any, Any], None]] = []
         self.input_dims: dict[nn.Module, set[int]] = {}
@@ -109,6 +113,11 @@ class Watched:
         self._until_found.close()
 
     @property
+    def looking(self) -> bool:
+        """Whether the first mark is still to come."""
+        return self._looking
+
+    @property
     def epoch(self) -> int:
         """Batches of an epoch of the first loader that says so; 0 where none does."""
         return self._epoch
@@ -116,9 +125,14 @@ class Watched:
     @property
     def cadence(self) -> int:
         """Iterations of an epoch, so that what happens between two of them counts; 1 for long epochs."""
-        each = min(self.in_setup["batches"], self.in_setup["backward_calls"]) or 1
-        iterations = -(-self._epoch // each)
+        iterations = self.iterations_of_epoch
         return iterations if 1 < iterations <= LONGEST_CADENCE else 1
+
+    @property
+    def iterations_of_epoch(self) -> int:
+        """Iterations of an epoch of the first loader that says so; 0 where none does."""
+        each = min(self.in_setup["batches"], self.in_setup["backward_calls"]) or 1
+        return -(-self._epoch // each)
 
     def total(self, name: str) -> int:
         """A count since the script began, set-up included."""
@@ -129,11 +143,12 @@ class Watched:
         """SHA-256 of the first rows of the first batches, or of the first inputs of the models."""
         return self._rows.digest or self._inputs.digest
 
-    def parameters(self) -> list[nn.Parameter]:
+    def parameters(self) -> list[Tensor]:
         """What the optimisers update, each parameter once; without optimisers those of the models."""
         groups = (group for one in self.optimizers for group in one.param_groups)
         updated = dict.fromkeys(parameter for group in groups for parameter in group["params"])
-        return list(updated or dict.fromkeys(p for module in self.modules for p in module.parameters()))
+        of_modules = dict.fromkeys(p for module in self.modules for p in module.parameters())
+        return list(updated or of_modules) or self.leaves
 
     def _watch_updates(self, undo: ExitStack) -> None:
         handles = (
@@ -193,7 +208,7 @@ class Watched:
 
     def _watch_losses(self, undo: ExitStack) -> None:
         def watched(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            for tell in self.before_backward:
+            for tell in tuple(self.before_backward):
                 tell(tensors)
             self.backward(tensors, *args, **kwargs)
             loss = tensors if isinstance(tensors, Tensor) else None
@@ -203,6 +218,8 @@ class Watched:
                     self.fruitless()
                 value = loss.detach().clone() if self.copies_losses else loss.detach()
                 self._loss = value if self._loss is None else self._loss + value
+            for told in tuple(self.after_backward):
+                told()
 
         _replace(undo, torch.autograd, "backward", watched)
 

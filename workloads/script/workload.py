@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -23,10 +20,10 @@ from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
 from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script import marks, ranks
+from perfsweep.workloads.script import marks, own_seeds, ranks, tracker
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.config import OPTIMIZER, ScriptConfig
+from perfsweep.workloads.script.config import ALLOW, AUTOMATIC, BACKWARD, OPTIMIZER, SCRATCH, ScriptConfig
 from perfsweep.workloads.script.output import Output
 from perfsweep.workloads.script.program import Ended, Program, alarm
 from perfsweep.workloads.script.ranks import mean_over_ranks
@@ -34,10 +31,10 @@ from perfsweep.workloads.script.replaced import Change, Replacements, imported
 from perfsweep.workloads.script.sight import Sight, look
 from perfsweep.workloads.script.sources import Sources, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
-from perfsweep.workloads.script.user_files import UserFiles, cache_folders
+from perfsweep.workloads.script.unseen.by_hand import ByHand
+from perfsweep.workloads.script.unseen.own_processes import OwnProcesses
+from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
-
-_TRACKER = re.compile(r"^\s*(?:import|from)\s+wandb\b", re.MULTILINE)
 
 
 class Script(Workload):
@@ -52,6 +49,8 @@ class Script(Workload):
     iteration: str = ""
     sources: Sources
     streams: Callable[[], Any] = Output
+    has_ended: bool = False
+    """Whether the script has come to its end by itself."""
 
     @classmethod
     def planned(cls, config: ScriptConfig) -> ScriptConfig:
@@ -85,6 +84,9 @@ class Script(Workload):
                 "ranks": config.ranks or 1,
                 "files": sources.files,
                 "origin": str(sources.script),
+                "remarks": tracker.remark(
+                    sources, (one for toggle in custom.toggles for one in toggle.levels)
+                ),
             },
         )
 
@@ -95,6 +97,7 @@ class Script(Workload):
         self._guard = self._guarded()
         output = self.streams()
         output.start(self._undo)
+        own_seeds.move(context.seed, self._undo)
         self._watched = Watched(self._undo)
         self._first_gradient: list[Tensor] | None = None
         file = script_file(config)
@@ -102,21 +105,26 @@ class Script(Workload):
         self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks, sites=sites)
         own = {toggle.name for toggle in self.custom.toggles}
         apply({name: level for name, level in levels.items() if name not in own}, self.scene)
-        self._program = Program(file, self._arguments(), Path(config.folder), output.last_words)
+        words, folder = self._arguments(), Path(config.folder)
+        self._program = Program(file, words, folder, output.last_words, config.module)
         mark = marks.Every(config.every, self._program.mark)
         replacements = Replacements(self._replaced(mark), file.stem)
         code = self._loaded(file, replacements)
         marks.install(self.iteration, self._watched, mark, self._undo)
+        if config.iteration == AUTOMATIC and self.iteration == OPTIMIZER:
+            ByHand(self._watched, mark, self._updates_by_hand)
+        self._own = OwnProcesses(context.scratch_dir.absolute(), self._guard.line)
+        self._own.watch(self._undo)
         ranks.share_group(self._undo)
         ranked = context.world > 1 or config.ranks is not None
         variables = {**self._environment(), **(ranks.variables(context) if ranked else {})}
         module = self._program.start(code, variables)
         replacements.in_main(module, self._undo)
         replacements.install(self._undo)
-        never_marked = partial(_never_marked, file, self.iteration)
-        if self.iteration == OPTIMIZER:
-            self._watched.fruitless = never_marked
-        with alarm(self._patience(), never_marked):
+        self._watched.fruitless = self._never_marked
+        patience = self._patience()
+        self._given_up = time.monotonic() + patience
+        with alarm(patience, self._ring):
             self._advance()
         self._watched.end_search()
         self.cadence = self._watched.cadence
@@ -124,6 +132,31 @@ class Script(Workload):
             raise ConfigError(_never_defined(file, sorted(replacements.missing)))
         for change in self.scene.at_first_mark:
             change()
+
+    def _updates_by_hand(self) -> None:
+        self.iteration = BACKWARD
+
+    def _ring(self) -> None:
+        """Give up a script that has not marked: once its time is over, or as it trains elsewhere."""
+        if self._own.have_updated or time.monotonic() >= self._given_up:
+            self._never_marked()
+
+    def _never_marked(self) -> None:
+        raise ConfigError(self._why_never_marked())
+
+    def _why_never_marked(self) -> str:
+        script, ends = self.config.path, marks.ends_of(self.iteration)
+        if self._own.have_updated:
+            return self._own.told(script)
+        if self.iteration == OPTIMIZER and self._watched.optimizers:
+            name = type(self._watched.optimizers[-1]).__name__
+            return f"{script}: the first step of {name} took too long; give it more with measure.timeout_s"
+        programs = "".join(f"; {line}" for line in [*self._guard.programs][:1])
+        return (
+            f"{script} ran on without {ends}{programs}; say what ends an iteration with"
+            " workload.iteration=backward, loader or package.module:function, or give it more time with"
+            " measure.timeout_s"
+        )
 
     def _replaced(self, mark: marks.Mark) -> dict[str, Change]:
         """What stands in place of the script's functions: levels' own, and the one that ends an iteration."""
@@ -139,8 +172,10 @@ class Script(Workload):
         own = (context.scratch_dir.parent, context.cache_dir, *cache_folders())
         guarded = (Path(self.config.folder), sources.script.parent)
         guard = UserFiles(guarded, own, sources.originals)
-        if self.config.writes == "refuse":
+        if self.config.writes != ALLOW:
             guard.watch(self._undo)
+        if self.config.writes == SCRATCH:
+            guard.redirect(context.scratch_dir.parent / "written", self._undo)
         return guard
 
     def _loaded(self, file: Path, replacements: Replacements) -> CodeType:
@@ -154,16 +189,16 @@ class Script(Workload):
 
     def _environment(self) -> dict[str, str]:
         """Variables that a script starts with, where no level of the arm sets them."""
-        levels = type(self).levels_of(self.levels).values()
-        if any("WANDB_MODE" in level.env for level in levels) or not self.sources.mention(_TRACKER):
-            return {}
-        print("wandb is switched off in the script: WANDB_MODE=disabled", file=sys.stderr)
-        return {"WANDB_MODE": "disabled"}
+        mode = tracker.mode_of(type(self).levels_of(self.levels).values())
+        tracker.hold(mode, self._undo)
+        if mode == tracker.OFF:
+            return {tracker.MODE: mode}
+        return {"WANDB_DIR": str(self.context.scratch_dir.absolute())}  # its files are another process's
 
     def sight(self) -> Sight:
         """What was seen of the script until its first mark, for a person who looks at it."""
         ends = marks.ends_of(self.iteration)
-        return look(self.scene, ends, self.unit, self._guard.refused, self.sources)
+        return look(self.scene, ends, self.unit, self._guard.told(), self.sources)
 
     def _arguments(self) -> list[str]:
         fillings = {"{seed}": str(self.context.seed), "{scratch}": str(self.context.scratch_dir.absolute())}
@@ -192,7 +227,10 @@ class Script(Workload):
         try:
             self._program.advance()
         except Ended as end:
+            self.has_ended = True
             raise ConfigError(self._ended_early()) from end
+        except WriteRefused as error:
+            raise ConfigError(str(error)) from error  # every trial would ask for the same
         except ConfigError as error:
             refused = next(iter(self._guard.refused), "")
             if not refused or refused in str(error):
@@ -202,12 +240,20 @@ class Script(Workload):
             self._guard.active = False
         self._watched.end_iteration()
 
+    @property
+    def to_epochs_end(self) -> int:
+        """Iterations until the first one after an epoch's end; 0 where that is over, or none is known."""
+        epoch = self._watched.iterations_of_epoch
+        return max(0, epoch + 1 - self._watched.total("iterations")) if epoch else 0
+
     def _ended_early(self) -> str:
         script, done = self.config.path, self._watched.total("iterations")
+        if not done and self._own.have_updated:
+            return self._own.told(script)
         if not done:
             return (
                 f"{script} ended before its first mark ({marks.ends_of(self.iteration)}); say what ends an"
-                " iteration with workload.iteration=loader or package.module:function"
+                " iteration with workload.iteration=backward, loader or package.module:function"
             )
         return (
             f"{script} ended by itself after {done} iterations, before it was measured; give it more to do"
@@ -284,11 +330,4 @@ def _never_defined(file: Path, targets: list[str]) -> str:
     return (
         f"{', '.join(targets)}: neither defined at the top of {file.name} nor in a module that it imports"
         " before its first iteration; name it as module:function"
-    )
-
-
-def _never_marked(file: Path, iteration: str) -> None:
-    raise ConfigError(
-        f"{file} ran on without {marks.ends_of(iteration)}; say what ends an iteration with"
-        " workload.iteration=loader or package.module:function, or give it more time with measure.timeout_s"
     )

@@ -5,7 +5,6 @@ They are made inside `svg.drawn`, which sets fonts and colours.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
@@ -17,13 +16,13 @@ from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.pictures.chart_data import RoundTimes, SizeCurve, Trace
-from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
+from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, HALF, INK, NARROW, RED, canvas
 
-FEW_ARMS = 6
-"""Traces drawn in one figure: more hide one another."""
+SPIKE_MARKERS = "vsD"
+"""Forms of spikes, one for each cause; the rarest causes have none."""
 LINES = (BLUE, "#e08b27", "#2f9e62", "#b05bd0", RED, "#12a5b5")
 LARGE = 2.0
-"""Beyond this factor effects are drawn on a logarithmic axis: in percent, 10x and 1000x look the same."""
+"""Beyond this factor times are drawn on a logarithmic axis."""
 ROW, DENSE, LINE, FRAME = 24, 18, 14, 64
 """Pixels of a row, of one among many, of each further line of its name, and of what stands around all."""
 MANY = 24
@@ -34,50 +33,10 @@ MOST_POINTS = 600
 """Rounds that are drawn as points of their own; of more the boxes say enough."""
 
 
-def effects(named: Sequence[tuple[str, EffectResult]], margin: float, width: int) -> Figure:
-    """Effects with their intervals, one line each; named results must have a ratio and an interval."""
-    ordered = sorted(named, key=lambda pair: pair[1].ratio or 0.0)
-    results = [result for _, result in ordered]
-    ends = [value for r in results for value in (r.low, r.high) if value]
-    logarithmic = any(not 1 / LARGE < value < LARGE for value in ends)
-    place = (lambda ratio: ratio) if logarithmic else (lambda ratio: (ratio - 1) * 100)
-    figure, axes = _rows([name for name, _ in ordered], width)
-    rows = range(len(results))
-    axes.axvspan(place(1 - margin), place(1 + margin), color=GREY, alpha=0.25, linewidth=0)
-    axes.axvline(place(1.0), color=GREY, linewidth=1)
-    axes.hlines(rows, [place(r.low) for r in results], [place(r.high) for r in results], GREY, linewidth=2)
-    colours = [BLUE if r.parity_ok else RED for r in results]
-    axes.scatter([place(r.ratio) for r in results], rows, c=colours, s=50, zorder=3)
-    axes.set_xlabel("time against the base" if logarithmic else "change of time, % (95 % interval)")
-    if logarithmic:
-        ticks = factor_ticks(min(ends), max(ends), most=_plot_width(width) // TICK)
-        axes.set_xscale("log")
-        axes.set_xticks(list(ticks), list(ticks.values()))
-        axes.minorticks_off()
-        axes.set_xlim(min(*ends, 1.0) / 1.2, max(*ends, 1.0) * 1.2)
-    return figure
-
-
-def factor_ticks(low: float, high: float, most: int = 9) -> dict[float, str]:
-    """Ratios worth a tick between two ratios, 1 always, with their names; at most `most`, or those of 10."""
-    low, high = min(low, 1.0) / 1.1, max(high, 1.0) * 1.1
-    decades = math.ceil(math.log10(max(high, 1 / low))) + 1
-    ticks: list[float] = []
-    for steps, stride in (((1, 1.2, 1.5, 2, 3, 5, 7), 1), ((1, 2, 5), 1), ((1,), 1), ((1,), 2), ((1,), 3)):
-        factors = [step * 10.0**power for power in range(0, decades, stride) for step in steps]
-        ticks = sorted(
-            value for value in {*factors, *(1 / factor for factor in factors)} if low <= value <= high
-        )
-        if len(ticks) <= most:
-            break
-    return {
-        value: "same" if value == 1 else f"{1 / value:g}x less" if value < 1 else f"{value:g}x more"
-        for value in ticks
-    }
-
-
 def fold(name: str, most: int) -> str:
-    """Break a name into lines of about `most` characters, after commas, spaces, "=" and "_"."""
+    """Break the lines of a name into some of about `most` characters, after commas, spaces, "=" and "_"."""
+    if "\n" in name:
+        return "\n".join(fold(line, most) for line in name.split("\n"))
     lines = [""]
     for part in re.findall(r"[^, =_]+[, =_]*", name):
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > most:
@@ -111,26 +70,29 @@ def interaction(corners: Corners, width: int) -> Figure:
 
 
 def iterations(traces: Sequence[Trace], width: int) -> Figure:
-    """Iteration times of at most `FEW_ARMS` arms, warm-up dotted."""
+    """Iteration times of a few arms, warm-up dotted; spikes are marked and named."""
     figure, axes = canvas(width, 420)
     for trace, colour in zip(traces, LINES, strict=False):
         if trace.has_warm_up:
             axes.plot(trace.warm_x, trace.warm_ms, color=colour, linewidth=1, ls=":")
         axes.plot(trace.timed_x, trace.timed_ms, color=colour, linewidth=1.5, label=trace.label)
+        for one, marker in zip(trace.spikes, SPIKE_MARKERS, strict=False):
+            looks = {"marker": marker, "s": 40, "c": colour, "zorder": 3}
+            axes.scatter(one.x, one.ms, label=f"{trace.label}: {one.name}", **looks)
     axes.set_xlabel("iteration, from the start of the trial")
     axes.set_ylabel("ms")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    figure.legend(loc="outside lower center", ncols=max(1, width // 260))
+    figure.legend(loc="outside lower center", ncols=max(1, width // 380))
     return figure
 
 
 def distributions(arms: Sequence[RoundTimes], width: int) -> Figure:
     """Every round's time per unit, one row for each arm."""
     times = [[time / 1e3 for time in arm.ns_per_unit] for arm in arms]
-    figure, axes = _rows([arm.label for arm in arms], width)
+    figure, axes = row_figure([arm.label for arm in arms], width)
     line = {"color": GREY, "linewidth": 1}
     axes.boxplot(
         times,
@@ -155,7 +117,7 @@ def distributions(arms: Sequence[RoundTimes], width: int) -> Figure:
 
 def memory(labels: Sequence[str], peaks_mb: Sequence[float], width: int) -> Figure:
     """Peak memory of every arm, MB."""
-    figure, axes = _rows(labels, width)
+    figure, axes = row_figure(labels, width)
     axes.barh(range(len(labels)), peaks_mb, height=0.6, color=BLUE)
     axes.set_xlabel("peak memory, MB")
     return figure
@@ -227,9 +189,9 @@ def _scaled(result: EffectResult, found: Scaling) -> str:
     return f"{name}, {found.work.value} scaling" if found.work.value else name
 
 
-def _rows(names: Sequence[str], width: int) -> tuple[Figure, Axes]:
+def row_figure(names: Sequence[str], width: int) -> tuple[Figure, Axes]:
     """A figure with a row for each name, the first on top, as high as its names need."""
-    folded = [fold(name, 22 if width <= NARROW else 56) for name in names]
+    folded = [fold(name, 24 if width <= NARROW else 32 if width <= HALF else 56) for name in names]
     lines = max((name.count("\n") for name in folded), default=0)
     row = DENSE if len(names) > MANY else ROW
     figure, axes = canvas(width, FRAME + (row + LINE * lines) * len(names))
@@ -238,6 +200,15 @@ def _rows(names: Sequence[str], width: int) -> tuple[Figure, Axes]:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="x", labeltop=len(names) > MANY)
     return figure, axes
+
+
+def figure_column(axes: Axes, texts: Sequence[str]) -> None:
+    """Write a text on the right of each row."""
+    column = axes.secondary_yaxis("right")
+    column.set_yticks(range(len(texts)), texts)
+    column.tick_params(length=0)
+    column.spines["right"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
 
 
 def _plot_width(width: int) -> int:

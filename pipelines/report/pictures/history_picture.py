@@ -11,11 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History
-from perfsweep.pipelines.report.pictures import svg
 from perfsweep.pipelines.report.pictures.charts import fold
+from perfsweep.pipelines.report.pictures.picture_file import write_picture
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, RED
-from perfsweep.pipelines.store.files import write_atomically
-from perfsweep.workloads.errors import ConfigError
 
 PANEL, FRAME = 190, 60
 """Pixels of an arm, and of the names of versions below all of them."""
@@ -23,20 +21,8 @@ MOST_NAMES = 24
 """Versions that are named; of more every second one is, or every third."""
 
 
-def refuse_other_kinds(file: Path) -> None:
-    """Refuse the name of a picture that is none of SVG.
-
-    Raises
-    ------
-    ConfigError
-        It is.
-    """
-    if file.suffix.lower() != ".svg":
-        raise ConfigError(f"--picture {file}: pictures are SVG, so give a name that ends in .svg")
-
-
-def write_picture(file: Path, found: History) -> None:
-    """Draw a history as an SVG file, which a browser opens and a page can hold.
+def write_history(option: str, file: Path, found: History) -> None:
+    """Draw a history into a file.
 
     Raises
     ------
@@ -44,12 +30,7 @@ def write_picture(file: Path, found: History) -> None:
         The file cannot be written.
     """
     label = f"{len(found.arms)} arms over {found.versions} versions"
-    drawn = svg.alone(lambda width: history_chart(found, width), label)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, drawn.encode())
-    except OSError as error:
-        raise ConfigError(f"--picture {file}: {error.strerror or error}") from error
+    write_picture(option, file, lambda width: history_chart(found, width), label)
 
 
 def history_chart(found: History, width: int) -> Figure:

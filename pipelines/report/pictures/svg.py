@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from io import StringIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO, StringIO
 from typing import Any
 
 from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import get_named_colors_mapping
 from matplotlib.figure import Figure
 
-INK, LINE, BLUE, RED, GREY = "#010101", "#010102", "#010103", "#010104", "#010105"
-"""Stand for colours of the page, which has others by night than by day."""
-_PAGE = {INK: "--soft", LINE: "--line", BLUE: "--blue", RED: "--red", GREY: "--grey"}
+INK, LINE, BLUE, RED, GREY, GREEN, AMBER = (
+    f"perfsweep:{name}" for name in ("soft", "line", "blue", "red", "grey", "good", "warn")
+)
+"""Names of colours of the page, which has others by night than by day."""
+_STAND_INS = {
+    name: f"#0101{number:02}" for number, name in enumerate((INK, LINE, BLUE, RED, GREY, GREEN, AMBER), 1)
+}
+_NAMED = get_named_colors_mapping()
+for _name, _stand_in in _STAND_INS.items():
+    _NAMED[_name] = _stand_in
 
 DAY = {
     "--page": "#ffffff",
@@ -23,6 +32,8 @@ DAY = {
     "--blue": "#2a78d6",
     "--red": "#c0392b",
     "--grey": "#8a97a5",
+    "--good": "#1a7f37",
+    "--warn": "#8a6100",
 }
 NIGHT = {
     "--page": "#14181c",
@@ -30,15 +41,17 @@ NIGHT = {
     "--line": "#363d45",
     "--blue": "#58a0f0",
     "--red": "#e8695c",
+    "--good": "#57c274",
+    "--warn": "#e0b040",
 }
 """What a picture that stands alone says of the colours; in the report its page does."""
 _AT_NIGHT = "@media (prefers-color-scheme: dark)"
 
-WIDE, NARROW, CELL = 860, 360, 340
-"""Pixels of a figure on a desk and on a phone, and of one among others."""
+WIDE, HALF, NARROW, CELL = 860, 640, 360, 340
+"""Pixels of a figure on a desk, of one that shares its row, on a phone, and of one among many."""
 
 # Where DejaVu Sans is missing, Verdana has about its widths, by which matplotlib places words.
-_STYLE: Any = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "perfsweep",
     "font.family": "DejaVu Sans",
@@ -70,7 +83,7 @@ def canvas(width: int, height: int) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def drawn(chart: Callable[[int], Figure], name: str, label: str) -> Markup:
+def drawn(chart: Callable[[int], Figure], name: str, label: str, desk: int = WIDE) -> Markup:
     """Draw a chart for a desk and for a phone; the page shows one of them.
 
     Parameters
@@ -78,8 +91,9 @@ def drawn(chart: Callable[[int], Figure], name: str, label: str) -> Markup:
     chart : makes the figure for a width in pixels
     name : of the figure, unlike that of any other of the page
     label : what people hear who cannot see it
+    desk : pixels of the figure on a desk
     """
-    sizes = (("desk", WIDE), ("phone", NARROW))
+    sizes = (("desk", desk), ("phone", NARROW))
     return Markup("").join(one(chart, f"{name}-{screen}", label, width, screen) for screen, width in sizes)
 
 
@@ -108,16 +122,46 @@ def alone(chart: Callable[[int], Figure], label: str, width: int = WIDE) -> str:
     )
 
 
+PNG_DPI = 180
+"""Pixels of an exported picture for 72 of a page: enough for the screen of a lecture room."""
+
+
+def exported(chart: Callable[[int], Figure], kind: str, width: int = WIDE) -> bytes:
+    """Draw a chart as a ``png`` or ``pdf`` file, in the colours of the day on white."""
+    written = BytesIO()
+    with rc_context({**STYLE, "pdf.fonttype": 42}), _by_day():
+        dates = {"CreationDate": None} if kind == "pdf" else {}
+        chart(width).savefig(written, format=kind, dpi=PNG_DPI, facecolor=DAY["--page"], metadata=dates)
+    return written.getvalue()
+
+
+@contextmanager
+def _by_day() -> Iterator[None]:
+    """Let names of colours mean those of the day."""
+    for name in _STAND_INS:
+        _NAMED[name] = DAY[_variable(name)]
+    try:
+        yield
+    finally:
+        for name, stand_in in _STAND_INS.items():
+            _NAMED[name] = stand_in
+
+
+def _variable(colour: str) -> str:
+    """The name that a page has for a colour."""
+    return f"--{colour.removeprefix('perfsweep:')}"
+
+
 def _inside(chart: Callable[[int], Figure], name: str, width: int) -> tuple[str, int]:
     """Draw what stands within the svg element, in the page's colours by their names; and its height."""
     written = StringIO()
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = chart(width)
         figure.savefig(written, format="svg", metadata={"Date": None})
     whole = re.search(r"<svg[^>]*>(.*)</svg>", written.getvalue(), re.DOTALL)
     assert whole is not None, "matplotlib writes an svg element"
     inside = _OURS.sub(rf"\g<1>{name}-", _LEFT_OUT.sub("", whole[1]))
-    for stand_in, variable in _PAGE.items():
-        inside = inside.replace(stand_in, f"var({variable})")
+    for colour, stand_in in _STAND_INS.items():
+        inside = inside.replace(stand_in, f"var({_variable(colour)})")
     inside = inside.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
     return inside.strip(), round(figure.get_figheight() * 72)

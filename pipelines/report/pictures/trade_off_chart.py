@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator
 from perfsweep.pipelines.analysis.quantities.cost import cost_text
 from perfsweep.pipelines.report.pictures.charts import fold
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
-from perfsweep.pipelines.report.trade_off import Choice, TradeOff
+from perfsweep.pipelines.report.pictures.trade_off import Choice, TradeOff
 from perfsweep.pipelines.units import MB
 
 NAMED = 8

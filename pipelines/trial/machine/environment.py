@@ -21,7 +21,7 @@ from typing import Any
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.installed import driver_refusal, torch_build
-from perfsweep.pipelines.trial.machine.usage import Usage
+from perfsweep.pipelines.trial.machine.usage import DISPLACED_SHARE, Usage
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
@@ -139,7 +139,8 @@ class HostUsage:
     """What may disturb a trial, at one moment. CPU times are of the whole node since it started.
 
     `busy_s` is what all processes used of it, `own_s` what this one did, at `at_s` of a clock that never
-    jumps; None where the node does not tell.
+    jumps; None where the node does not tell. `throttled_s` is how long quotas of the control group stopped
+    it.
     """
 
     cpu_s: float
@@ -150,6 +151,7 @@ class HostUsage:
     busy_s: float | None = None
     own_s: float = 0.0
     at_s: float = 0.0
+    throttled_s: float = 0.0
 
 
 def host_usage(children: resource.struct_rusage | None = None) -> HostUsage:
@@ -166,6 +168,7 @@ def host_usage(children: resource.struct_rusage | None = None) -> HostUsage:
         busy_s=sum(times[:3]) + sum(times[5:7]) if len(times) > 6 else None,  # without idle, iowait and steal
         own_s=sum(own[:4]) + (children.ru_utime + children.ru_stime if children else 0.0),
         at_s=time.monotonic(),
+        throttled_s=_throttled_s(),
     )
 
 
@@ -212,6 +215,9 @@ def _crowding(
         reasons.append(f"load {load:.1f} on {after.node_cores} cores")
     if region is not None and region.displaced(wall_ns):
         reasons.append(_displacement_text(region, wall_ns))
+    stopped_s = after.throttled_s - before.throttled_s
+    if stopped_s > DISPLACED_SHARE * (after.at_s - before.at_s):
+        reasons.append(f"a quota of CPU time stopped it for {stopped_s:.2f} s")
     return reasons
 
 
@@ -366,6 +372,12 @@ def _cpu_limit() -> float | None:
         (int(quota[0]) / int(quota[1]) for quota in quotas if len(quota) == 2 and quota[0].isdigit()),
         default=None,
     )
+
+
+def _throttled_s() -> float:
+    """Seconds, summed over cores, in which the control group had used up its quota of CPU time."""
+    fields = [line.split() for text in _control_group("cpu.stat") for line in text.splitlines()]
+    return sum(int(field[1]) for field in fields if field[0] == "throttled_usec") / 1e6
 
 
 def _control_group(file: str) -> list[str]:

@@ -119,6 +119,7 @@ class Timing:
             step_ns=self._warm.step_ns,
             steps=whole_cadences(workload, spec.timed_iterations) if spares else max(1, job_steps),
             spares=spares,
+            rare=self._warm.rare(workload.cadence),
         )
 
     def region(self, folder: Path, turns: Cut) -> dict[str, Any]:
@@ -189,7 +190,7 @@ class Timing:
             self._log.shorten(0)
             stretches.forget()
             cadence, iterations = workload.cadence, whole_cadences(workload, self._spec.timed_iterations)
-            wanted = Wanted(cadence, iterations, self._steps)
+            wanted = Wanted(cadence, iterations, self._steps, self._spec.rare or ())
             while wanted.left:
                 turn = turns.next()
                 self._untimed(turn.untimed)

@@ -192,7 +192,11 @@ DEVICE_WARM_NS = 1_000_000_000
 CADENCE_NS = 2_000_000_000
 """A cadence that takes longer is run whole in the first round's warm-up alone. What comes once in a cadence,
 such as an evaluation, may compile, and its first time in a process finds nothing allocated yet: in a small
-training an evaluation took a third longer then, of 40 % of the time."""
+training an evaluation took a third longer then, of 40 % of the time. Once a round has told which places of
+the cadence these are, warm-up is as short as it may be, and they are left untimed the first time."""
+
+RARE = 1.25
+"""Times an ordinary iteration, from which one is rare work."""
 
 
 def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> Warm:
@@ -201,12 +205,14 @@ def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, sp
     if workload.shape == "job":
         return discard_job(workload, clock, spec.measure.discard_s)
     rule = WarmUp(warmup_max=spec.measure.warmup_max)
-    whole_ns = math.inf if spec.round == 0 else CADENCE_NS
+    whole_ns = 0.0 if spec.rare is not None else math.inf if spec.round == 0 else CADENCE_NS
     while True:
-        start = clock.now_ns()
+        start, delay_ns = clock.now_ns(), clock.delay_ns() or 0
         endless_step(workload, marks)
         clock.synchronize()  # without it these would be times of launches
-        walls.append(clock.now_ns() - start)
+        # Neither rest nor rare work is told, nor a turn as long as asked for, by what others had of the core.
+        lost_ns = (clock.delay_ns() or 0) - delay_ns
+        walls.append(clock.now_ns() - start - lost_ns)
         rule.observe(walls[-1], compiling.poll())
         warm_ns += walls[-1]
         seen = len(walls) >= workload.cadence or warm_ns >= whole_ns
@@ -249,3 +255,13 @@ class Warm:
         if self.job_steps:
             return max(1, self.walls_ns[0] // self.job_steps)
         return max(1, round(statistics.median(self.walls_ns[-max(5, len(self.walls_ns) // 2) :] or [1])))
+
+    def rare(self, cadence: int) -> tuple[int, ...] | None:
+        """Places of the cadence that take longer than others, but for those that every warm-up begins with.
+
+        None where not all of them were seen, and of jobs.
+        """
+        if self.job_steps or len(self.walls_ns) < cadence:
+            return None
+        later = list(enumerate(self.walls_ns))[SHORTEST_WARMUP:]
+        return tuple(sorted({i % cadence for i, wall_ns in later if wall_ns > RARE * self.step_ns}))

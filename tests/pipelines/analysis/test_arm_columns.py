@@ -84,6 +84,7 @@ def test_a_file_holds_of_an_arm() -> None:
         "name": "tuned",
         "label": "amp=bf16",
         "ns_per_unit": 1e6,
+        "paired_ns": None,
         "iteration_ns": 4e6,
         "rounds": 6,
         "peak_bytes": 7 * MB,

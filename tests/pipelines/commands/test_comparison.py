@@ -130,3 +130,31 @@ def test_a_baseline_is_stored_where_that_was_said(said: Any, tmp_path: Path) -> 
     assert (tmp_path / "then.json").read_text() == "now"
     assert f"baseline: {tmp_path / 'then.json'}" in out
     assert asked["columns"] == ["peak", "mfu"]
+
+
+def test_a_figure_and_tables_are_written_where_that_was_said_and_told_after_the_answer(
+    said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, str]] = []
+    note = lambda option, file, what: written.append((option, str(file)))  # noqa: E731
+    monkeypatch.setattr(module.picture_file, "write_effects", note)
+    monkeypatch.setattr(module.picture_file, "write_file", note)
+    monkeypatch.setattr(module, "effects_latex", lambda comparison: "tables")
+    _, out, _, _ = said(figure="a.pdf", latex="a.tex")
+    assert out.split("\n")[:3] == ["tables", "figure: a.pdf", "LaTeX: a.tex"]
+    assert written == [("--figure", "a.pdf"), ("--latex", "a.tex")]
+    _, out, err, _ = said(figure="a.pdf", as_json=True)
+    assert out == "json\n" and "figure: a.pdf" in err, "programs read stdout"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"figure": "a.jpeg"}, "^--figure a.jpeg: "),
+        ({"latex": "a.pdf"}, "^--latex a.pdf: "),
+        ({"latex": "a.tex", "explain": "1"}, "^--explain and --latex are different answers"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_anything_is_read(options: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        compare("nowhere", **options)

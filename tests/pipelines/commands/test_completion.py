@@ -85,12 +85,13 @@ def test_values_of_options_are_files_sweeps_or_words() -> None:
         option: {word.partition("=")[2] for word in words} for option, words in offers.items() if words
     }
     here = {"baseline.json", "mine.py", "mine.yaml", "runs/"}
-    files = ("profile --diff", "comment --output", "compare --store", "history --picture", "claims --runs")
+    files = ("profile --diff", "comment --output", "history --picture", "claims --runs", "dashboard --file")
+    exports = ("compare --store", "compare --figure", "compare --latex")
     assert offered == {
-        **dict.fromkeys((*files, "dashboard --file", "run --with"), here),
+        **dict.fromkeys((*files, *exports, "run --with"), here),
         "compare --against": {"baseline.json", "runs/", *SWEEPS},
         "bisect --find": {"slower", "faster", "different"},
-        "script --writes": {"refuse", "allow"},
+        "script --writes": {"scratch", "refuse", "allow"},
         "init --ci": {"github"},
     }
 

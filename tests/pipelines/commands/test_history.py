@@ -35,7 +35,9 @@ class Read:
         monkeypatch.setattr(module.reporting, "csv_rows", lambda found: "rows")
         monkeypatch.setattr(module.reporting, "history_object", lambda found, *rest: rest)
         monkeypatch.setattr(
-            module.history_picture, "write_picture", lambda file, found: self.printed.append(f"drawn {file}")
+            module.history_picture,
+            "write_history",
+            lambda option, file, found: self.printed.append(f"drawn {file}"),
         )
 
     def open(self, path: str) -> Any:

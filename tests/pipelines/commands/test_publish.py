@@ -88,7 +88,7 @@ def test_what_was_published_is_told_and_what_is_missing_is_status_1(
 ) -> None:
     run = PublishedRun("a", "the arm", "p000", "id", "here", 5, rows, "written")
 
-    def published(folder: Any, mode: str) -> Published:
+    def published(folder: Any, mode: str, say: Any) -> Published:
         assert folder.path == built.folder.path
         return Published((run,), mode=mode, **own)
 
@@ -105,7 +105,7 @@ def test_what_was_published_is_told_and_what_is_missing_is_status_1(
 def test_of_nothing_there_is_no_table(
     built: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module.publishing, "publish", lambda folder, mode: Published(mode=mode))
+    monkeypatch.setattr(module.publishing, "publish", lambda folder, mode, say: Published(mode=mode))
     assert module.publish(str(built.folder.path), False) == 0
     assert capsys.readouterr().out == f"W&B: nothing to publish of {built.folder.path} yet\n"
 

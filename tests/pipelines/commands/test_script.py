@@ -14,8 +14,10 @@ from perfsweep.pipelines import cli
 from perfsweep.pipelines.check.first_look import NotMeasurable, Parting, Seen
 from perfsweep.pipelines.commands import script as command
 from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.records import Failure
 from perfsweep.workloads.api import Evidence, Level, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
 UNSEEDED = "import numpy as np\nSCALE = float(np.random.default_rng().random())\n"
@@ -23,6 +25,21 @@ SCALED = LOOP.replace(".square()", ".square().mul(SCALE)")
 LOADED = """
 from torch.utils.data import DataLoader
 batches = iter(DataLoader(torch.arange(4000.0).reshape(1000, 4), batch_size=5, shuffle=True))
+"""
+
+EPOCHS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.randn(100, 4), batch_size=5)
+for epoch in range(9):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
 """
 
 MEASURABLE = {
@@ -49,10 +66,16 @@ MEASURABLE = {
         ),
         ["no: two runs part at iteration 4", "train.py:10: SCALE = number < 3 or os.urandom(2)[0]"],
     ),
-    "a write that it can do without": (
-        f"try: open('x', 'w')\nexcept OSError: pass\n{LOOP}",
-        ["writes      ", "train.py:1 wants to write"],
+    "a write": (f"open('x', 'w')\n{LOOP}", ["writes      x (train.py:1): into a folder of the trial's own"]),
+    "a write at an epoch's end": (
+        EPOCHS + "    torch.save(model.state_dict(), 'model.pt')\n",
+        ["writes      model.pt (train.py:14): into a folder of the trial's own"],
     ),
+    "a program's write": (
+        f"import subprocess\nsubprocess.run('echo > x', shell=True)\n{LOOP}",
+        ["train.py:2 starts echo > x: what a program writes", "x: into the script's own folder, by native"],
+    ),
+    "one epoch": (EPOCHS.replace("range(9)", "range(1)"), ["ends        by itself after 20 iterations"]),
 }
 
 REFUSED = {
@@ -64,6 +87,7 @@ REFUSED = {
     "os._exit": ("import os; os._exit(7)", ["ended with status 7"]),
     "a crash": ("import ctypes; ctypes.string_at(0)", ["ended by SIGSEGV"]),
     "a write": (LOOP + "    torch.save(model, 'x.pt')", ["train.py:11 wants to write", "{scratch}"]),
+    "a write at an epoch's end": (EPOCHS + "    open('x', 'w')\n", ["train.py:14 wants to write"]),
     "deletes itself": (f"import os; os.remove(__file__)\n{LOOP}", ["train.py:1 wants to remove"]),
 }
 
@@ -114,7 +138,7 @@ def test_what_cannot_is_refused_in_a_paragraph(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     text, told = REFUSED[name]
-    status, shown = looked(folder, text, "--timeout", "15"), capsys.readouterr().out
+    status, shown = looked(folder, text, "--timeout", "15", "--writes", "refuse"), capsys.readouterr().out
     assert [part for part in told if part not in shown] == []
     assert status == 1
     assert "Traceback" not in shown
@@ -159,13 +183,15 @@ SEEN = {
     "setup_s": 1.5,
     "units": 16.0,
     "threads": [],
+    "ended_after": 0,
+    "to_epochs_end": 0,
     "counts": {"optimizer_steps": 3.0, "backward_calls": 3.0, "batches": 1.0, "examples": 16.0},
     "sight": {
         "ends": "an optimiser's step",
         "updates": {"Adam": 2},
         "models": {"Net": 1_000_000},
         "unit": "example",
-        "refused": [],
+        "writes": [],
         "obstacles": {"amp=fp16": "needs CUDA", "sdpa": "calls no attention", "pin_memory": "needs CUDA"},
     },
 }
@@ -191,9 +217,9 @@ def test_runs_that_differ_in_their_parameters_alone_are_told_so() -> None:
 
 
 def test_what_was_seen_of_a_script_has_a_line_each() -> None:
-    sight = SEEN["sight"] | {"unit": "iteration", "refused": ["a file"], "models": {}, "updates": {}}
+    sight = SEEN["sight"] | {"unit": "iteration", "writes": ["a file"], "models": {}, "updates": {}}
     sight |= {"obstacles": dict.fromkeys(("amp", "sdpa", "tf32=on"), "no")}
-    seen = SEEN | {"sight": sight, "counts": {}, "threads": ["a", "b"], "units": 1.0}
+    seen = SEEN | {"sight": sight, "counts": {}, "threads": ["a", "b"], "units": 1.0, "to_epochs_end": 5000}
     told = [
         line.split(maxsplit=1) for line in command._lines("train.py", Seen(seen, Evidence()), None, TOGGLES)
     ]
@@ -204,6 +230,7 @@ def test_what_was_seen_of_a_script_has_a_line_each() -> None:
         ["batches", "none from a DataLoader"],
         ["units", "iterations; say how many examples one has with workload.units"],
         ["repeats", "yes: two runs computed the same"],
+        ["epoch", "its end is 5000 iterations away: what happens there was not seen"],
         ["writes", "a file"],
         ["leaves", "threads that do not end: a, b; make them daemons"],
         ["can", "act     no toggle"],
@@ -224,7 +251,7 @@ def test_what_was_seen_of_a_script_has_a_line_each() -> None:
         ),
         (Failure(type="Ended", message="it ended", where=""), ["train.py: it ended"]),
         (
-            Failure(type="WriteRefused", message="train.py:3 wants to write", where="train.py:3"),
+            Failure(type="ConfigError", message="train.py:3 wants to write", where="train.py:3"),
             ["train.py:3 wants to write"],
         ),
     ],
@@ -255,3 +282,34 @@ def test_the_next_commands_are_quoted_for_a_shell() -> None:
 
 
 QUICK = ("amp", "compile", "optimizer", "zero_grad", "num_workers", "tf32")
+
+
+def test_options_are_named_as_this_command_spells_them() -> None:
+    text = "say workload.iteration=loader, workload.units or measure.timeout_s, and workload.blocks"
+    assert command._spelled(text) == "say --iteration=loader, --units or --timeout, and workload.blocks"
+
+
+def test_the_next_commands_set_the_variables_of_the_line() -> None:
+    seen = Seen({"sight": {"obstacles": dict.fromkeys(QUICK, "no")}}, Evidence())
+    words = ["workload=script", "workload.path=x.py"]
+    lines = list(command._next("x.py", [], words, seen, {"A": "x y"}))
+    assert lines[1] == "  A='x y' perfsweep profile workload=script workload.path=x.py"
+
+
+@pytest.mark.parametrize(
+    "line", ["train.py --lr=1", "script -- python train.py --lr=1", "python train.py --lr=1"]
+)
+def test_a_pasted_line_is_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    (folder / "train.py").write_text(LOOP)
+    seen: list[str] = []
+
+    def planned(asked: SweepCommand) -> None:
+        seen.append(f"{asked.workload['path']} {asked.workload['args']}")
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("perfsweep.pipelines.check.first_look.planned", planned)
+    with pytest.raises(SystemExit) as end:
+        cli.main(line.split())
+    assert (end.value.code, seen) == (2, ["train.py --lr=1"])

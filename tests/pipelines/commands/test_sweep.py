@@ -227,7 +227,7 @@ def test_a_sweep_concludes_with_its_tables_and_what_was_published(
     done: Published,
     told: bool,
 ) -> None:
-    monkeypatch.setattr(module.publishing, "Publication", lambda folder: SimpleNamespace(finish=lambda: done))
+    monkeypatch.setattr(module.publishing, "publish", lambda folder: done)
     monkeypatch.setattr(module, "published_line", lambda done, folder: "published so")
     monkeypatch.setattr(module.terminal_table, "show", lambda console, comparison: console.print("tables"))
     sweep: Any = Compared(tmp_path, bool(failed))

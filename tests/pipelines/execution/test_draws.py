@@ -25,6 +25,7 @@ class Server:
     ) -> None:
         self.modules, self.env, self.early, self.parent = [*modules], dict(env or {}), early, parent
         self.completed, self.calls = 0, 0
+        self.ready = self.rests = False
         self.cores: list[set[int]] = []
         self.started: list[tuple[Path, int, dict, bool]] = []
         self.made.append(self)
@@ -32,8 +33,15 @@ class Server:
     def complete(self) -> None:
         self.completed += 1
 
-    def keep_to(self, cores: Any) -> None:
+    def work_on(self, cores: Any) -> None:
         self.cores.append(set(cores))
+        self.rests = False
+
+    def rest(self) -> None:
+        self.rests = True
+
+    def imported(self) -> bool:
+        return self.ready
 
     def own_s(self) -> float:
         return 2.5
@@ -57,13 +65,15 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     return Server.made
 
 
-def draws(start: str = "fork", attempt: int = 0, adaptive: bool = False, **options: Any) -> Servers:
-    measure = SimpleNamespace(rounds_per_server=2, allocator="system", adaptive=adaptive, rounds=4)
+def draws(
+    start: str = "fork", attempt: int = 0, adaptive: bool = False, rounds: int = 4, **options: Any
+) -> Servers:
+    measure = SimpleNamespace(rounds_per_server=2, allocator="system", adaptive=adaptive, rounds=rounds)
     sweep = SimpleNamespace(name="s", workload="toys.spinner:Spinner", measure=measure)
     return Servers(sweep, SimpleNamespace(id="p000", start=start), attempt, **options)  # type: ignore[arg-type]
 
 
-def test_the_first_server_begins_at_once_and_each_later_one_after_the_rounds_of_the_one_before(
+def test_without_a_core_that_is_left_each_later_server_begins_after_the_rounds_of_the_one_before(
     made: list[Server],
 ) -> None:
     pack = draws(env={"A": "1"})
@@ -78,23 +88,70 @@ def test_the_first_server_begins_at_once_and_each_later_one_after_the_rounds_of_
     assert pack.starter is made[2]
 
 
-def test_the_next_server_imports_in_the_last_round_of_the_present_one_on_cores_that_are_left(
+def test_the_next_server_imports_during_the_rounds_of_the_present_one_on_cores_that_are_left(
     made: list[Server],
 ) -> None:
     pack = draws()
-    pack.begin_round()
-    pack.import_ahead([7])
-    assert len(made) == 1 and pack.ahead_s() == 0.0, "the first serves another round"
-    pack.begin_round()
-    pack.import_ahead([])
-    assert len(made) == 1, "there is no core for it"
-    pack.import_ahead([7])
+    for _ in range(2):
+        pack.begin_round()
+        pack.import_ahead([7])
     first, ahead = made
-    assert (ahead.cores, pack.ahead_s(), pack.starter) == ([{7}], 2.5, first)
+    assert (ahead.cores, pack.ahead_s(), pack.starter) == ([{7}, {7}], 2.5, first)
+    ahead.ready = True
     pack.begin_round()
     assert pack.starter is ahead and len(made) == 2 and pack.ahead_s() == 0.0
-    assert ahead.cores == [{7}, os.sched_getaffinity(0)] and ahead.completed == 1
+    assert ahead.cores[2:] == [os.sched_getaffinity(0)] and ahead.completed == 1
     assert ahead.env["PYTHONHASHSEED"] == str(pack.seed)
+
+
+def test_a_server_that_is_ready_early_waits_until_the_present_one_has_served_its_rounds(
+    made: list[Server],
+) -> None:
+    pack = draws(rounds=8)
+    pack.begin_round()
+    pack.import_ahead([7])
+    made[1].ready = True
+    pack.begin_round()
+    assert pack.starter is made[0]
+    pack.begin_round()
+    assert pack.starter is made[1]
+
+
+def starters(pack: Servers, rounds: int, made: list[Server]) -> list[int]:
+    """The place of each round's server, while none that imports becomes ready."""
+    places = []
+    for _ in range(rounds):
+        pack.begin_round()
+        places.append(made.index(pack.starter))  # type: ignore[arg-type]
+        pack.import_ahead([7])
+    return places
+
+
+@pytest.mark.parametrize(("planned", "first"), [(4, 2), (7, 3), (12, 6)])
+def test_rounds_go_on_while_the_next_server_imports_but_two_servers_share_those_that_are_planned(
+    planned: int, first: int, made: list[Server]
+) -> None:
+    assert starters(draws(rounds=planned, adaptive=True), 8, made) == [0] * first + [1] * (8 - first)
+
+
+def test_a_server_that_imported_longer_takes_over_in_the_round_after_it_is_ready(made: list[Server]) -> None:
+    pack = draws(rounds=12, adaptive=True)
+    assert starters(pack, 5, made) == [0] * 5
+    made[1].ready = True
+    assert starters(pack, 6, made) == [1] * 6
+    made[2].ready = True
+    assert starters(pack, 1, made) == [2]
+
+
+def test_the_next_server_rests_while_an_arm_needs_its_core(made: list[Server]) -> None:
+    pack = draws()
+    pack.rest_ahead()
+    pack.begin_round()
+    pack.import_ahead([7])
+    pack.rest_ahead()
+    assert [server.rests for server in made] == [False, True], "only what imports rests"
+    pack.import_ahead([7])
+    assert not made[1].rests and len(made) == 2
 
 
 @pytest.mark.parametrize(("adaptive", "servers"), [(False, 2), (True, 3)])
@@ -105,6 +162,7 @@ def test_after_the_last_planned_round_a_server_is_imported_only_where_more_round
     for _ in range(4):
         pack.begin_round()
         pack.import_ahead([7])
+        made[-1].ready = True
     assert len(made) == servers
 
 

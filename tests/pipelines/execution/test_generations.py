@@ -241,6 +241,8 @@ HELPED = """
 import multiprocessing, os, subprocess, sys, time
 from toys.spinner import Spinner
 
+SPIN = "import sys; sys.path[:] = sys.argv[2:]; import helped; helped.spin(sys.argv[1])"
+
 
 def spin(place):
     open(place + "/" + str(os.getpid()), "w").close()
@@ -251,21 +253,32 @@ def spin(place):
 class Helped(Spinner):
     def setup(self, config, levels, context):
         super().setup(config, levels, context)
-        place = os.environ["HELPERS"]
-        self.helpers = [multiprocessing.get_context("fork").Process(target=spin, args=(place,), daemon=True)]
-        for one in self.helpers:
-            one.start()
+        place, kind = os.environ["HELPERS"], os.environ["KIND"]
+        if kind == "worker":
+            self.helper = multiprocessing.get_context("fork").Process(target=spin, args=(place,), daemon=True)
+            self.helper.start()
+        elif kind == "program":
+            self.helper = subprocess.Popen([sys.executable, "-c", SPIN, place, *sys.path])
+        elif (parent := os.fork()) == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            spin(place)
+        else:
+            os.waitpid(parent, 0)
 
     def step(self, clock):
         time.sleep(0.003)
         super().step(clock)
 """
-"""A workload of which each process has a worker that works on by itself, and never looks for its parent."""
+"""A workload of which each process has a helper that works on by itself, and never looks for its parent."""
 
 
+@pytest.mark.parametrize("kind", ["worker", "program", "daemon"])
 def test_helpers_of_arms_wait_stopped_and_end_with_a_pack_that_is_killed(
-    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("KIND", kind)
     helpers = tmp_path / "helpers"
     helpers.mkdir()
     (tmp_path / "helped.py").write_text(HELPED)

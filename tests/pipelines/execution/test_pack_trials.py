@@ -45,6 +45,7 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
         "_servers": SimpleNamespace(seed=77, starter="starter", begin_round=lambda: None),
         "_idle": None,
         "_reference": NAIVE.id,
+        "_rare": {},
     }
     vars(run).update(given | own)
     return run
@@ -153,6 +154,7 @@ class Generation:
         self.started.append(words)
         self.trials: list[Any] = []
         self.alone: Any = _Reasons()
+        self.rare = {FAST.id: (len(self.started),)}
 
     def __enter__(self) -> Generation:
         return self
@@ -193,6 +195,21 @@ def test_arms_of_a_round_start_in_its_order_and_take_turns(
     assert Generation.started[-1] != drawn
 
 
+def test_what_the_first_warm_up_of_an_arm_told_of_rare_work_is_known_to_its_later_trials(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bare(built)
+    run._stop_if_asked = lambda: None
+    run._note = lambda found: None
+    monkeypatch.setattr(Generation, "started", [], raising=False)
+    monkeypatch.setattr(pack, "Generation", Generation)
+    assert run._spec(FAST, Kind.TIMING, 1)[0].rare is None
+    for number in (0, 1):
+        run._generation(number)
+    assert run._spec(FAST, Kind.TIMING, 1)[0].rare == (1,)
+    assert run._spec(NAIVE, Kind.TIMING, 1)[0].rare is None
+
+
 def test_an_arm_that_cannot_take_turns_is_measured_after_the_others(
     built: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,11 +217,12 @@ def test_an_arm_that_cannot_take_turns_is_measured_after_the_others(
     run._stop_if_asked = lambda: None
     run._note = lambda found: done.append((found.record.arm, "in turns"))
     run._trial = lambda arm, kind, number: done.append((arm.id, kind, number))
+    run._servers.rest_ahead = lambda: done.append("the next server rests")
     monkeypatch.setattr(Generation, "started", [], raising=False)
     monkeypatch.setattr(Generation, "cannot", FAST.id)
     monkeypatch.setattr(pack, "Generation", Generation)
     run._generation(1)
-    assert done == [(NAIVE.id, "in turns"), (FAST.id, Kind.TIMING, 1)]
+    assert done == [(NAIVE.id, "in turns"), "the next server rests", (FAST.id, Kind.TIMING, 1)]
     assert run.advanced
     assert capsys.readouterr().out == f"{FAST.label}: too much memory; it is measured by itself\n"
 

@@ -232,6 +232,22 @@ def test_a_level_that_draws_at_random_has_the_planned_seeds_and_three_more_where
     assert near.agreement.between("drawn", "base").verdict is ParityVerdict.EQUIVALENT
 
 
+def test_a_level_that_may_draw_at_random_and_computes_the_same_bits_needs_one_seed() -> None:
+    sweep = Sweep(seeds=4)
+    for name in ("base", "drawn"):
+        sweep.add(name, 1.0)
+    assert sweep.agreement.seeds_wanted("drawn", "base") == 1
+    assert sweep.agreement.between("drawn", "base").verdict is ParityVerdict.IDENTICAL
+
+
+def test_an_arm_that_may_draw_its_data_otherwise_is_compared_with_other_data_and_that_is_said() -> None:
+    agreement = Sweep().agreement
+    shared = agreement.sharing({"base": "a", "fused": "b", "rounded": "a", "drawn": "c"})
+    assert shared == {"base": "a", "fused": "b", "rounded": "a"}
+    (note,) = agreement.notes
+    assert note.startswith("d: its data differ from the base's")
+
+
 def test_seeds_are_wanted_in_pairs_and_a_reference_once_more_where_both_arms_are_of_the_pack() -> None:
     sweep = Sweep(against("drawn"), against("rounded"), seeds=3)
     pairs = [(arm, seed) for seed in (1, 2) for arm in ("base", "drawn")]

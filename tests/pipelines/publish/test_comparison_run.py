@@ -14,7 +14,7 @@ from loopback import Loopback
 from recorded import IDENTITY, Built, build, publish_here
 from run_file import read_run
 
-from perfsweep.pipelines.publish.comparison_run import compare_content, speedup_bars
+from perfsweep.pipelines.publish.comparison_run import compare_content, speed_bars
 from perfsweep.pipelines.store.files import write_parquet
 
 EFFECTS: list[dict[str, Any]] = [
@@ -57,23 +57,21 @@ def online(tmp_path: Path, backend: Loopback) -> Built:
     return built
 
 
-def test_speed_ups_and_bounds_are_the_inverse_of_ratios_of_time(online: Built, backend: Loopback) -> None:
+def test_speeds_and_bounds_are_the_inverse_of_ratios_of_time(online: Built, backend: Loopback) -> None:
     said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
     assert [
-        said[f"effect/one_at_a_time/amp_bf16/{name}"] for name in ("speedup", "speedup_lo", "speedup_hi")
+        said[f"effect/one_at_a_time/amp_bf16/{name}"] for name in ("speed", "speed_low", "speed_high")
     ] == [2, 1.6, 2.5]
     assert said["effect/one_at_a_time/pin_on/verdict"] == "unsupported"
-    assert "effect/one_at_a_time/pin_on/speedup" not in said
+    assert "effect/one_at_a_time/pin_on/speed" not in said
 
 
 def test_the_best_effect_is_one_that_keeps_results(online: Built, backend: Loopback) -> None:
     said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
-    assert (
-        said["bench_best"],
-        said["bench_speedup"],
-        said["bench_speedup_lo"],
-        said["bench_speedup_hi"],
-    ) == (*("amp=bf16", 2), *(1.6, 2.5))
+    assert (said["bench_best"], said["speed"], said["speed_low"], said["speed_high"]) == (
+        *("amp=bf16", 2),
+        *(1.6, 2.5),
+    )
 
 
 def test_table_bars_and_report_are_its_media(online: Built, backend: Loopback) -> None:
@@ -82,14 +80,14 @@ def test_table_bars_and_report_are_its_media(online: Built, backend: Loopback) -
     assert (row["effects"]["_type"], row["effects"]["nrows"]) == ("table-file", len(EFFECTS))
     assert row["report"]["_type"] == "html-file"
     assert run.files[row["report"]["path"]].decode() == REPORT
-    bars = json.loads(run.files[row["speedups"]["path"]])
+    bars = json.loads(run.files[row["speeds"]["path"]])
     assert len(bars["data"][0]["y"]) == 3
     table = json.loads(run.files[row["effects"]["path"]])
     first = dict(zip(table["columns"], table["data"][0], strict=True))
     assert {
         "design": "one_at_a_time",
         "level": "bf16",
-        "speedup": 2,
+        "speed": 2,
         "parity": "identical",
     }.items() <= first.items()
 
@@ -114,7 +112,7 @@ def test_offline_it_is_a_run_folder_like_the_others(tmp_path: Path) -> None:
     assert publish_here(built).complete
     (path,) = built.folder.wandb_dir.glob("offline-run-*-compare")
     run = read_run(path)
-    assert (run.job_type, len(run.history), run.summary["bench/speedup"]) == ("compare", 1, 2)
+    assert (run.job_type, len(run.history), run.summary["speed"]) == ("compare", 1, 2)
 
 
 @pytest.mark.slow
@@ -128,7 +126,7 @@ def test_folders_synced_by_hand_leave_nothing_pending(tmp_path: Path, backend: L
     states = {artifact.collection: artifact.state for artifact in backend.store.artifacts.values()}
     assert states.pop(f"run-{IDENTITY}-compare-effects") == "COMMITTED"
     assert set(states.values()) == {"COMMITTED"}
-    assert len(states) == 3
+    assert len(states) == 1
     assert publish_here(built, server=backend.url).new == 0
 
 
@@ -144,7 +142,7 @@ def test_without_a_faster_level_none_is_called_the_best(tmp_path: Path) -> None:
         build(tmp_path / "demo"), [effect for effect in EFFECTS if effect["verdict"] != "faster"]
     )
     said = compare_content(built.folder, built.manifest, IDENTITY).summary
-    assert (said["bench_best"], "bench_speedup" in said) == ("none is faster", False)
+    assert (said["bench_best"], "speed" in said) == ("none is faster", False)
 
 
 def test_a_damaged_table_of_effects_is_named_and_the_rest_is_published(tmp_path: Path) -> None:
@@ -164,21 +162,21 @@ def test_bars_carry_their_intervals_and_the_fastest_is_on_top() -> None:
             "toggle": "a",
             "level": "1",
             "verdict": "slower",
-            "speedup": 0.8,
-            "speedup_lo": 0.7,
-            "speedup_hi": 0.95,
+            "speed": 0.8,
+            "speed_low": 0.7,
+            "speed_high": 0.95,
         },
         {
             **COMMON,
             "toggle": "b",
             "level": "",
             "verdict": "different",
-            "speedup": 3.0,
-            "speedup_lo": 2.0,
-            "speedup_hi": 5.0,
+            "speed": 3.0,
+            "speed_low": 2.0,
+            "speed_high": 5.0,
         },
     ]
-    figure = speedup_bars(shown)
+    figure = speed_bars(shown)
     (none,) = figure.layout.shapes
     assert (none.x0, none.x1) == (1, 1), "a line stands where nothing changes"
     bars = figure.data[0]

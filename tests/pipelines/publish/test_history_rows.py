@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import IDENTITY, NAIVE, Built, build, publish_here, timed_rows
+from recorded import NAIVE, Built, build, publish_here, timed_rows
 
 from perfsweep.pipelines.publish.history_rows import (
     HEAD,
@@ -21,6 +21,7 @@ from perfsweep.pipelines.publish.history_rows import (
     log_rows,
     quota,
     row_count,
+    spikes,
     warmup_rows,
 )
 from perfsweep.pipelines.store.files import write_arrays
@@ -121,16 +122,6 @@ def test_warm_up_is_thinned_apart(long: tuple[Built, np.ndarray]) -> None:
     assert 100 < len(rows) <= WARMUP_LIMIT / 3
 
 
-def test_the_full_series_is_in_the_artifact(long: tuple[Built, np.ndarray]) -> None:
-    built, _ = long
-    files = {
-        f"round{n:03d}.npz": built.folder.trial_dir(built.spec(NAIVE, n)) / "iterations.npz" for n in range(3)
-    }
-    wanted = {name: file.stat().st_size for name, file in files.items()}
-    assert built.run_file(NAIVE).artifacts == {f"series-{IDENTITY}-{NAIVE.id}-p000": wanted}
-    assert wanted["round001.npz"] > 8 * 3 * LONG  # start, wall, loss
-
-
 def test_the_summary_is_of_all_iterations(long: tuple[Built, np.ndarray]) -> None:
     built, _ = long
     assert built.run_file(NAIVE).summary["bench/n_iters"] == LONG + 14
@@ -151,3 +142,19 @@ def test_what_was_logged_more_or_less_often_than_once_an_iteration_has_rows_of_i
         assert row_count(timing, 1) == 3 + count
     timing = Timing(record, {**whole, "log_loss": np.zeros(3)})
     assert timing.counts["log"] == 0 and list(log_rows(timing, 0, 1)) == []
+
+
+def test_evaluations_are_seen_however_a_line_is_sampled() -> None:
+    walls = np.full(220, 1_000_000)
+    walls[54::55] = 9_000_000
+    walls[219] = 12_000_000
+    found = spikes([Timing(SimpleNamespace(), {"wall_ns": walls})] * 2)  # type: ignore[arg-type]
+    assert (found["spikes"], found["spikes_ms"], found["spikes_every"]) == (8, 9.0, 55)
+    assert (found["largest_ms"], found["largest_in_round"]) == (12.0, 219)
+    assert found["spikes_share"] == pytest.approx(39 / (216 + 39))
+
+
+def test_an_even_series_has_no_spikes_and_nothing_timed_says_nothing() -> None:
+    even = Timing(SimpleNamespace(), {"wall_ns": np.full(50, 1_000_000)})  # type: ignore[arg-type]
+    assert spikes([even]) == {"spikes": 0, "spikes_share": 0, "largest_ms": 1.0, "largest_in_round": 0}
+    assert spikes([]) == {}

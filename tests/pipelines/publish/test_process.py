@@ -77,7 +77,7 @@ def test_the_command_ignores_what_the_shell_says_about_wandb_and_says_so(
     upload = f"upload them with `perfsweep publish {sweep.folder.path}`"
     *said, last = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
-    assert last == f"W&B: 2 runs, 2 of them new or changed, 50 of 50 rows in {place}; {upload}"
+    assert last == f"W&B: 3 runs, 3 of them new or changed, 51 of 51 rows in {place}; {upload}"
     assert "W&B: WANDB_RUN_ID of your shell has no effect: perfsweep sets this itself; unset it" in said
     assert any(
         line.startswith("W&B: WANDB_PROJECT=elsewhere of your shell contradicts tracking.project=speed")

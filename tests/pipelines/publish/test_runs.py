@@ -82,10 +82,9 @@ def test_a_pack_of_another_sweep_is_refused_with_the_choices(built: Built) -> No
         runs(built).keys(["p000", "p009"])
 
 
-def test_a_run_holds_the_rounds_that_ended_well_with_their_series(built: Built) -> None:
+def test_a_run_holds_the_rounds_that_ended_well(built: Built) -> None:
     content = runs(built).content(("p000", FAST.id))
     assert content and content.run_id == f"{IDENTITY}-{FAST.id}-p000"
-    assert [name for name, _ in content.files] == ["round000.npz", "round001.npz"]
     assert len(content.segments) == 2
     assert (content.summary["counters/gemm_calls"], content.summary["outcome"]) == (12.0, "oom")
 
@@ -99,10 +98,16 @@ def test_a_series_that_is_damaged_is_named_and_the_rest_is_there(built: Built) -
     assert any(str(file.parent) in problem for problem in made.problems)
 
 
-def test_a_series_that_is_missing_is_no_file_of_the_run(built: Built) -> None:
+def test_the_comparison_holds_the_series_of_the_rounds_that_ended_well(built: Built) -> None:
     (built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz").unlink()
-    content = runs(built).content(("p000", NAIVE.id))
-    assert content and "round001.npz" not in [name for name, _ in content.files]
+    from perfsweep.pipelines.api import Sweep
+
+    assert Sweep(built.folder, built.manifest).comparison
+    content = runs(built).content((COMPARE, ""))
+    assert content and [name for name, _ in content.bundled] == [
+        *(f"{NAIVE.id}/p000-round{number:03d}.npz" for number in (0, 2)),
+        *(f"{FAST.id}/p000-round{number:03d}.npz" for number in (0, 1)),
+    ]
 
 
 def test_of_several_attempts_at_a_round_one_is_published(built: Built) -> None:
@@ -137,7 +142,7 @@ def test_an_arms_profiles_are_one_run_of_tables_pages_and_files(built: Built) ->
         "profile",
         "",
     )
-    assert (content.name, content.label) == (f"profile-Spinner-{FAST.label}", f"profile of {FAST.label}")
+    assert content.name == content.label == "profile of late"
     assert (content.group, content.tags, content.rows) == ("demo", ("Spinner", "demo"), 1)
     assert [name for name, _ in content.files] == [
         "cpu/profile.json",
@@ -152,7 +157,7 @@ def test_an_arms_profiles_are_one_run_of_tables_pages_and_files(built: Built) ->
     said = content.summary["profile/memory/says"]
     assert said == "it grows | and grows | its cost is not known: no repetition had both sides"
     assert content.config["toggles"] == {"amp": "bf16", "slab_size": "all"}
-    assert content.config["arm"] == FAST.id and content.config["variant"] == FAST.label
+    assert content.config["arm"] == FAST.id and content.config["variant"] == "late"
     assert artifact_name(content, "5eed00-a+b") == "profile-5eed00-a_b"
 
 

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from recorded import (
     FAST,
     IDENTITY,
     NAIVE,
+    PACK,
     TIMED,
     WARM,
     Built,
@@ -29,8 +32,15 @@ from recorded import (
     snapshot,
 )
 
+from perfsweep.pipelines.api import Sweep
 from perfsweep.pipelines.config.wandb_settings import SETTINGS
 from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.publish.publishing import (
+    REQUESTS_OF_A_COMPARISON,
+    REQUESTS_OF_A_PROCESS,
+    REQUESTS_OF_A_RUN,
+    publish,
+)
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import SweepFolder
 
@@ -97,13 +107,54 @@ def test_a_run_carries_its_group_type_tags_configuration_and_summary(
     assert (run.summary_values["bench_n_iters"], run.summary_values["outcome"]) == (2 * TIMED, "oom")
 
 
-def test_the_full_series_is_in_an_artifact(online: Built, backend: Loopback) -> None:
+def test_the_full_series_of_all_arms_is_one_file_of_the_comparison(online: Built, backend: Loopback) -> None:
+    assert Sweep(online.folder, online.manifest).comparison
     send(online)
-    (artifact,) = [a for a in backend.store.artifacts.values() if a.run == f"{IDENTITY}-{NAIVE.id}-p000"]
-    assert artifact.state == "COMMITTED"
-    for number in range(3):
-        file = online.folder.trial_dir(online.spec(NAIVE, number)) / "iterations.npz"
-        assert artifact.files[f"round{number:03d}.npz"] == file.read_bytes()
+    (artifact,) = [one for one in backend.store.artifacts.values() if one.type == "series"]
+    assert (artifact.state, artifact.collection) == ("COMMITTED", f"series-{IDENTITY}-compare")
+    with ZipFile(BytesIO(artifact.files["series.zip"])) as archive:
+        for number in range(3):
+            file = online.folder.trial_dir(online.spec(NAIVE, number)) / "iterations.npz"
+            assert archive.read(f"{NAIVE.id}/p000-round{number:03d}.npz") == file.read_bytes()
+        assert len(archive.namelist()) == 5
+
+
+def test_an_archive_that_was_lost_is_sent_again(online: Built, backend: Loopback) -> None:
+    assert Sweep(online.folder, online.manifest).comparison
+    send(online)
+    (artifact,) = [one for one in backend.store.artifacts.values() if one.type == "series"]
+    artifact.state = "PENDING"
+    assert notes(online) == ["already complete", "already complete", "replaced"]
+
+
+def requests_for(copies: int, place: Path, backend: Loopback) -> int:
+    """Publish and compare the arms in some packs, and count what the server is asked."""
+    packs = tuple(PACK.model_copy(update={"id": f"p{number:03d}"}) for number in range(copies))
+    built = build(place, mode="online", packs=packs)
+    for pack in packs[1:]:
+        for arm in (NAIVE, FAST):
+            spec = built.spec(arm, 0, pack=pack.id)
+            built.add(spec, arrays_of(arm, 0), units=70.0, iterations=TIMED, region_ns=5_000_000)
+    assert Sweep(built.folder, built.manifest).comparison
+    before = len(backend.requests)
+    done = send(built)
+    assert done.complete and len(done.runs) == 2 * copies + 1
+    return len(backend.requests) - before
+
+
+def test_a_run_costs_few_requests_and_the_rest_does_not_grow(tmp_path: Path, backend: Loopback) -> None:
+    one, three = (requests_for(copies, tmp_path / f"{copies}", backend) for copies in (1, 3))
+    assert three - one <= 4 * REQUESTS_OF_A_RUN <= 4 * 12
+    assert one <= REQUESTS_OF_A_COMPARISON + REQUESTS_OF_A_PROCESS + 2 * REQUESTS_OF_A_RUN
+
+
+def test_what_will_be_asked_of_the_server_is_said_before_it_is(online: Built, backend: Loopback) -> None:
+    heard: list[tuple[str, int]] = []
+    publish(online.folder, say=lambda line: heard.append((line, len(backend.requests))))
+    ((line, asked),) = heard
+    assert line == "about 62 requests at most, 10 for each of 2 runs: 1 minute at 200 a minute"
+    assert asked == 1, "the probe"
+    assert len(backend.requests) <= 62
 
 
 def test_publishing_again_sends_nothing(online: Built, backend: Loopback) -> None:

@@ -43,7 +43,7 @@ def test_a_run_that_was_not_published_says_what_it_lacks(runs: SweepRuns) -> Non
     content = runs.content(KEY)
     assert content is not None
     assert missing(content, "why") == PublishedRun(
-        FAST.id, FAST.label, "p000", RUN_ID, None, content.rows, 0, "why"
+        FAST.id, "late", "p000", RUN_ID, None, content.rows, 0, "why"
     )
     assert content.rows > 0
 

@@ -16,6 +16,7 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     last_traces,
     round_times,
     size_curves,
+    spikes,
     thin,
 )
 from perfsweep.pipelines.store.records import Arm, write_iterations
@@ -89,6 +90,40 @@ def test_a_discarded_job_is_one_time_which_is_no_line(tmp_path: Path) -> None:
     assert not trace.has_warm_up
 
 
+def arrays_with(iterations: int, at: dict[int, dict[str, float]]) -> dict[str, np.ndarray]:
+    """Iterations of 10 ms, and some with a phase that takes more ms; "" is time without a phase."""
+    names = dict.fromkeys(name for own in at.values() for name in own)
+    arrays = {"wall_ns": np.full(iterations, 10e6), "host_forward": np.full(iterations, 8e6)}
+    arrays |= {f"host_{name}": np.zeros(iterations) for name in names if name and name != "forward"}
+    for place, own in at.items():
+        for name, ms in own.items():
+            arrays["wall_ns"][place] += ms * 1e6
+            if name:
+                arrays[f"host_{name}"][place] += ms * 1e6
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("at", "names"),
+    [
+        ({4: {"evaluate": 90}, 24: {"evaluate": 90}, 44: {"evaluate": 90}}, ["evaluate, every 20"]),
+        ({7: {"evaluate": 90}, 9: {"evaluate": 90}, 44: {"evaluate": 90}}, ["evaluate, 3 of 60"]),
+        ({59: {"gc": 60, "evaluate": 30, "save": 5}}, ["gc and evaluate, 1 of 60"]),
+        ({3: {"": 50}, 9: {"forward": 80}}, ["forward, 1 of 60", "outside phases, 1 of 60"]),
+        ({3: {"forward": 15}}, []),
+    ],
+)
+def test_spikes_are_named_by_the_phases_that_take_longer_in_them_and_how_often(
+    at: dict[int, dict[str, float]], names: list[str]
+) -> None:
+    assert [one.name for one in spikes(arrays_with(60, at), 0)] == names
+
+
+def test_spikes_stand_where_they_were_however_long_the_series_is() -> None:
+    (found,) = spikes(arrays_with(10 * POINTS, {999: {"evaluate": 90}}), 100)
+    assert (found.x, found.ms) == ((1099.0,), (100.0,))
+
+
 def test_rounds_are_those_that_count_in_the_order_of_the_plan() -> None:
     table = trials(
         {"arm": "b", "ns_per_unit": 4.0},
@@ -114,7 +149,7 @@ def test_what_is_no_number_stands_behind_all_sizes(level: Any, value: float, tex
     assert curve.sizes == (SizeResult(value, text, None, None, "no rounds"),)
 
 
-def test_a_ladder_has_the_median_and_the_peak_of_each_size_or_how_it_ended() -> None:
+def test_a_ladder_has_the_medians_of_each_size_or_how_it_ended() -> None:
     table = trials(
         {"arm": "four", "ns_per_unit": 3.0, "peak_bytes": 10},
         {"arm": "four", "ns_per_unit": 1.0, "peak_bytes": 30},
@@ -130,7 +165,7 @@ def test_a_ladder_has_the_median_and_the_peak_of_each_size_or_how_it_ended() -> 
     assert (curve.toggle, curve.sizes) == (
         "slab",
         (
-            SizeResult(4.0, "4", 2.0, 30, "ok"),
+            SizeResult(4.0, "4", 2.0, 20, "ok"),
             SizeResult(8.0, "8", None, None, "oom"),
             SizeResult(16.0, "16", None, None, "no rounds"),
         ),

@@ -7,44 +7,22 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from matplotlib.colors import to_rgba
 
 from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
     RoundTimes,
     SizeCurve,
     SizeResult,
+    Spikes,
     Trace,
     scaled_effects,
 )
-from perfsweep.pipelines.report.pictures.charts import factor_ticks, fold
+from perfsweep.pipelines.report.pictures.charts import fold
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.workloads.api import Parity
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "texts"),
-    [
-        (0.4, 1.3, ["2x less", "1.5x less", "1.2x less", "same", "1.2x more"]),
-        (
-            0.003,
-            1.1,
-            ["200x less", "100x less", "50x less", "20x less", "10x less", "5x less", "2x less", "same"],
-        ),
-        (1e-3, 1e3, ["1000x less", "100x less", "10x less", "same", "10x more", "100x more", "1000x more"]),
-    ],
-)
-def test_an_axis_of_factors_has_ticks_whatever_its_range(low, high, texts):
-    assert list(factor_ticks(low, high).values()) == texts
-
-
-def test_a_narrow_axis_has_fewer_ticks():
-    assert list(factor_ticks(1e-3, 1e3, most=3).values()) == ["100x less", "same", "100x more"]
 
 
 @pytest.mark.parametrize("most", [22, 28])
@@ -121,34 +99,6 @@ def line(one) -> tuple[list[float], list[float]]:
     return [float(x) for x in one.get_xdata()], [round(float(y), 6) for y in one.get_ydata()]
 
 
-def timed(ratio: float, low: float, high: float, same: bool = True) -> EffectResult:
-    effect = Effect(id="e", design="arms", toggle="t", level="on", pairs=(("a", "b"),))
-    verdict = ParityVerdict.IDENTICAL if same else ParityVerdict.DIFFERENT
-    parity = ParityResult(verdict, Parity.EXACT)
-    return EffectResult(effect, "t=on", "baseline", None, ratio, low, high, parity=parity)
-
-
-def test_effects_stand_in_percent_with_their_intervals_the_fastest_on_top_and_doubtful_ones_in_red() -> None:
-    named = [("slow", timed(1.2, 1.1, 1.3)), ("fast", timed(0.8, 0.7, 0.9, same=False))]
-    (axes,) = charts.effects(named, 0.05, svg.WIDE).axes
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["fast", "slow"]
-    assert points(axes) == [(-20.0, 0.0), (20.0, 1.0)]
-    ends = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
-    assert [pytest.approx(one) for one in ([-30.0, -10.0], [10.0, 30.0])] == ends
-    red, blue = (tuple(colour) for colour in axes.collections[-1].get_facecolors())
-    assert (red, blue) == (to_rgba(svg.RED), to_rgba(svg.BLUE))
-    band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
-    assert (band.x0, band.x1) == (pytest.approx(-5.0), pytest.approx(5.0))
-    assert axes.get_xlabel() == "change of time, % (95 % interval)"
-
-
-def test_effects_of_large_factors_stand_as_factors() -> None:
-    (axes,) = charts.effects([("fast", timed(0.1, 0.05, 0.2))], 0.05, svg.WIDE).axes
-    assert (axes.get_xlabel(), axes.get_xscale()) == ("time against the base", "log")
-    assert points(axes) == [(0.1, 0.0)]
-    assert axes.get_xlim() == (pytest.approx(0.05 / 1.2), pytest.approx(1.2))
-
-
 CORNERS = Corners(("a", "b"), ("off", "low"), ("on", "high"), 0.5, 0.8, 0.3)
 
 
@@ -218,3 +168,10 @@ def test_the_warm_up_of_iterations_is_dotted_and_only_the_timed_part_is_named() 
     assert (warm.get_linestyle(), line(warm)) == (":", ([0.0, 1.0], [9.0, 8.0]))
     assert (own.get_label(), own.get_linestyle(), line(own)) == ("A", "-", ([2.0, 3.0], [5.0, 5.0]))
     assert warm.get_color() == own.get_color()
+
+
+def test_spikes_are_marked_in_the_colour_of_their_arm_and_named_in_the_legend() -> None:
+    found = (Spikes("evaluate, every 2", (1.0, 3.0), (9.0, 9.0)),)
+    (axes,) = charts.iterations([Trace("a", "A", (), (), (0.0, 2.0), (5.0, 5.0), found)], svg.WIDE).axes
+    assert points(axes) == [(1.0, 9.0), (3.0, 9.0)]
+    assert axes.get_legend_handles_labels()[1] == ["A", "A: evaluate, every 2"]

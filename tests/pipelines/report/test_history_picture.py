@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History, Series, Version
-from perfsweep.pipelines.report.pictures.history_picture import (
-    FRAME,
-    PANEL,
-    history_chart,
-    refuse_other_kinds,
-    write_picture,
-)
+from perfsweep.pipelines.report.pictures.history_picture import FRAME, PANEL, history_chart, write_history
 from perfsweep.pipelines.report.pictures.svg import BLUE, RED
 from perfsweep.pipelines.statistics.change_points import ChangePoint, ChangePoints
-from perfsweep.workloads.errors import ConfigError
 
 
 def arm(
@@ -102,19 +95,7 @@ def test_without_changes_there_is_one_level() -> None:
     assert list(axes.lines) == []
 
 
-def test_pictures_are_svg_and_of_another_kind_they_are_refused() -> None:
-    for name in ("h.svg", "H.SVG"):
-        refuse_other_kinds(Path(name))
-    with pytest.raises(
-        ConfigError, match=r"^--picture h\.png: pictures are SVG, so give a name that ends in \.svg$"
-    ):
-        refuse_other_kinds(Path("h.png"))
-
-
 def test_the_file_says_what_it_shows_and_its_folder_is_made(tmp_path: Path) -> None:
     found = History("pair", "naive", 0.05, False, 3, (arm(1.0, 1.5, 0.5),))
-    write_picture(tmp_path / "new" / "h.svg", found)
+    write_history("--picture", tmp_path / "new" / "h.svg", found)
     assert 'aria-label="1 arms over 3 versions"' in (tmp_path / "new" / "h.svg").read_text()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"^--picture .*/file/h\.svg: "):
-        write_picture(tmp_path / "file" / "h.svg", found)

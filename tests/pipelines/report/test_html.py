@@ -156,7 +156,7 @@ def captions(command: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     """Captions of the pictures that a measured sweep has, by title; nothing is drawn."""
     drawn: dict[str, str] = {}
 
-    def draw(chart: object, name: str, label: str) -> Markup:
+    def draw(chart: object, name: str, label: str, desk: int = 0) -> Markup:
         title, _, caption = label.partition(". ")
         drawn[title] = caption
         return Markup("")
@@ -181,22 +181,25 @@ LEVELS = DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wro
 
 def test_a_ladder_has_a_frontier_and_iterations_say_whose_they_are_and_what_came_before(captions) -> None:
     found = captions(LADDER, LEVELS)
-    assert list(found) == ["Effects", "Trade-off", "Frontier of slab", "Iterations", "Rounds"]
-    assert found["Iterations"] == "The last round of every arm, iteration by iteration; warm-up is dotted."
+    assert list(found) == ["Effects", "Phases", "Trade-off", "Frontier of slab", "Iterations", "Rounds"]
+    assert (
+        found["Iterations"]
+        == "The last round of naive and work=single, iteration by iteration; warm-up is dotted."
+    )
     found = captions(LEVELS, shape="job")
     assert "Frontier of slab" not in found and found["Iterations"].endswith("the discarded job is dotted.")
 
 
-def test_of_many_arms_the_references_and_the_fastest_are_drawn_iteration_by_iteration(captions) -> None:
-    found = captions(DesignConfig("one_at_a_time", levels={"slab": list(range(2, 12))}))
-    assert found["Iterations"].startswith("The last round of the references and the fastest of 11 arms, ")
-
-
-def test_arms_drawn_first_are_the_references_and_then_the_fastest(command: Callable) -> None:
+def test_iterations_are_those_of_the_baseline_and_the_fastest_arm_whose_time_counts(
+    command: Callable,
+) -> None:
     manifest = plan.make_plan(command(LEVELS), Device())
-    reference = manifest.sweep.references["naive"]
-    effects = [effect("slow", Verdict.SLOWER, 1.5), effect("fast", Verdict.FASTER, 0.5)]
-    effects.append(effect("lost", None, None))
-    timed = tuple(replace(one, low=one.ratio, high=one.ratio) for one in effects)
-    comparison = replace(WHOLE, effects=(*timed, effect("one round", Verdict.FASTER, 0.1)))
-    assert html.first_arms(manifest, comparison) == [reference, "fast", "slow"]
+    baseline = manifest.sweep.references["naive"]
+    arms = tuple(
+        arm(name, ns, 1) for name, ns in (("slow", 900.0), ("fast", 50.0), ("wrong", 5.0), (baseline, 90.0))
+    )
+    effects = (effect("wrong", Verdict.DIFFERENT, 0.1, same=False), effect("fast", Verdict.FASTER, 0.5))
+    comparison = replace(WHOLE, effects=effects, arms=arms)
+    assert html.baseline_and_fastest(manifest, comparison) == [baseline, "fast"]
+    nothing = tuple(replace(one, paired_ns=None) for one in arms)
+    assert html.baseline_and_fastest(manifest, replace(comparison, arms=nothing)) == [baseline]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,11 +52,24 @@ def test_a_notebook_shows_noise_open_questions_and_conclusions_with_commands_as_
     assert places == sorted(places), "noise, effects, what is open, what follows, notes"
 
 
-def test_a_report_is_a_path_and_its_tables_link_it_from_where_the_notebook_runs(
+def test_a_notebook_has_one_table_and_one_picture_and_folds_the_rest() -> None:
+    timed = replace(FOUND, low=1.2, high=1.3)
+    page = Comparison.of(replace(WHOLE, effects=(timed,)))._repr_html_()
+    shown, *folded = page.split("<details>")
+    assert shown.count("<table") == 1 and shown.count("<svg") == 1
+    assert all("<svg" not in one for one in folded)
+    other = Comparison.of(replace(WHOLE, name="other", effects=(timed,)))._repr_html_()
+    names = [set(re.findall(r'id="(effects-[^"-]+)', text)) for text in (page, other)]
+    assert len(names[0]) == 1 and names[0] != names[1], "pictures of one notebook share no names"
+
+
+def test_a_report_is_a_path_and_links_the_page_from_where_the_notebook_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     report = Report(tmp_path / "runs" / "demo" / "report.html", WHOLE)
     assert os.fspath(report) == str(report) == str(tmp_path / "runs" / "demo" / "report.html")
-    assert '<a href="runs/demo/report.html" target="_blank">runs/demo/report.html</a>' in report._repr_html_()
+    page = report._repr_html_()
+    assert '<a href="runs/demo/report.html" target="_blank">runs/demo/report.html</a>' in page
+    assert "<table" not in page and "demo: 6 rounds; baseline naive" in page
     assert repr(report) == f"Report(path={report.path!r})"

@@ -143,6 +143,9 @@ def test_every_word_of_an_answer_stands_in_its_own_field(capsys) -> None:
         "level": 0.95,
         "margin": 0.01,
         "baseline": "b.json",
+        "machine": "",
+        "together": None,
+        "command": None,
     }
     assert found["reference"] == {"name": "naive", "ns_per_unit": 1500.0, "rounds": 6}
     assert [arm["label"] for arm in found["arms"]] == ["baseline", "amp=bf16"]

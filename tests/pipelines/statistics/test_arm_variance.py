@@ -61,7 +61,7 @@ def test_what_arms_take_on_average_changes_no_variance() -> None:
 
 def centred(values: np.ndarray) -> np.ndarray:
     """As pseudo-values come: without what a round does to all its arms."""
-    return values - values.mean(axis=0)
+    return values - np.nanmean(values, axis=0)
 
 
 def test_the_pooled_variance_is_that_of_one_arms_values() -> None:
@@ -138,6 +138,37 @@ def test_servers_that_add_nothing_have_no_share() -> None:
     assert layout is not None
     assert (layout.layout, layout.share, layout.f) == (0.0, 0.0, 0.0)
     assert layout.p == pytest.approx(1.0)
+
+
+UNEQUAL = [server for server in range(30) for _ in range(1 if server % 2 else 7)]
+
+
+def test_servers_of_unequal_length_that_add_nothing_are_found_to_add_nothing() -> None:
+    """Of four rounds on average, and their means scatter as those of 1.75 rounds."""
+    values = centred(noise(6, len(UNEQUAL)))
+    layout = ArmVariances([pack(*values, servers=UNEQUAL)]).layout()
+    assert layout is not None
+    assert layout.f == pytest.approx(1.0, abs=0.25) and layout.p > 0.05
+    assert layout.share < 0.1
+
+
+def test_what_servers_of_unequal_length_add_is_told_from_noise() -> None:
+    draws = noise(6, 30, scale=1.5, seed=1)[:, UNEQUAL]
+    layout = ArmVariances([pack(*centred(noise(6, len(UNEQUAL)) + draws), servers=UNEQUAL)]).layout()
+    assert layout is not None
+    assert (layout.noise, layout.layout) == (pytest.approx(1.0, rel=0.15), pytest.approx(2.25, rel=0.25))
+
+
+@pytest.mark.parametrize("wide", [2, 4], ids=["few wide rounds", "most servers wide"])
+def test_servers_of_unequal_length_from_which_arms_have_left_are_judged(wide: int) -> None:
+    """Most rounds have two arms, and the servers have four on average: or the other way round."""
+    values = noise(5, 10)
+    values[2:, wide:] = math.nan
+    servers = [0] * (wide - 1) + [1] + [2] * (10 - wide)
+    variances = ArmVariances([pack(*centred(values), servers=servers)])
+    found = {variances.of_sum({("p000", arm): 1.0}) for arm in "abcde"}
+    assert all(0 < variance < 9 and degrees > 1 for variance, degrees in found)
+    assert variances.layout() is not None
 
 
 def test_layout_in_words_has_its_share_and_the_test() -> None:

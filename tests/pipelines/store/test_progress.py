@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import planned_sweeps
@@ -232,6 +233,19 @@ def test_an_arm_that_cannot_run_is_not_started_again(failures: list, retired: bo
     assert (A in progress.retired("p000", PACK.arms)) is retired
     assert not progress.retired("p001", PACK.arms)
     assert (progress.finished_attempt(PACK, 2) is None) is True
+
+
+@pytest.mark.parametrize(
+    ("failed", "kind", "others"),
+    [(A, "ConfigError", True), (A, "JobOutOfMemory", False), (B, "ConfigError", False)],
+)
+def test_a_mistake_of_the_reference_ends_all_arms_at_once(failed: str, kind: str, others: bool) -> None:
+    failure = Failure(type=kind, message="no")
+    progress = told(
+        (failed, 0, 0, {"outcome": Outcome.FAILED, "failure": failure}), rule=SimpleNamespace(reference=A)
+    )
+    rest = [one for one in (A, B, C) if one != failed]
+    assert set(progress.retired("p000", rest)) == (set(rest) if others else set())
 
 
 def test_a_retired_arm_is_told_by_the_trial_that_decided_it() -> None:

@@ -100,3 +100,33 @@ def test_a_picture_that_cannot_be_taken_hides_nothing(
 def test_where_no_device_was_used_there_is_none(tmp_path: Path) -> None:
     assert keep_on_oom(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_users_line_comes_before_lines_of_installed_packages_and_ours(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "lib.py"
+    ours = Path(classify.__code__.co_filename).parents[2] / "workloads" / "hook.py"
+    user, inner = "call()\n", "def call():\n    raise KeyError('x')\n"
+    for between in (library, ours):
+        scope: dict[str, Any] = {}
+        exec(compile(inner, str(between), "exec"), scope)
+        with pytest.raises(KeyError) as caught:
+            exec(compile(user, str(tmp_path / "train.py"), "exec"), {"call": scope["call"]})
+        frames = caught.value.__traceback__
+        assert frames is not None
+        place = as_failure(caught.value.with_traceback(frames.tb_next)).where
+        assert place.startswith(f"{tmp_path / 'train.py'}:1, in <module>")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AssertionError("Torch not compiled with CUDA enabled"), RuntimeError("No CUDA GPUs are available")],
+)
+def test_what_only_runs_on_cuda_is_unsupported_elsewhere(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    outcome, failure = classify(error)
+    assert outcome is Outcome.UNSUPPORTED
+    assert failure.message.startswith("needs CUDA, which this machine has not")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert classify(error)[0] is Outcome.FAILED

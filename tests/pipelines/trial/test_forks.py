@@ -28,6 +28,12 @@ def well(file):
     seen["frozen"] = gc.get_freeze_count() > 0
     Path(file).write_text(json.dumps(seen))
 
+def named(file):
+    from importlib import metadata
+    from perfsweep.workloads import registry
+    metadata.entry_points = registry.entry_points = None
+    Path(file).write_text(str("digits" in registry.names()))
+
 def leave(status):
     sys.exit(int(status))
 
@@ -43,6 +49,16 @@ def fall():
 def rest(file):
     Path(file).write_text("here")
     signal.pause()
+
+def daemon(file, last):
+    import subprocess
+    spin = [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)"]
+    twice = "import subprocess as s, sys; print(s.Popen(sys.argv[1:], start_new_session=True, stdout=2).pid)"
+    started = subprocess.run([sys.executable, "-c", twice, *spin], stdout=subprocess.PIPE, text=True)
+    Path(file + "-").write_text(started.stdout)
+    os.rename(file + "-", file)
+    while not os.path.exists(last):
+        signal.sigtimedwait([signal.SIGUSR1], 0.01)
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -146,6 +162,75 @@ def test_what_stands_behind_the_dashes_is_there_for_all_but_the_first(
         ["colorsys", "wave"],
         ["colorsys", "wave"],
     ]
+
+
+def test_a_server_says_when_it_has_imported_everything(serve: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        f"import time\nwhile not __import__('os').path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+    )
+    server = serve("slow")
+    assert not server.imported()
+    (tmp_path / "go").touch()
+    until(server.imported)
+    child = server.ask("leave", "3")
+    wait([child], 60)
+    assert child.code() == 3 and server.imported()
+
+
+def test_a_server_that_died_while_it_imported_is_not_waited_for(serve: Callable[..., Server]) -> None:
+    server = serve("colorsys")
+    server.process.kill()
+    until(server.imported)
+
+
+def test_a_server_that_was_stopped_ends_with_its_pack(tmp_path: Path) -> None:
+    """As one that rests while arms need its core, when the pack is killed."""
+    pack = """
+import os, signal, socket, subprocess, sys
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+words = [sys.executable, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno())]
+server = subprocess.Popen(words, pass_fds=[theirs.fileno()], start_new_session=True)
+theirs.close()
+ours.recv(16)
+server.send_signal(signal.SIGSTOP)
+os.waitid(os.P_PID, server.pid, os.WSTOPPED)
+print(server.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", pack], capture_output=True, text=True, timeout=60)
+    until(lambda: _ended(int(done.stdout)))
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def test_a_daemon_ends_with_the_child_that_started_it_and_no_sooner(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve()
+    files = [tmp_path / name for name in ("one", "other")]
+    children = [server.ask("daemon", str(file), str(file.with_suffix(".end"))) for file in files]
+    until(lambda: all(file.exists() for file in files))
+    one, other = (int(file.read_text()) for file in files)
+    wait([server.ask("quiet")], 60)
+    assert not _ended(one) and not _ended(other)
+    files[0].with_suffix(".end").touch()
+    wait(children[:1], 60)
+    until(lambda: _ended(one))
+    assert not _ended(other), "it is another child's"
+    server.end()
+    until(lambda: _ended(other))
+
+
+def test_what_packages_offer_is_read_once_a_server(serve: Callable[..., Server], tmp_path: Path) -> None:
+    """And not by every child, of each of them a file."""
+    server = serve("perfsweep.workloads.registry")
+    assert wait([server.ask("named", str(tmp_path / "named"))], 60) is None
+    assert (tmp_path / "named").read_text() == "True"
 
 
 def test_signals_to_all_of_a_job_end_no_server(serve: Callable[..., Server], tmp_path: Path) -> None:

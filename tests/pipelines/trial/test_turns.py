@@ -25,20 +25,30 @@ US = 1000
 
 
 class Train:
-    """Steps of 800 us, the first ones after a wait slower; each `cadence`-th evaluates for 5 ms more."""
+    """Steps of 800 us, the first ones after a wait slower; each `cadence`-th evaluates for 5 ms more.
+
+    The first evaluation of a process takes 2 ms more still.
+    """
 
     shape, units = "steps", 0
     cold_us = (138, 70, 10)
 
-    def __init__(self, clock: FakeClock, log: BufferedLog, cadence: int = 1, last: int = 10**9) -> None:
+    def __init__(
+        self, clock: FakeClock, log: BufferedLog, cadence: int = 1, last: int = 10**9, neighbour: int = 10**9
+    ) -> None:
         self.clock, self.log, self.cadence, self.last = clock, log, cadence, last
+        self.neighbour, self.lost_ns = neighbour, 0
         self.steps = self.since_wait = 0
 
     def step(self, marks: Any) -> None:
         cold = self.cold_us[self.since_wait] if self.since_wait < len(self.cold_us) else 0
         evaluates = 5000 if self.cadence > 1 and self.steps % self.cadence == self.cadence - 1 else 0
-        self.clock.time_ns += (800 + cold + evaluates) * US
+        new = 2000 if evaluates and self.steps < self.cadence else 0
+        self.clock.time_ns += (800 + cold + evaluates + new) * US
         self.steps += 1
+        if self.steps % self.neighbour == 0:
+            self.clock.time_ns += 3000 * US
+            self.lost_ns += 3000 * US
         self.since_wait += 1
         self.log({"step": self.steps})
 
@@ -82,10 +92,17 @@ class Given:
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Times some iterations of a training in turns: what was found, the series, and the work."""
 
-    def run(turns: Iterable[Turn] | None, iterations: int = 60, shape: str = "steps", **own: Any) -> Any:
+    def run(
+        turns: Iterable[Turn] | None,
+        iterations: int = 60,
+        shape: str = "steps",
+        rare: tuple[int, ...] | None = None,
+        **own: Any,
+    ) -> Any:
         clock, log = FakeClock(time_ns=10**12), BufferedLog()
         monkeypatch.setattr(regions, "clock_for", lambda device: clock)
         work = Train(clock, log, **own)
+        monkeypatch.setattr(clock, "delay_ns", lambda: work.lost_ns)
         work.shape = shape
         spec = TrialSpec(
             sweep="s",
@@ -99,6 +116,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             measure=MeasureConfig(iterations=iterations),
             code="",
             cache_dir=str(tmp_path),
+            rare=rare,
         )
         monkeypatch.setattr(regions, "settle_collector", lambda *words: None)
         with regions.Timing(work, spec, Device(), log) as timing:  # type: ignore[arg-type]
@@ -151,6 +169,60 @@ def test_warm_up_ends_when_steps_rest_and_not_at_the_end_of_a_long_cadence(
     assert 120 <= found["warmup_iterations"] < 200
     short, _, _ = timed(itertools.repeat(Turn(10)), iterations=10, cadence=10)
     assert 10 <= short["warmup_iterations"] < 50
+
+
+@pytest.mark.parametrize("turn", [Turn(9, 2), Turn(400), Turn(1, 1)])
+def test_where_rare_work_is_known_warm_up_ends_when_steps_rest_and_its_first_time_is_not_timed(
+    timed: Any, turn: Turn
+) -> None:
+    found, arrays, _ = timed(itertools.repeat(turn), iterations=200, cadence=200, rare=(199,))
+    assert found["warmup_iterations"] < 200
+    slow = [lap for lap in arrays["wall_ns"].tolist() if lap > 2000 * US]
+    assert len(slow) == 1 and 5800 * US <= slow[0] < 6000 * US, "the second time, without the 2 ms"
+    assert found["iterations"] == 200
+
+
+def test_a_rare_place_that_warm_up_has_come_to_is_timed_at_once(timed: Any) -> None:
+    found, arrays, work = timed(itertools.repeat(Turn(400)), iterations=10, cadence=10, rare=(3,))
+    assert np.count_nonzero(arrays["wall_ns"] > 2000 * US) == 1
+    assert work.steps == found["warmup_iterations"] + 10
+
+
+def test_what_others_had_of_the_core_in_warm_up_is_no_rare_work_and_no_long_step(
+    timed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour takes 3 ms in each seventh iteration."""
+    told: list[Any] = []
+    warm_up = regions.Timing.warm_up
+
+    def told_then(timing: regions.Timing, folder: Path) -> None:
+        warm_up(timing, folder)
+        told.append(timing.ready())
+
+    monkeypatch.setattr(regions.Timing, "warm_up", told_then)
+    found, _, _ = timed(itertools.repeat(Turn(60)), iterations=20, cadence=20, neighbour=7)
+    assert told[0].rare == (19,) and told[0].step_ns == 800 * US
+    assert found["warmup_s"] == pytest.approx(found["warmup_iterations"] * 800e-6 + 7e-3, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_cold_places_are_timed_as_often_as_others_but_not_the_first_time(seed: int) -> None:
+    rng = random.Random(seed)
+    cadence, each, done = rng.choice([2, 13, 55]), rng.randrange(1, 4), rng.randrange(10)
+    cold = rng.sample(range(cadence), min(cadence, 3))
+    wanted, at = Wanted(cadence, cadence * each, done, cold), done
+    visited = {place for place in cold if place < done}
+    while wanted.left:
+        untimed = rng.randrange(3)
+        wanted.pass_over(untimed)
+        untimed += wanted.skip()
+        visited |= {(at + step) % cadence for step in range(untimed)}
+        at += untimed
+        before = len(wanted.places)
+        at += wanted.take(rng.randrange(1, 9))
+        assert set(wanted.places[before:]) & set(cold) <= visited
+        visited |= set(wanted.places[before:])
+    assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
-from peers.tools import PLANTS, TOOLS, Said, timed
+from peers.step import PLANTS
+from peers.tools import TOOLS, Said, timed
 
 
 def found(said: Mapping[int, Said], plant: int) -> bool:

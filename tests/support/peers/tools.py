@@ -15,9 +15,9 @@ from pathlib import Path
 
 from scipy import stats
 
+from peers.step import PLANTS
+
 STEP = Path(__file__).with_name("step.py")
-PLANTS = (0, 1, 2, 5)
-"""Per cent of the work that arms have more than the base; the first is an equal one."""
 
 IMPORT_S = 2.5
 """Of an interpreter that imports torch: what is left of a tool's time goes into measuring."""
@@ -41,20 +41,15 @@ def _each_s(seconds: float) -> float:
 
 
 def perfsweep(folder: Path, seconds: float) -> dict[int, Said]:
-    """Its verdicts, with a margin of half a per cent; the equal arm is a placebo, a bar for the others."""
-    axes = f"axes.delay=[{','.join(map(str, PLANTS[1:]))}]"
-    work = ("workload=selftest", "workload.size=64", axes, "measure.placebo=1")
+    """Its verdicts, with a margin of half a per cent."""
+    work = ("workload=peers.workload:Peer", f"axes.plant=[{','.join(map(str, PLANTS))}]")
     stop = ("measure.margin=0.005", "measure.precision=0.004", "measure.rounds=6", "measure.rounds_max=400")
     ends = ("measure.servers=2", f"measure.budget_s={seconds}", f"runs={folder}", "sweep.name=peers")
     command = (sys.executable, "-m", "perfsweep")
     _run(*command, "sweep", *work, *stop, *ends, "tracking=disabled")
-    found = json.loads(_run(*command, "compare", str(folder / "selftest-peers"), "--json"))["effects"]
-    return {
-        0 if one["design"] == "placebo" else int(one["level"]): Said(
-            one["ratio"], one["verdict"] in ("faster", "slower")
-        )
-        for one in found
-    }
+    (sweep,) = folder.glob("*-peers")
+    found = json.loads(_run(*command, "compare", str(sweep), "--json"))["effects"]
+    return {int(one["level"]): Said(one["ratio"], one["verdict"] in ("faster", "slower")) for one in found}
 
 
 TORCH = """

@@ -20,7 +20,7 @@ def test_ends_of_an_iteration(end: str) -> None:
     [
         ("every", 1, 0, "a whole number from 1"),
         ("units", 0.0, -0.5, "a number from 0"),
-        ("writes", "allow", "some", "refuse or allow"),
+        ("writes", "allow", "some", "one of scratch, refuse, allow"),
         ("ranks", 1, 0, "a whole number from 1"),
         ("ranks", None, -1, "a whole number from 1"),
         ("iteration", "a:b", "a.b", "one of auto, optimizer.step, loader, marks, or package.module:function"),

@@ -142,15 +142,11 @@ except BaseException:
     assert "train.py did not end when it was told to" in capfd.readouterr().err
 
 
-BY_HAND = loop(
+NO_UPDATE = loop(
     step="""
     net(torch.ones(1, 4)).sum().backward()
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter -= 0.1 * parameter.grad
 """
 )
-"""A script that updates without an optimiser."""
 
 
 @pytest.mark.parametrize(
@@ -161,10 +157,10 @@ BY_HAND = loop(
         ("x = 1", "ended before its first mark"),
         (loop(times="for _ in range(3):"), "ended by itself after 3 iterations.*measure.iterations"),
         ("def f(:", "line 1 is no Python"),
-        (BY_HAND, "ran on without an optimiser's step.*workload.iteration"),
+        (NO_UPDATE, "ran on without an optimiser's step.*workload.iteration"),
         ("while True: pass", "ran on without an optimiser's step.*workload.iteration"),
     ],
-    ids=["exits", "argparse", "no mark", "too few", "no Python", "by hand", "no end"],
+    ids=["exits", "argparse", "no mark", "too few", "no Python", "no update", "no end"],
 )
 def test_a_script_that_cannot_be_measured_is_told_why(
     start: Start, write: Write, text: str, message: str
@@ -222,3 +218,13 @@ if child == 0:
         and "TypeError" not in said
         and "SystemExit" not in said
     )
+
+
+def test_a_module_starts_as_python_m_starts_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "pkg_of_m").mkdir()
+    (tmp_path / "pkg_of_m/__init__.py").touch()
+    (tmp_path / "pkg_of_m/net.py").touch()
+    file = tmp_path / "pkg_of_m/train.py"
+    head = "import sys\nfrom . import net\nassert __package__ == 'pkg_of_m' and __name__ == '__main__'\n"
+    file.write_text(head + f"assert sys.path[0] == {str(tmp_path)!r}, sys.path[0]\n" + loop())
+    assert run(start(file, module="pkg_of_m.train", folder=str(tmp_path)), 2).progress() == 2

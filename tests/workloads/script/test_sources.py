@@ -125,3 +125,17 @@ def test_what_is_no_script_is_refused_with_what_may_have_been_meant(
     (tmp_path / "run.sh").write_text("")
     with pytest.raises(ConfigError, match=message):
         Sources(ScriptConfig(path, folder=str(tmp_path)))
+
+
+def test_a_module_of_a_package_finds_the_package_around_it(tmp_path: Path) -> None:
+    write(tmp_path, pkg__train="from .net import a\nimport pkg.data", pkg__net="", pkg__data="", data="")
+    (tmp_path / "pkg/__init__.py").write_text("")
+    config = ScriptConfig("pkg/train.py", module="pkg.train", folder=str(tmp_path))
+    files = {file.relative_to(tmp_path).as_posix() for file in Sources(config).files}
+    assert files == {"pkg/__init__.py", "pkg/train.py", "pkg/net.py", "pkg/data.py"}
+
+
+def test_a_console_script_is_followed_to_what_it_imports(tmp_path: Path) -> None:
+    write(tmp_path, mine="")
+    (tmp_path / "train").write_text("#!/usr/bin/python3\nfrom mine import main\n")
+    assert found(tmp_path, "train") == {"train", "mine.py"}

@@ -1,4 +1,4 @@
-"""A script writes nothing below the user's folder, unless it is allowed to."""
+"""A script writes nothing below the user's folder where that is refused, unless it is allowed to."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from loops import LOOP
-from scripted import context, run, started
+from scripted import run, started
 
-from perfsweep.workloads.script.config import ScriptConfig
+from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused
-from perfsweep.workloads.script.workload import Script
 
 WRITES = {
     "open": "open('there.txt', 'a')",
@@ -61,8 +60,8 @@ def test_it_is_refused_with_file_line_and_remedy(folder: Path, how: str) -> None
     text = f"HERE = {str(folder)!r}\n{WRITES[how]}\n{LOOP}"
     (folder / "train.py").write_text(text)
     before = content(folder)
-    remedy = r"train.py:2 wants to .*\{scratch\}.*workload.writes=allow.* --writes=allow"
-    with pytest.raises(WriteRefused, match=remedy), started(folder, text):
+    remedy = r"train.py:2 wants to .*\{scratch\}.*workload.writes=allow"
+    with pytest.raises(ConfigError, match=remedy), started(folder, text, writes="refuse"):
         pass
     assert content(folder) == before
 
@@ -97,15 +96,16 @@ def test_it_may_be_allowed(folder: Path) -> None:
 
 def test_what_is_written_in_the_middle_of_the_loop_is_refused_there(folder: Path) -> None:
     text = LOOP + "    if number == 2: torch.save(model.state_dict(), 'new.pt')\n"
-    with started(folder, text) as script:
+    with started(folder, text, writes="refuse") as script:
         run(script, 2)
-        with pytest.raises(WriteRefused, match=r"train.py:\d+ wants to write .*new.pt"):
+        with pytest.raises(ConfigError, match=r"train.py:\d+ wants to write .*new.pt") as refused:
             run(script, 1)
+    assert type(refused.value) is ConfigError  # of which once is enough for a sweep
 
 
 def test_a_script_that_catches_it_goes_on_and_it_is_known(folder: Path) -> None:
     text = f"try: open('new.txt', 'w')\nexcept OSError: pass\n{LOOP}"
-    with started(folder, text) as script:
+    with started(folder, text, writes="refuse") as script:
         run(script, 1)
         assert [message for message in script._guard.refused if "new.txt" in message]
 
@@ -135,29 +135,3 @@ def test_the_nearest_folder_decides(tmp_path: Path) -> None:
     guard.refuse("write", f"{tmp_path}-other/x")
     with pytest.raises(WriteRefused):
         guard.refuse("write", os.fsencode(tmp_path / "runs2"))
-
-
-def test_wandb_is_switched_off_and_that_is_said(
-    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    text = f"import os\nif False:\n    import wandb\nprint('mode', os.environ.get('WANDB_MODE'))\n{LOOP}"
-    with started(folder, text):
-        pass
-    shown = capfd.readouterr()
-    assert "mode disabled" in shown.out
-    assert shown.err.count("WANDB_MODE=disabled") == 1
-    assert "WANDB_MODE" not in os.environ
-    with started(folder, text.replace("    import wandb", "    pass")):
-        pass
-    assert "mode None" in capfd.readouterr().out
-
-
-def test_a_level_of_ones_own_may_set_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (folder / "train.py").write_text(f"if False:\n    import wandb\n{LOOP}")
-    levels = {"off": {"env": {"WANDB_MODE": "offline"}}, "on": ""}
-    config = ScriptConfig("train.py", folder=str(folder), toggles={"tracking": levels})
-    script = Script.configured(config)()
-    script.setup(config, {"tracking": "off"}, context(folder / "runs"))
-    script.close()
-    assert "switched off" not in capfd.readouterr().err

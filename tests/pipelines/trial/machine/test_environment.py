@@ -181,6 +181,22 @@ def test_what_is_subtracted_disturbs_nothing_and_stolen_time_does(after: HostUsa
     assert len(disturbance(QUIET, after, TEN_S, crowded, threads=1)) == reasons + 2
 
 
+def test_a_quota_that_stopped_an_arm_of_several_threads_disturbed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the time of one thread it is subtracted, as what others had of its core."""
+    files = {"/proc/self/cgroup": "0::/job\n"}
+    fake_files(monkeypatch, files)
+    looks = []
+    for used_us in (2_000_000, 2_500_000):
+        files["/sys/fs/cgroup/job/cpu.stat"] = f"usage_usec 9\nnr_throttled 7\nthrottled_usec {used_us}\n"
+        looks.append(environment.host_usage().throttled_s)
+    before, after = replace(QUIET, throttled_s=looks[0]), replace(LATER, throttled_s=looks[1], at_s=10.0)
+    assert disturbance(before, after, TEN_S, None, threads=None) == (
+        "a quota of CPU time stopped it for 0.50 s",
+    )
+    assert disturbance(before, after, TEN_S, None, threads=1, subtracted=True) == ()
+    assert disturbance(before, replace(after, throttled_s=looks[0]), TEN_S, None, threads=None) == ()
+
+
 def test_a_core_that_others_had_is_a_disturbance_from_two_per_cent_on() -> None:
     (reason,) = disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=TEN_S // 40), threads=1)
     assert reason == "others had its core for 2.5% of the time"

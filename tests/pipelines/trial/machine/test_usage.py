@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +53,65 @@ def test_a_busy_neighbour_on_the_core_shows_as_run_delay(crowded_core: None) -> 
     assert there.run_delay_ns is not None
     assert there.run_delay_ns > DISPLACED_SHARE * WORK_NS
     assert there.displaced(there.run_delay_ns + WORK_NS)
+
+
+IN_GROUP = """
+import os, sys, time
+from pathlib import Path
+from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.recorder import Recorder
+
+recorder = Recorder(HostClock())
+(Path(sys.argv[1]) / "cgroup.procs").write_text(str(os.getpid()))
+recorder.start()
+for _ in range(40):
+    until_ns = time.thread_time_ns() + 2_500_000
+    while time.thread_time_ns() < until_ns:
+        pass
+    recorder.lap()
+recorder.stop()
+series = recorder.series()
+print(series.region_ns, series.usage.own_delay_ns, series.region_cpu_ns)
+"""
+
+
+def new_group(parent: Path, file: str, quota: str) -> Path | None:
+    """A control group with a quota of CPU time; None where the kernel makes none there for this user."""
+    folder = parent / f"perfsweep-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        return None
+    if (folder / file).exists():  # as the kernel makes it, and no mere folder
+        with suppress(OSError):
+            (folder / file).write_text(quota)
+            return folder
+    folder.rmdir()
+    return None
+
+
+@pytest.fixture
+def limited_group() -> Iterator[Path]:
+    """A control group that may use a fifth of a core, of the version that this machine has."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    root = Path("/sys/fs/cgroup")
+    group = new_group(root / own, "cpu.max", "10000 50000") or new_group(
+        root / "cpu", "cpu.cfs_quota_us", "20000"
+    )
+    if group is None:
+        pytest.skip("no control group with a quota of CPU time can be made here")
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.skipif(not usage.moment().threads, reason="the kernel keeps no schedstat")
+def test_what_a_quota_of_cpu_time_takes_is_lost_and_no_time_of_the_arm(limited_group: Path) -> None:
+    words = [sys.executable, "-c", IN_GROUP, str(limited_group)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    region_ns, lost_ns, cpu_ns = map(int, told.split())
+    assert region_ns > 2 * cpu_ns, "the quota stopped it"
+    assert region_ns - lost_ns == pytest.approx(cpu_ns, rel=0.2)
 
 
 def test_a_thread_that_waits_by_itself_has_no_run_delay_for_it() -> None:

@@ -115,7 +115,7 @@ class Silent:
         return 0
 
 
-SPEC = SimpleNamespace(measure=SimpleNamespace(warmup_max=20), world=1, round=0)
+SPEC = SimpleNamespace(measure=SimpleNamespace(warmup_max=20), world=1, round=0, rare=None)
 
 
 @pytest.mark.parametrize(("device_ns", "iterations"), [(10_000_000, 100), (400_000_000, 5)])

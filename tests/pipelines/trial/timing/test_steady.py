@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfsweep.pipelines.trial.timing import steady
 from perfsweep.pipelines.trial.timing.recorder import Flag
-from perfsweep.pipelines.trial.timing.steady import WarmUp, mser5, region_alarm
+from perfsweep.pipelines.trial.timing.steady import Warm, WarmUp, mser5, region_alarm
 
 MS = 1_000_000
 COMPILING = [200.0, 80.0, 3.0, 2.0, 1.5, 1.25, 1.1, 1.05, 1.02, 1.01]
@@ -203,3 +203,25 @@ def test_a_region_of_fewer_than_twenty_iterations_is_only_doubted_for_compiling(
     assert region_alarm(times, np.zeros(19)) is None
     assert region_alarm(times, np.full(19, Flag.COMPILE)) is not None
     assert region_alarm(slow_start(20, [3.0] * 10), np.zeros(20)) is not None
+
+
+@pytest.mark.parametrize(
+    ("walls", "cadence", "rare"),
+    [
+        ([9, *[1.0] * 17, 4, 1], 20, (18,)),
+        ([9, *[1.0] * 17, 4, 1.2], 20, (18,)),
+        ([*[1.0] * 9, 1.5, *[1.0] * 9, 1.0], 10, (9,)),
+        ([9, 8, 7, 6, 5, 1, 1, 1, 1, 1, 1, 1], 12, ()),
+        ([9, *[1.0] * 17], 20, None),
+        ([1.0] * 6, 1, ()),
+    ],
+    ids=["an evaluation", "noise", "seen once of twice", "warm-up itself", "not all seen", "no cadence"],
+)
+def test_rare_work_is_what_takes_a_quarter_longer_than_a_usual_iteration(
+    walls: list[float], cadence: int, rare: tuple[int, ...] | None
+) -> None:
+    assert Warm([round(wall * MS) for wall in walls], True).rare(cadence) == rare
+
+
+def test_a_job_has_no_rare_places() -> None:
+    assert Warm([5 * MS], True, (), 5).rare(1) is None

@@ -1,0 +1,179 @@
+"""The picture of effects: speeds with their intervals, row by row as the tables have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.effect_columns import counts, effect_name, speed_text
+from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.todo import IN_ORDER, ToDo, todo
+from perfsweep.pipelines.report.pictures.charts import figure_column, row_figure
+from perfsweep.pipelines.report.pictures.svg import AMBER, BLUE, GREEN, GREY, NARROW, RED
+from perfsweep.pipelines.report.tables import effects_by_design, has_several_designs, heading
+from perfsweep.pipelines.units import bounds_text
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colour and the form of a point; the form says the same as the colour."""
+
+    colour: str
+    marker: str
+    filled: bool = True
+
+
+LOOKS = {
+    ToDo.TURN_ON: Look(GREEN, "o"),
+    ToDo.UNCHECKED: Look(GREEN, "o", filled=False),
+    ToDo.MORE_TOGETHER: Look(GREEN, "P"),
+    ToDo.LESS_TOGETHER: Look(RED, "*"),
+    ToDo.LEAVE_OFF: Look(RED, "s"),
+    ToDo.CHANGES_RESULTS: Look(RED, "X"),
+    ToDo.LESS_WORK: Look(RED, "X"),
+    ToDo.NO_DIFFERENCE: Look(BLUE, "|"),
+    ToDo.UNDECIDED: Look(AMBER, "D", filled=False),
+    ToDo.TOO_NOISY: Look(AMBER, "v", filled=False),
+    ToDo.NOT_HERE: Look(GREY, "x"),
+    ToDo.NO_TIME: Look(GREY, "x"),
+}
+BEYOND = 3.0
+"""The axis reaches this factor beyond the outermost points: wider intervals end in an arrow."""
+CHARACTER, APART = 7.2, 10
+"""Pixels of a character, and the least between the names of two ticks."""
+DIGITS = (2, 5, 1.5, 3, 1.2, 7, 1.1, 1.05, 1.02, 1.01)
+"""Factors that are worth a tick, within each power of ten, those that matter most first."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the picture: an effect, or without one the heading of those below it."""
+
+    name: str
+    result: EffectResult | None = None
+
+    @property
+    def figure(self) -> str:
+        """The speed with its interval: ``1.53x faster [1.33 .. 1.75]``."""
+        r = self.result
+        if r is None:
+            return ""
+        return f"{speed_text(r)} [{bounds_text(r.ratio, r.low, r.high)}]" if counts(r) else speed_text(r)
+
+    @property
+    def short_figure(self) -> str:
+        """The same for a phone, where the side of its point says the direction: ``1.53x [1.33 .. 1.75]``."""
+        return self.figure.replace(" faster [", " [").replace(" slower [", " [")
+
+
+def effect_rows(comparison: Comparison) -> list[Row]:
+    """Put effects that have an interval in the order of the tables, below the headings of their groups."""
+    several = has_several_designs(comparison)
+    rows: list[Row] = []
+    for title, results in effects_by_design(comparison.effects):
+        drawn = [r for r in results if r.ratio is not None and r.low is not None and r.high is not None]
+        for words, group in groupby(drawn, key=_group):
+            name = ": ".join(filter(None, [title if several or not words else "", words]))
+            rows += [Row(name), *(Row(effect_name(r), r) for r in group)]
+    return rows
+
+
+def _group(result: EffectResult) -> str:
+    return "" if result.effect.design in IN_ORDER else heading(result)
+
+
+def chart(rows: Sequence[Row], margin: float, width: int) -> Figure:
+    """Draw speeds against the base with their intervals; within the grey band there is no difference."""
+    narrow = width <= NARROW
+    names = [f"{row.name}\n{row.short_figure}" if narrow and row.figure else row.name for row in rows]
+    figure, axes = row_figure(names, width)
+    effects = [(place, row.result) for place, row in enumerate(rows) if row.result]
+    low, high = limits([result for _, result in effects], margin)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.axvspan(1 / (1 + margin), 1 / (1 - margin), color=GREY, alpha=0.25, linewidth=0)
+    axes.axvline(1.0, color=GREY, linewidth=1)
+    for place, result in effects:
+        _point(axes, place, result, LOOKS[todo(result)])
+    _headings(axes, rows)
+    if not narrow:
+        figure_column(axes, [row.figure for row in rows])
+    ticks = speed_ticks(low, high, _plot_width(axes, rows, width))
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.minorticks_off()
+    axes.set_xlabel(
+        "speed against the base, with its 95 % interval" if not narrow else "speed, 95 % interval"
+    )
+    return figure
+
+
+def limits(results: Sequence[EffectResult], margin: float) -> tuple[float, float]:
+    """Give the speeds between which an axis shows all points and, as far as they are narrow, intervals."""
+    points = [1.0, *(result.speed or 1.0 for result in results)]
+    lowest, highest = min(points), max(points)
+    low = min(
+        lowest, *(max(result.speed_low or 1.0, lowest / BEYOND) for result in results), 1 / (1 + margin)
+    )
+    high = max(highest, *(min(result.speed_high or 1.0, highest * BEYOND) for result in results), 1 + margin)
+    room = (high / low) ** 0.05
+    return low / room, high * room
+
+
+def speed_ticks(low: float, high: float, pixels: float) -> dict[float, str]:
+    """Choose speeds between two that are worth a tick, with names that do not overlap in so many pixels."""
+    taken: list[tuple[float, float]] = []
+    ticks: dict[float, str] = {}
+    for value, name in _candidates(low, high):
+        at = math.log(value) / math.log(high / low) * pixels
+        half = CHARACTER * max(map(len, name.split("\n"))) / 2
+        if all(abs(at - other) >= half + own + APART for other, own in taken):
+            taken.append((at, half))
+            ticks[value] = name
+    return dict(sorted(ticks.items()))
+
+
+def _candidates(low: float, high: float) -> Iterator[tuple[float, str]]:
+    decades = range(math.ceil(math.log10(max(high, 1 / low))) + 1)
+    powers = [10.0**power for power in decades]
+    for factor in (
+        *powers,
+        *(digit * power for digit in DIGITS for power in powers if digit >= 2 or power == 1),
+    ):
+        for value, word in ((factor, "faster"), (1 / factor, "slower")):
+            if low <= value <= high and not (factor == 1 and word == "slower"):
+                yield value, "same" if factor == 1 else f"{factor:g}x\n{word}"
+
+
+def _point(axes: Axes, place: int, result: EffectResult, look: Look) -> None:
+    speed, low, high = result.speed or 1.0, result.speed_low or 1.0, result.speed_high or 1.0
+    axes.hlines(place, low, high, look.colour, linewidth=2)
+    left, right = axes.get_xlim()
+    for beyond, end, arrow in ((low < left, left, "<"), (high > right, right, ">")):
+        if beyond:
+            axes.scatter([end], [place], c=look.colour, marker=arrow, s=40, clip_on=False)
+    face = look.colour if look.filled else "none"
+    form: dict[str, Any] = (
+        {"c": look.colour} if look.marker in "x|" else {"facecolors": face, "edgecolors": look.colour}
+    )
+    axes.scatter([speed], [place], marker=look.marker, s=60, linewidths=1.6, zorder=3, **form)
+
+
+def _headings(axes: Axes, rows: Sequence[Row]) -> None:
+    for row, label in zip(rows, axes.get_yticklabels(), strict=True):
+        if row.result is None:
+            label.set_fontweight("bold")
+            label.set_fontsize(10.5)
+
+
+def _plot_width(axes: Axes, rows: Sequence[Row], width: int) -> float:
+    """Estimate the pixels between the names of the rows and their figures."""
+    left = max(len(line) for label in axes.get_yticklabels() for line in label.get_text().split("\n"))
+    right = 0 if width <= NARROW else max(len(row.figure) for row in rows)
+    return max(width - CHARACTER * (left + right) - 30, 60)

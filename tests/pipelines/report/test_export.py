@@ -1,0 +1,127 @@
+"""The effects as files: a picture for a talk, and tables for a paper."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from perfsweep.pipelines.analysis.compare import Comparison, Reference
+from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.report.latex import effects_latex, escaped
+from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report.pictures.picture_file import refuse_other_kinds, write_effects, write_file
+from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.store.records import Effect
+from perfsweep.workloads.api import Parity
+from perfsweep.workloads.errors import ConfigError
+
+
+def effect(level: str, verdict: Verdict, ratio: float) -> EffectResult:
+    made = Effect(id=level, design="one_at_a_time", toggle="zero_grad", level=level, pairs=((level, "base"),))
+    parity = ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT)
+    return EffectResult(made, level, "base", verdict, ratio, ratio * 0.9, ratio * 1.1, parity=parity)
+
+
+EFFECTS = (effect("none", Verdict.FASTER, 0.5), effect("a&b_{50%}", Verdict.SLOWER, 1.5))
+DEMO = Comparison("de_mo", "pair", 0.01, Reference("naive", 100.0, 6), EFFECTS, (), ())
+
+BEGINNINGS = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+@pytest.mark.parametrize("kind", BEGINNINGS)
+def test_the_name_of_a_file_says_what_the_effects_are_drawn_as(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "new" / f"effects.{kind}"
+    write_effects("--figure", file, DEMO)
+    assert file.read_bytes().startswith(BEGINNINGS[kind])
+    other = tmp_path / f"again.{kind}"
+    write_effects("--figure", other, DEMO)
+    assert file.read_bytes() == other.read_bytes(), "equal effects are equal to the byte"
+
+
+def test_a_file_of_pixels_has_the_colours_of_the_day_and_a_page_its_own_afterwards(tmp_path: Path) -> None:
+    file = tmp_path / "effects.png"
+    write_effects("--figure", file, DEMO)
+    pixels = {tuple(round(255 * float(part)) for part in pixel[:3]) for pixel in imread(file).reshape(-1, 4)}
+    day = {tuple(bytes.fromhex(svg.DAY[name].removeprefix("#"))) for name in ("--page", "--good", "--red")}
+    assert day <= pixels, "the page, what to turn on, and what to leave off"
+    assert "var(--good)" in svg.one(lambda width: _dot(), "a", "a")
+
+
+def _dot() -> Figure:
+    figure, axes = svg.canvas(100, 100)
+    axes.scatter([1], [1], c=svg.GREEN)
+    return figure
+
+
+@pytest.mark.parametrize("name", ["effects.jpeg", "effects", "effects.svgz"])
+def test_other_kinds_are_refused_with_those_that_there_are(name: str) -> None:
+    says = rf"^--figure {re.escape(name)}: cannot .*\. Give a name that ends in \.svg, \.png or \.pdf\.$"
+    with pytest.raises(ConfigError, match=says):
+        refuse_other_kinds("--figure", Path(name))
+    for fine in ("e.svg", "E.SVG", "e.Pdf"):
+        refuse_other_kinds("--figure", Path(fine))
+    with pytest.raises(ConfigError, match=r"Give a name that ends in .tex.$"):
+        refuse_other_kinds("--latex", Path("effects.svg"), (".tex",))
+
+
+def test_a_path_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"^--latex .*/file/e\.tex: .*\. Give a path that you may write to\.$"
+    ) as told:
+        write_file("--latex", tmp_path / "file" / "e.tex", b"")
+    assert told.value.__cause__ is None and told.value.__suppress_context__
+
+
+def test_a_sweep_without_intervals_has_no_picture(tmp_path: Path) -> None:
+    nothing = Comparison("demo", "pair", 0.01, None, (), (), ())
+    with pytest.raises(
+        ConfigError, match=r"no effect has an interval yet\. Measure two rounds or more first\.$"
+    ):
+        write_effects("--figure", tmp_path / "e.svg", nothing)
+    assert not (tmp_path / "e.svg").exists()
+
+
+def test_latex_has_the_groups_and_cells_of_the_table_with_names_escaped() -> None:
+    text = effects_latex(DEMO)
+    lines = text.splitlines()
+    assert lines[0] == "% de_mo: 6 rounds; baseline naive: 100 ns per pair"
+    (start,) = [line for line in lines if line.startswith(r"\begin")]
+    columns = len(start.removeprefix(r"\begin{tabular}{").removesuffix("}"))
+    assert rf"\multicolumn{{{columns}}}{{l}}{{\textbf{{TURN ON}}}} \\" in lines
+    (row,) = [line for line in lines if line.startswith("zero") and "none" in line]
+    assert row.startswith(r"zero\_grad=none & 2.00x faster & 1.82 .. 2.22 & identical") and row.endswith(
+        r" \\"
+    )
+    assert r"zero\_grad=a\&b\_\{50\%\} & 1.50x slower" in text
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
+
+
+def test_braces_are_balanced_and_rows_have_as_many_cells_as_there_are_columns() -> None:
+    plain = re.sub(r"\\[{}&%$#_\\]", "", re.sub(r"^%.*$", "", effects_latex(DEMO), flags=re.MULTILINE))
+    depth = 0
+    for character in plain:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0 and not re.search(r"[%$#_]", plain)
+    assert len({line.count("&") for line in plain.splitlines() if "&" in line}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a_b", r"a\_b"),
+        ("50 %", r"50 \%"),
+        ("a\\b", r"a\textbackslash{}b"),
+        ("x^2 ~ {y}", r"x\textasciicircum{}2 \textasciitilde{} \{y\}"),
+        ("1 ok\n2 oom", "1 ok, 2 oom"),
+        ("<= 3", r"\textless{}= 3"),
+    ],
+)
+def test_every_character_that_means_something_to_latex_is_escaped(text: str, written: str) -> None:
+    assert escaped(text) == written

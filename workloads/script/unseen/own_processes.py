@@ -1,0 +1,93 @@
+"""Processes that a script starts itself and trains in, as `torch.multiprocessing.spawn` and Hogwild do."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing.process
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import _utils
+
+LOOK_EVERY_S = 0.5
+"""How often it is looked at whether one of them has made an update."""
+
+
+class OwnProcesses:
+    """Knows which processes a script has started, and whether one of them has made an update.
+
+    Parameters
+    ----------
+    folder : of the trial's own, in which they leave a note
+
+    Attributes
+    ----------
+    started : lines that started them
+    """
+
+    def __init__(self, folder: Path, line: Callable[[Any], str]) -> None:
+        self._note, self._line = folder / "updated", line
+        self._alive: list[Any] = []
+        self.started: list[str] = []
+
+    def watch(self, undo: ExitStack) -> None:
+        """Have each report its first update, and end them all with `undo`."""
+        starting = multiprocessing.process.BaseProcess.start
+
+        @functools.wraps(starting)
+        def start(process: Any) -> None:
+            if process._target is not None and process._target is not _utils.worker._worker_loop:
+                self.started.append(self._line(sys._getframe(1)))
+                process._target = Reporting(process._target, str(self._note))
+                self._alive.append(process)
+                if signal.getsignal(signal.SIGALRM) not in (signal.SIG_DFL, signal.SIG_IGN, None):
+                    signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY_S, LOOK_EVERY_S)
+            starting(process)
+
+        undo.callback(self._end)
+        undo.callback(setattr, multiprocessing.process.BaseProcess, "start", starting)
+        multiprocessing.process.BaseProcess.start = start  # type: ignore[method-assign]
+
+    @property
+    def have_updated(self) -> bool:
+        """Whether one of them has made an update."""
+        return bool(self.started) and self._note.exists()
+
+    def told(self, script: str) -> str:
+        """Say where the script trains, and what can be done about it."""
+        number = len(self.started)
+        return (
+            f"{script} trains in {number} process{'es' * (number > 1)} that it starts itself"
+            f" ({self.started[0]}), and a trial sees one process. If each is a rank that reads RANK and"
+            f" WORLD_SIZE, leave the start to workload.ranks={number}; else measure whole runs of it with"
+            " workload=command"
+        )
+
+    def _end(self) -> None:
+        for process in self._alive:
+            if process._popen is not None and process.is_alive():
+                process.terminate()
+
+
+class Reporting:
+    """What a process runs, with a note left by its first update; goes to it by pickle."""
+
+    def __init__(self, target: Callable[..., Any], note: str) -> None:
+        self._target, self._note = target, note
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it."""
+        signal.setitimer(signal.ITIMER_REAL, 0.0)  # a fork inherits no timer, but its handler
+        note = Path(self._note)
+
+        def leave(*about: Any) -> None:
+            handle.remove()
+            note.touch()
+
+        handle = register_optimizer_step_post_hook(leave)
+        return self._target(*args, **kwargs)
