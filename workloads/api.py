@@ -147,8 +147,9 @@ class Workload:
 
     ``steps``-shaped workloads (training) never end by themselves; a ``job`` (a fit, an evaluation) ends, and
     `reset` starts the next one in the same process. `cadence` is the number of iterations after which
-    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it; `length` those of a
-    whole training, where its configuration has any. Trials that must be
+    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. Where it is not
+    known, evidence trials look for it in the iterations' times. `length` are the iterations of a whole
+    training, where its configuration has any. Trials that must be
     alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
     for more; `files` decide what is computed beside the sources that the class's module imports. Fields of
     Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
@@ -163,7 +164,7 @@ class Workload:
     claims: ClassVar[tuple[Claim, ...]] = ()
     checks: ClassVar[tuple[Check, ...]]
     shape: ClassVar[Literal["steps", "job"]] = "steps"
-    unit: ClassVar[str] = "example"
+    unit: str = "example"
     title: ClassVar[str] = ""
     origin: ClassVar[str] = ""
     start: ClassVar[Literal["fork", "exec"]] = "fork"
@@ -173,6 +174,7 @@ class Workload:
     data_phases: ClassVar[tuple[str, ...]] = ("data",)
     remarks: ClassVar[tuple[str, ...]] = ()
     cadence: int = 1
+    cadence_is_known: ClassVar[bool] = True
     length: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

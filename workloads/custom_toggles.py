@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfsweep.workloads.declarations import Level, Levels, LevelValue, Parity, Toggle, as_number
+from perfsweep.workloads.declarations import ANYTHING, Level, Levels, LevelValue, Parity, Toggle, as_number
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 OF_A_LEVEL = ("args", "env", "replace", "ranks", "parity", "bounds")
@@ -143,7 +143,7 @@ def _level(value: LevelValue, body: Any, every: Mapping[str, Any], place: str) -
         raise ConfigError(f"{place}.ranks={ranks} must be a whole number from 1")
     bounds = {name: float(bound) for name, bound in _mapping(parts.get("bounds"), f"{place}.bounds").items()}
     env = {name: text for name, text in _mapping(parts.get("env"), f"{place}.env").items() if text}
-    witness = parts.get("witness")
+    witness = parts.get("witness", ANYTHING)
     return Level(value, Parity(parity), bounds, env=env, ranks=ranks, witness=witness)
 
 

@@ -61,6 +61,10 @@ class Device:
         return self.capability is not None and self.capability < (major, minor)
 
 
+ANYTHING = "anything"
+"""Witness of a level of which it is not known what it changes: any count, results, time or memory."""
+
+
 @dataclass(frozen=True)
 class Level:
     """One value of a toggle and all that choosing it implies.
@@ -79,7 +83,8 @@ class Level:
         is more
     loosened : another class than `parity` where a workload configuration and the other levels demand it, or
         None
-    witness : counter that changes against the base when the level acts; unchanged means *inert*
+    witness : counter that changes against the base when the level acts, or `ANYTHING`; unchanged means
+        *inert*
     commit_every : rows of metrics between two commits to W&B from inside the loop; None keeps rows in memory
         until the measurement is over
     """

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
+from statistics import mean, median
 
 import polars as pl
 
@@ -15,6 +15,17 @@ from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Arm, Effect, Kind, Outcome, Pack, TrialRecord
 from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK
 from perfsweep.workloads.api import Device
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Heavy iterations: whether they come at no regular distance, how many a region had, and their excess of
+    its time; means over the timing trials.
+    """
+
+    irregular: bool
+    each: float
+    share: float
 
 
 class ArmRecords:
@@ -70,6 +81,21 @@ class ArmRecords:
         if counting is None or counting.outcome is not Outcome.OK:
             return None
         return counters_of(counting, self.timed(arm))
+
+    def beat(self, arm: str) -> Beat:
+        """The heavy iterations of an arm's loop."""
+        evidence, timed = self._untimed.get(arm, {}).get(Kind.EVIDENCE), self.timed(arm)
+        heavy, share = (
+            mean([record.quantities.get(name, 0.0) for record in timed] or [0.0])
+            for name in ("heavy_iterations", "heavy_share")
+        )
+        return Beat(evidence is not None and evidence.cadence == 0, heavy, share)
+
+    def growth(self, arm: str) -> tuple[float, float]:
+        """By what share iterations of an arm's evidence became slower, and bytes that each of them added."""
+        evidence = self._untimed.get(arm, {}).get(Kind.EVIDENCE)
+        found = evidence.quantities if evidence else {}
+        return found.get("time_growth", 0.0), found.get("memory_growth", 0.0)
 
     def cold_compile_s(self, arm: str) -> float | None:
         """Seconds of compiling with nothing compiled yet, which is how a counting trial starts."""
@@ -140,6 +166,10 @@ def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) 
         for name, value in sorted((counters.get(arm.id) or {}).items())
     ]
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+NOISY = ("gc_", "compile_s", "device_busy_ns", "cache_")
+"""Beginnings of counters that differ between two runs of the same arm."""
 
 
 def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[CounterChange, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.plan.power import USELESS, Power, power, scaled
 from perfsweep.pipelines.statistics.estimates import Estimate, reach
 from perfsweep.pipelines.statistics.log_ratios import Pair, Rounds
@@ -38,6 +39,14 @@ class Decisions:
     verdicts: dict[str, Judgement]
     floor: float = 0.0
     controls: int = 0
+
+    def without(self, names: Container[str]) -> Decisions:
+        """The same without some effects, which have counted among the comparisons."""
+        estimates = {name: one for name, one in self.estimates.items() if name not in names}
+        verdicts = {name: one for name, one in self.verdicts.items() if name not in names}
+        counted = sum(one.holm is not None for one in self.verdicts.values())
+        left = sum(one.holm is not None for one in verdicts.values())
+        return replace(self, estimates=estimates, verdicts=verdicts, controls=self.controls - counted + left)
 
     def derivation(self, effect: Effect, times: Rounds) -> Derivation | None:
         """Gather what the verdict on an effect rests on; None without a time."""
@@ -83,8 +92,8 @@ def decide(
 class HoldingBack:
     """Holds verdicts of one sweep back, by the timing trials that count (`used`)."""
 
-    def __init__(self, manifest: Manifest, used: pl.DataFrame) -> None:
-        self._manifest = manifest
+    def __init__(self, manifest: Manifest, used: pl.DataFrame, records: ArmRecords) -> None:
+        self._manifest, self._records = manifest, records
         sound = used.filter(pl.col("disturbed") == "")
         self._disturbed = set(used["arm"].to_list()) - set(sound["arm"].to_list())
 
@@ -96,10 +105,33 @@ class HoldingBack:
         if effect.weights.keys() <= self._disturbed:
             reason = "every trial of its arms was disturbed"
             return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.ALL_DISTURBED)
+        if reason := self._unlike_beats(effect):
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.UNLIKE_BEATS)
         if scaled(effect, self._power(rounds)) > USELESS:
             reason = "one round has no interval" if rounds == 1 else f"{rounds} rounds decide nothing"
             return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.TOO_FEW_ROUNDS)
         return None
+
+    def _unlike_beats(self, effect: Effect) -> str:
+        """Why arms are not comparable whose loop has a second beat without a period; "" where they are.
+
+        The regions of one may have met more of the heavy iterations than those of another, in every round the
+        same: then more rounds only narrow a wrong interval.
+        """
+        beats = [self._records.beat(arm) for arm in effect.weights]
+        if not any(beat.irregular for beat in beats):
+            return ""
+        least, most = min(beat.each for beat in beats), max(beat.each for beat in beats)
+        # What the arms' times would differ by for this reason alone.
+        if (
+            not most
+            or (1 - least / most) * max(beat.share for beat in beats) <= self._manifest.sweep.measure.margin
+        ):
+            return ""
+        return (
+            f"regions held unlike numbers of heavy iterations, {least:.2g} and {most:.2g} each, which come at"
+            " no regular distance: measure longer regions with measure.iterations"
+        )
 
     @functools.cache  # noqa: B019 - lives as long as the comparison
     def _power(self, rounds: int) -> Power:

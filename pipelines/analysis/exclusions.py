@@ -8,16 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from perfsweep.pipelines.analysis.arm_records import ArmRecords
+from perfsweep.pipelines.analysis.arm_records import NOISY, ArmRecords, counter_changes
 from perfsweep.pipelines.analysis.comparable import differing_data
 from perfsweep.pipelines.parity.evidence import Agreement
-from perfsweep.pipelines.parity.results import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode
 from perfsweep.pipelines.store.records import Effect, Manifest, Outcome, TrialRecord
+from perfsweep.workloads.declarations import ANYTHING
 
 BASE = "base "
 """Before an outcome: the arm may well have run, but what it is measured against did not."""
 OTHER_DATA = "other data"
 """Instead of an outcome: the arms did not work on the same data."""
+
+UNMOVED = (ReasonCode.HOLDS_ZERO, ReasonCode.INSIDE_MARGIN)
+"""Of verdicts on levels that did nothing: the interval of their time holds none."""
+DID_NOTHING = "this flag did nothing here: same operators, same results, no change of time or memory"
+SAME_MEMORY = 0.02
+"""Share by which the peak memory of equal arms may differ."""
+OTHER_UNITS = "other units"
+"""The same where they were not counted in the same units."""
+SAY_UNITS = "say how many units an iteration has with workload.units"
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,43 @@ class Exclusions:
                 return failure if _own(effect, arm) else self._of_base(arm, failure)
         if differing := differing_data(self._data, effect.weights):
             return Exclusion(OTHER_DATA, differing)
+        if len(units := self._units(effect)) > 1:
+            return Exclusion(OTHER_UNITS, f"counted in {'s and '.join(sorted(units))}s: {SAY_UNITS}")
         return self._inert(effect)
+
+    def _units(self, effect: Effect) -> set[str]:
+        """What the arms of an effect were counted in."""
+        return {record.unit for arm in effect.weights for record in self._records.timed(arm)[:1]}
+
+    def idle(
+        self,
+        effects: Iterable[Effect],
+        parities: Mapping[str, ParityResult],
+        verdicts: Mapping[str, Judgement],
+    ) -> dict[str, Exclusion]:
+        """Effects, by id, of levels that nothing shows to act: not counts, results, time or memory."""
+        why = Exclusion(Outcome.INERT.value, DID_NOTHING)
+        return {
+            one.id: why
+            for one in effects
+            if one.id in verdicts
+            and verdicts[one.id].code in UNMOVED
+            and parities[one.id].verdict is ParityVerdict.IDENTICAL
+            and self._counts_the_same(one)
+        }
+
+    def _counts_the_same(self, effect: Effect) -> bool:
+        """Whether a level that may show in anything shows in no count of its arm, and not in its memory."""
+        if len(effect.pairs) != 1 or effect.contrast:
+            return False
+        arm, base = effect.pairs[0]
+        level = self._agreement.levels(self._manifest.arm(arm)).get(effect.toggle)
+        if level is None or level.witness != ANYTHING:
+            return False
+        ours, theirs = (self._records.counters(name) for name in (arm, base))
+        moved = [one for one in counter_changes(theirs, ours) if not one.counter.startswith(NOISY)]
+        memory = [self._records.median(name, "peak_bytes") or 0.0 for name in (arm, base)]
+        return bool(ours and theirs and not moved) and max(memory) <= (1 + SAME_MEMORY) * min(memory)
 
     def of_arm(self, arm: str) -> Exclusion | None:
         """Why no search may recommend an arm: it fails, breaks a limit, is inert, or may compute otherwise.

@@ -59,13 +59,13 @@ class Judge:
         data: Mapping[str, str] | None = None,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
-        self.manifest, self.declared = manifest, declared_by(manifest)
+        self.manifest, self.declared = manifest, declared_by(manifest, progress.every)
         self.agreement = Agreement(manifest, progress, read_evidence)
         self.records = ArmRecords(progress, manifest.packs, left_out)
         self.data = self.agreement.sharing(data or {})
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.times = rounds_of(used, "ns_per_unit", apart(manifest))
-        self.holding_back = HoldingBack(manifest, used)
+        self.holding_back = HoldingBack(manifest, used, self.records)
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.peak_bytes = used["peak_bytes"].to_list()
         claims = claims_of(manifest, self.declared)
@@ -82,12 +82,12 @@ class Judge:
         judged = {effect.id: self._withheld(effect, parities[effect.id]) for effect in compared}
         withheld = {name: judgement for name, judgement in judged.items() if judgement}
         decisions = decide(self.times, compared, withheld, margin)
+        idle = self.exclusions.idle(compared, parities, decisions.verdicts)
+        excluded, decisions = {**excluded, **idle}, decisions.without(idle)
         self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld)
         if decisions.floor:
-            most = math.expm1(decisions.floor)
-            self.notes.append(
-                f"placebos, which equal the reference, show up to {most:.2%}: no smaller effect is called"
-            )
+            shown = f"placebos, which equal the reference, show up to {math.expm1(decisions.floor):.2%}"
+            self.notes.append(f"{shown}: no smaller effect is called")
         return tuple(
             self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import polars as pl
 
@@ -27,6 +29,8 @@ def comparison_notes(
         *_bounds(judge),
         *_power(judge),
         *_scatter(judge),
+        *_recompiles(judge),
+        *_growth(judge),
         *_missing_references(manifest, used),
         *sound.notes,
         *notes_on_other_machines(progress, manifest),
@@ -46,6 +50,32 @@ def _bounds(judge: Judge) -> list[str]:
     """What each arm waits for, where that is known: a host-bound arm gains nothing from faster kernels."""
     bounds = [(name, judge.bound_by(arm)) for arm, name in judge.manifest.arm_names.items()]
     return [f"{name}: {words}" for name, words in bounds if words]
+
+
+def _recompiles(judge: Judge) -> list[str]:
+    """Arms whose code is compiled again and again, and the guard that mostly failed."""
+    lines = []
+    for arm, name in judge.manifest.arm_names.items():
+        timed = judge.records.timed(arm)
+        if times := round(median([record.recompiles for record in timed] or [0])):
+            reasons = Counter(record.recompile_reason for record in timed if record.recompile_reason)
+            why = "".join(f", mostly because of {reason}" for reason, _ in reasons.most_common(1))
+            often = "once" if times == 1 else f"{times} times"
+            lines.append(f"{name}: compiles again {often} in a trial{why}")
+    return lines
+
+
+def _growth(judge: Judge) -> list[str]:
+    """Arms whose iterations grow: what a short region shows of them is no figure of a long run."""
+    lines = []
+    for arm, name in judge.manifest.arm_names.items():
+        slower, added = judge.records.growth(arm)
+        told = [f"its iterations became {slower:.0%} slower"] if slower else []
+        told += [f"each adds {added / 1024:,.0f} kB of memory"] if added else []
+        if told:
+            why = "something is kept from each, such as its loss with the graph"
+            lines.append(f"{name} grows: {' and '.join(told)}; {why}")
+    return lines
 
 
 def _power(judge: Judge) -> list[str]:

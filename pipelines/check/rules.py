@@ -9,16 +9,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from perfsweep.pipelines.analysis.arm_records import counter_changes
+from perfsweep.pipelines.analysis.arm_records import NOISY, counter_changes
 from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK
 from perfsweep.workloads.api import Check, Evidence, Level, Parity
+from perfsweep.workloads.declarations import ANYTHING
 
 Counters = Mapping[str, float | None]
-
-NOISY = ("gc_", "compile_s", "device_busy_ns", "cache_hits")
-"""Counters that differ between two runs of the same arm."""
 
 
 class Defect(StrEnum):
@@ -120,7 +118,7 @@ def nothing_changes(
     if level.witness in FOUND_ON_DISK:
         return []  # counting trials start with nothing on disk: this shows in timing trials alone
     moved = [one.counter for one in counter_changes(base, arm) if not one.counter.startswith(NOISY)]
-    if level.witness is not None:
+    if level.witness not in (None, ANYTHING):
         before, after = base.get(level.witness), arm.get(level.witness)
         if level.witness not in arm:
             text = (

@@ -185,6 +185,7 @@ def _versions_at(path: str) -> tuple[Sequence[Baseline], CommitVersions | None]:
     if stored := stored_baseline(path):
         return [stored], None
     sweep = api.open_sweep(path)
-    if commits := commit_versions(sweep.manifest, declared_by(sweep.manifest).unit, sweep.trials):
+    unit = declared_by(sweep.manifest, sweep.progress.every).unit
+    if commits := commit_versions(sweep.manifest, unit, sweep.trials):
         return commits.baselines, commits
     return [sweep.baseline], None

@@ -120,7 +120,7 @@ def _lines(path: str, seen: Seen, parting: Parting | None, toggles: Sequence[Tog
     yield f"  models      {_models(sight['models'])}"
     yield f"  batches     {_batches(counts)}"
     yield f"  units       {_units(seen['units'], sight['unit'])}"
-    yield f"  repeats     {_repeats(parting)}"
+    yield f"  repeats     {_repeats(parting, sight['seeded_here'])}"
     yield from _epoch(seen)
     for became in sight["writes"]:
         yield f"  writes      {became}"
@@ -140,9 +140,11 @@ def _units(number: float, unit: str) -> str:
 
 def _updates(sight: Mapping[str, Any], counts: Mapping[str, float]) -> str:
     optimizers = ", ".join(f"{number} {name}" for name, number in sight["updates"].items()) or "no optimiser"
+    skipped = counts.get("skipped_updates", 0)
     return (
         f"{counts.get('optimizer_steps', 0):g} an iteration by {optimizers}, after"
         f" {counts.get('backward_calls', 0):g} backward"
+        + (f"; {skipped:g} more skipped by its GradScaler" if skipped else "")
     )
 
 
@@ -159,9 +161,10 @@ def _batches(counts: Mapping[str, float]) -> str:
     return f"{batches:g} an iteration from a DataLoader{workers}, {counts.get('examples', 0):g} examples"
 
 
-def _repeats(parting: Parting | None) -> str:
+def _repeats(parting: Parting | None, seeded_here: Sequence[str] = ()) -> str:
     if parting is None:
-        return "yes: two runs computed the same"
+        why = f", because perfsweep seeds {' and '.join(seeded_here)}; the script itself does not"
+        return f"yes: two runs computed the same{why if seeded_here else ''}"
     where = f"at iteration {parting.iteration}" if parting.iteration else "in their parameters"
     return f"no: two runs part {where}. {parting.cause}"
 

@@ -108,8 +108,8 @@ class PackRun:
 
     def run(self) -> None:
         """Do what is missing first, then repeat rounds that something disturbed, within their budget."""
-        order = sorted(self.pack.arms, key=lambda arm: arm != self._reference)  # others replay its iterations
-        for arm_id in order:
+        reference_first = sorted(self.pack.arms, key=lambda arm: arm != self._reference)
+        for arm_id in reference_first:  # others replay its iterations
             for kind in ONCE:
                 self.support(self.manifest.arm(arm_id), kind)
         self._seeds()
@@ -241,9 +241,9 @@ class PackRun:
             own["keep"] = kept_folder(self.manifest, arm)
             own["measure"] = replace(self.manifest.sweep.measure, timeout_s=RESULT_S)
         if kind is Kind.TIMING:
-            own["server"] = self._servers.seed
-            own["iterations"] = self._iterations
+            own |= {"server": self._servers.seed, "iterations": self._iterations}
             own["rare"] = self._rare.get(arm.id)
+            own["cadence"] = self.progress.cadence_of(arm.id, self._reference)
             own["counter_s"] = self._idle.step_s if self._idle else None
         world, env = self._process_of(arm)
         if world > 1 and self._nodes is not None:

@@ -92,7 +92,7 @@ class Sweep:
     @property
     def baseline(self) -> baselines.Baseline:
         """What other sweeps can be compared with."""
-        unit = declared_by(self.manifest).unit
+        unit = declared_by(self.manifest, self.progress.every).unit
         return baselines.baseline_of(self.manifest, unit, self.trials, self.provenance)
 
     def report(self) -> Report:

@@ -19,6 +19,7 @@ from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Toggle, Workload
+from perfsweep.workloads.declarations import ANYTHING
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 _GENERAL = (
@@ -43,7 +44,7 @@ def refuse_unknown(cls: type[Workload], toggles: Iterable[Toggle]) -> None:
         level.witness: f"{toggle.name}={level.value}"
         for toggle in toggles
         for level in (*toggle.levels, *([toggle.numbers.like] if toggle.numbers else []))
-        if level.witness
+        if level.witness and level.witness != ANYTHING
     }
     if not named or registry.import_root(cls) is None:
         return

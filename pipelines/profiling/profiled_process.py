@@ -68,7 +68,8 @@ def _profiled(spec: ProfileSpec, folder: Path, rank: int) -> Profile:
             repeated.run()
             write_status(folder, "saving")
             found = tool.finish(repeated.measured())
-    return _profile(spec, cls, repeated, found, logged)
+        unit = scene.workload.unit
+    return _profile(spec, unit, repeated, found, logged)
 
 
 def refuse_other_processes(workload: Workload) -> None:
@@ -339,7 +340,7 @@ def _debugging(folder: Path, by_workload: bool) -> Iterator[DebugLog]:
 
 
 def _profile(
-    spec: ProfileSpec, cls: type[Workload], repeated: Repeated, found: Findings, logged: DebugLog | None
+    spec: ProfileSpec, unit: str, repeated: Repeated, found: Findings, logged: DebugLog | None
 ) -> Profile:
     notes = [*found.notes, *([logged.note()] if logged else [])]
     profiled = repeated.profiled
@@ -347,7 +348,7 @@ def _profile(
         tool=spec.options.tool,
         variant=spec.options.variant,
         workload=spec.trial.workload,
-        unit=cls.unit,
+        unit=unit,
         arm=spec.trial.arm,
         slice=str(repeated.slice),
         iterations=sum(block.iterations for block in profiled),

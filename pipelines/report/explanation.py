@@ -33,6 +33,7 @@ CODES = {
     ReasonCode.TOO_FEW_ROUNDS: "so few rounds decide nothing",
     ReasonCode.ALL_DISTURBED: "every trial of its arms was disturbed",
     ReasonCode.ONLY_A_LOOK: "measure.look asked for figures and no verdict",
+    ReasonCode.UNLIKE_BEATS: "the regions of its arms held unlike numbers of heavy iterations",
     ReasonCode.RESULTS_DIFFER: "the arm computes something else, so its time does not count",
     ReasonCode.FEWER_UNITS: "the arm did less work than its base, so its time does not count",
     ReasonCode.NO_TIME: "there is no time to compare",

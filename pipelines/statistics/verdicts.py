@@ -46,6 +46,7 @@ class ReasonCode(StrEnum):
     TOO_FEW_ROUNDS = "too_few_rounds"
     ALL_DISTURBED = "all_disturbed"
     ONLY_A_LOOK = "only_a_look"
+    UNLIKE_BEATS = "unlike_beats"
     RESULTS_DIFFER = "results_differ"
     FEWER_UNITS = "fewer_units"
     NO_TIME = "no_time"

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
+from perfsweep.pipelines.store.trial_schema import TrialRecord
 from perfsweep.workloads.api import Level, Parity, Workload
+
+
+class _Trial(Protocol):
+    @property
+    def record(self) -> TrialRecord: ...
 
 
 def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:
@@ -47,8 +53,10 @@ def _as_data(level: Level) -> DeclaredLevel:
     return DeclaredLevel(value=level.value, **own)
 
 
-def declared_by(manifest: Manifest) -> Declared:
+def declared_by(manifest: Manifest, trials: Iterable[_Trial] = ()) -> Declared:
     """Read what the workload of a sweep declares; one that was planned before this was kept imports it.
+
+    Of `trials` the first whose record names a unit says what was counted: some workloads see it as they run.
 
     Raises
     ------
@@ -56,4 +64,6 @@ def declared_by(manifest: Manifest) -> Declared:
         The manifest does not say, and the workload cannot be imported.
     """
     sweep = manifest.sweep
-    return sweep.declared or declare(*load_workload(sweep.workload, sweep.config), manifest.arms)
+    declared = sweep.declared or declare(*load_workload(sweep.workload, sweep.config), manifest.arms)
+    seen = next((one.record.unit for one in trials if one.record.unit), declared.unit)
+    return declared.model_copy(update={"unit": seen})

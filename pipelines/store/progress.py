@@ -225,6 +225,11 @@ class Progress:
         for arm in pack.arms:
             self.timed[arm] = [one for one in self.timed[arm] if not self._is_forgotten(one)]
 
+    def cadence_of(self, arm: str, reference: str) -> int | None:
+        """The period that an arm's own evidence shows, else the reference's; None where neither shows any."""
+        shown = (self.other.get((one, Kind.EVIDENCE)) for one in (arm, reference))
+        return next((one.record.cadence for one in shown if one and one.record.cadence), None)
+
     def _is_forgotten(self, record: TrialRecord) -> bool:
         return record.kind is Kind.TIMING and (record.pack, record.round) in self._forgotten
 

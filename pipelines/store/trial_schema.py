@@ -110,6 +110,7 @@ class TrialSpec:
     meet: str | None = None  # HOST:PORT where ranks of several nodes meet; None: in the trial's folder
     iterations: int | None = None  # timing trials: of the region; None: as `measure` says
     server: int | None = None  # timing trials: seed of the draw that they share
+    cadence: int | None = None  # timing trials: as evidence has shown it; None: as the workload says
     replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     keep: Keep | None = None  # result trials
@@ -195,7 +196,8 @@ class RankFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """What one trial measured. Times are of the timed region; `units` were done in it.
+    """What one trial measured. Times are of the timed region; `units` were done in it, of what `unit` names
+    where the workload itself has seen it: "" where only its declaration says.
 
     `server` is the seed of the draw that a timing trial shares with others: of addresses
     and hash seed by its fork server, of the hash seed alone in a round by exec. `mfu` is the share of the
@@ -214,8 +216,10 @@ class TrialRecord:
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell. Faults and system time are of the region too.
     `calibration_ns` is the CPU time of a fixed piece of work before set-up, and `iteration_ns` what one
-    iteration of an evidence trial took while it had a core. From `started` to `ended` are the seconds that
-    the trial cost: not those in which others had their turns, but its part of what a round does for all.
+    iteration of an evidence trial took while it had a core. `cadence` is the period that their times show: 0
+    where heavy ones come at no regular distance, None where there are none. From `started` to `ended` are the
+    seconds that the trial cost: not those in which others had their turns, but its part of what a round does
+    for all.
     `quantities` are further ones of
     the region, such as joules, and `withheld` says in one sentence each why others could not be had.
     """
@@ -237,6 +241,7 @@ class TrialRecord:
     started: float = 0.0  # seconds since the epoch
     ended: float = 0.0
     units: float = 0.0
+    unit: str = ""
     units_planned: float | None = None
     iterations: int = 0
     region_ns: int = 0
@@ -248,6 +253,7 @@ class TrialRecord:
     system_ns: int = 0
     calibration_ns: int | None = None
     iteration_ns: int | None = None
+    cadence: int | None = None
     setup_s: float = 0.0
     first_iteration_s: float = 0.0
     warmup_iterations: int = 0
@@ -256,6 +262,7 @@ class TrialRecord:
     alarm: str | None = None
     compile_s: float = 0.0
     recompiles: int = 0
+    recompile_reason: str = ""
     peak_bytes: int = 0
     mfu: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)

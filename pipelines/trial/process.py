@@ -136,9 +136,7 @@ def main(arguments: list[str]) -> int:
             serve(spec, file.parent, rank, Connection(int(arguments[2])))
             return 0
         record = run(spec, file.parent, rank)
-    except (
-        OSError
-    ) as error:  # not of the workload, whatever that raises is an outcome: its folder, or its log
+    except OSError as error:  # of the trial's folder or log: whatever the workload raises is an outcome
         with suppress(OSError):
             print(f"what came of the trial cannot be written: {error}", file=sys.stderr, flush=True)
         return UNWRITTEN

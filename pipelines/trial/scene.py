@@ -55,10 +55,11 @@ class Scene:
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
             found |= self._energy_alone(spec, found, before, after)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
-        loaded = {"gpus_under_load": list(map(dataclasses.asdict, found.pop("loaded", ())))}
-        loaded["energy"] = found.pop("energy", {})
+        gpus = list(map(dataclasses.asdict, found.pop("loaded", ())))
+        loaded = {"gpus_under_load": gpus, "energy": found.pop("energy", {})}
         facts = {**environment.facts(), "device": dataclasses.asdict(self.device), **loaded}
-        return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+        facts = {"keys": keys, "environment": facts, "unit": self.workload.unit, "setup_s": self.setup_s}
+        return {"outcome": Outcome.OK, **facts, **found}
 
     def _energy_alone(
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
@@ -152,6 +153,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
         start = time.perf_counter()
         try:
             workload.setup(config, spec.arm.levels, context)
+            workload.cadence = spec.cadence or workload.cadence
             yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
         finally:
             workload.close()

@@ -20,6 +20,7 @@ from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
 from perfsweep.pipelines.trial.process_group import leads
 from perfsweep.pipelines.trial.timing.iterations import (
     Duration,
+    beat_of,
     iterate,
     numbers_of,
     over_a_cadence,
@@ -122,7 +123,10 @@ def evidence_trial(
     if spec.world == 1 and workload.cadence > reached > 0:
         clock = clock_of(workload, device)
         iteration_ns = over_a_cadence(workload, clock, spec.measure.region_s) or iteration_ns
-    return {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
+    found = {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
+    if spec.world > 1 or workload.cadence_is_known or workload.cadence > 1:
+        return found
+    return found | beat_of(workload, clock_of(workload, device))
 
 
 def course_trial(

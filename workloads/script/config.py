@@ -30,7 +30,7 @@ class ScriptConfig:
     iteration : what ends an iteration: auto, optimizer.step, backward, loader, marks, or
         package.module:function
     every : such ends that make one iteration
-    units : units of one iteration; 0: examples of its loaders where it has some, else iterations
+    units : units of one iteration; 0: examples where its first iterations show some, else iterations
     blocks : class of the modules whose activations `grad_checkpointing` recomputes
     writes : scratch, refuse or allow: what it writes below `folder` goes into the trial's own, or there
     ranks : processes of each trial, with torchrun's variables; null: one, without them

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from perfsweep.workloads.script import explicit_marks
 from perfsweep.workloads.script.config import BACKWARD, LOADER, MARKS, OPTIMIZER
 from perfsweep.workloads.script.watched import Watched
 
-LONGEST_CYCLE = 32
-"""Updates of several optimisers among which their cycle is looked for."""
+PATIENCE = 32
+"""Updates after which an optimiser that goes on alone is taken at its word. Without any order four times as
+many, or four for each optimiser."""
 
 Mark = Callable[[], None]
 
@@ -23,7 +23,7 @@ Mark = Callable[[], None]
 def install(iteration: str, watched: Watched, mark: Mark, undo: ExitStack) -> None:
     """Have `mark` called where an iteration of the kind `iteration` ends."""
     if iteration == OPTIMIZER:
-        watched.after_update.append(UpdateCycle(watched, mark))
+        watched.over.append(UpdateCycle(watched, mark))
     elif iteration == BACKWARD:
         watched.after_backward.append(mark)
     elif iteration == LOADER:
@@ -74,19 +74,22 @@ class UpdateCycle:
     """Marks the last update of a cycle.
 
     Of one optimiser every update is one. Where several exist, as in a GAN, their order is watched until it
-    has repeated itself once; one that goes on alone is taken at its word after `LONGEST_CYCLE` updates.
+    has repeated itself once; one that goes on alone is taken at its word after `PATIENCE` updates. What is
+    updated in one call, such as a backward pass whose hooks update, is one update.
     """
 
     def __init__(self, watched: Watched, mark: Mark) -> None:
         self._watched, self._mark = watched, mark
-        self._updates: list[int] = []
+        self._updates: list[Hashable] = []
+        self._known = set[int]()
         self._length = self._place = 0
 
-    def __call__(self, one: Optimizer) -> None:
+    def __call__(self, update: tuple[int, ...]) -> None:
         if self._length:
             self._place = (self._place + 1) % self._length
         else:
-            self._updates.append(id(one))
+            self._updates.append(update)
+            self._known.update(update)
             self._length = self._found()
         if self._length and not self._place:
             self._mark()
@@ -95,12 +98,14 @@ class UpdateCycle:
         """Length of the cycle that the updates so far end with; 0 while it is not known."""
         updates, different = self._updates, len(set(self._updates))
         if different == 1:
-            return int(len(self._watched.made) < 2 or len(updates) >= LONGEST_CYCLE)
+            return int(len(self._watched.made) <= len(self._known) or len(updates) >= PATIENCE)
         for length in range(different, len(updates) // 2 + 1):
+            if updates[-1] != updates[-1 - length]:
+                continue
             last, before = updates[-length:], updates[-2 * length : -length]
             if last == before and len(set(last)) == different:
                 return length
-        return int(len(updates) >= 4 * LONGEST_CYCLE)
+        return int(len(updates) >= 4 * max(PATIENCE, different))
 
 
 def ends_of(iteration: str) -> str:

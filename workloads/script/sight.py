@@ -26,6 +26,7 @@ class Sight:
     obstacles : why levels cannot act, by ``toggle`` or ``toggle=level``
     writes : what became of what it wrote below its folder, or wanted to write
     unseeded : lines that may draw without a seed
+    seeded_here : libraries whose generators it draws from and does not seed itself
     sites : the calls that toggles act on
     files : SHA-256 of each of the script's files, the script first
     """
@@ -37,6 +38,7 @@ class Sight:
     obstacles: Mapping[str, str]
     writes: Sequence[str]
     unseeded: Sequence[str]
+    seeded_here: Sequence[str] = ()
     sites: Sequence[Site] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
@@ -48,12 +50,19 @@ UNSEEDED = re.compile(
 """What draws anew in every process."""
 
 
-def look(scene: Scene, ends: str, unit: str, writes: Iterable[str], sources: Sources) -> Sight:
+def look(
+    scene: Scene,
+    ends: str,
+    unit: str,
+    writes: Iterable[str],
+    sources: Sources,
+    seeded_here: Sequence[str] = (),
+) -> Sight:
     """Say what was seen of the script so far."""
     watched = scene.watched
     made = Counter(type(one).__name__ for one in watched.optimizers)
     models = {type(one).__name__: sum(p.numel() for p in one.parameters()) for one in watched.modules}
     unseeded = sources.lines(UNSEEDED)
     files = {str(sources.script): "", **sources.digests}
-    blocked = obstacles(scene)
-    return Sight(ends, dict(made), models, unit, blocked, list(writes), unseeded, scene.sites.found, files)
+    blocked, seen = obstacles(scene), scene.sites.found
+    return Sight(ends, dict(made), models, unit, blocked, list(writes), unseeded, seeded_here, seen, files)

@@ -13,7 +13,6 @@ from perfsweep.workloads.imports import OURS, PACKAGE, folder_of, followed
 from perfsweep.workloads.script.config import AUTOMATIC, MARKS, OPTIMIZER, ScriptConfig
 from perfsweep.workloads.snapshot import Snapshot
 
-_LOADERS = re.compile(r"\b(DataLoader|Trainer|LightningDataModule)\b")
 _EXPLICIT = re.compile(r"^\s*(import|from)\s+perfsweep\b", re.MULTILINE)
 _BEFORE_TORCH = re.compile(
     r"""
@@ -68,11 +67,6 @@ class Sources:
         if wanted != AUTOMATIC:
             return wanted
         return MARKS if self.mention(_EXPLICIT) else OPTIMIZER
-
-    @property
-    def has_loaders(self) -> bool:
-        """Whether the script speaks of something that loads batches."""
-        return self.mention(_LOADERS)
 
     @property
     def touches_environment(self) -> bool:

@@ -164,11 +164,17 @@ CHANGES: Mapping[str, Change] = {
     "sdpa": Change(attention.obstacle, attention.begin),
     "non_blocking": Change(copies.obstacle, copies.begin),
     **{
-        name: Change(partial(loaders.obstacle, name), prepare=partial(loaders.give, name))
+        name: Change(
+            partial(loaders.obstacle, name),
+            prepare=partial(loaders.give, name),
+            late_obstacle=loaders.late_obstacle,
+        )
         for name in ("num_workers", "pin_memory", "prefetch_factor")
     },
     "persistent_workers": Change(
-        partial(loaders.obstacle, "persistent_workers"), prepare=loaders.keep_workers
+        partial(loaders.obstacle, "persistent_workers"),
+        prepare=loaders.keep_workers,
+        late_obstacle=loaders.late_obstacle,
     ),
     "data": Change(kept.obstacle, prepare=kept.keep_batches),
     "tf32": Change(partial(settings.own_setting, "tf32"), settings.begin_tf32),

@@ -6,11 +6,11 @@ arm. None of them is a forward hook: those break a script's own `torch.compile`.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -23,14 +23,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from perfsweep.workloads.api import Clock, NullClock
+from perfsweep.workloads.script.batches import Rows, asked_of, length_of, rows_of, tensors_of
+from perfsweep.workloads.script.compiled_calls import CompiledCalls
 
 KEPT_LOSSES = 1000
 FRUITLESS = 1000
 """Backward passes without an optimiser, after which a script may be told to end iterations otherwise."""
 LONGEST_CADENCE = 50
 """Iterations of an epoch that timed regions are aligned to; one of a longer epoch would take too long."""
-DIGESTED_ROWS = 4
-"""Rows of the first batches that identify the data: few, so that arms with smaller batches have them too."""
 
 
 class Watched:
@@ -40,17 +40,21 @@ class Watched:
     ----------
     counts : examples, batches, iterations, backward_calls, optimizer_steps, since set-up
     in_setup : the same, until the first mark
+    iterators : over loaders, those that the script still holds
     made : optimisers that exist, whether they have made a step or not
     optimizers : those that have made a step, in the order of their first one
     modules : outermost modules with parameters that were called before the first mark
     input_dims : dimensions of the tensors that each of them was given
     closures : optimisers that computed their gradients inside `step`, before the first mark
+    passes : calls of `torch.autograd.backward` and `torch.autograd.grad` since set-up, whatever of
     backward : what a call of `torch.autograd.backward` runs; the losses are kept as they were before it
     before_backward : told of what backward is called on
     after_backward : called when it returns
     leaves : tensors that a script without modules and optimisers updates
     next_batch : what gives the next batch of an iterator over a loader
     clock : on which the time that the script waits for batches is marked
+    over : told of updates, by ids of their optimisers, once the call that they are part of is over: `step`, a
+        backward pass whose hooks update, or `GradScaler.step`, even where that leaves the update out
     after_batch : told of each batch and of the iterator that it is from
     end_of_iteration : called at every mark
     called : told of each call of an outermost module before the first mark: by whom, with what, the result
@@ -62,12 +66,14 @@ class Watched:
     def __init__(self, undo: ExitStack) -> None:
         self.counts = Counter[str]()
         self.in_setup = Counter[str]()
+        self.iterators = WeakSet[Any]()
         self.made = WeakSet[Optimizer]()
         self.optimizers: list[Optimizer] = []
         self.modules: dict[nn.Module, None] = {}
         self.losses: deque[Tensor] = deque(maxlen=KEPT_LOSSES)
         self.before_update: list[Callable[[Optimizer], None]] = []
         self.after_update: list[Callable[[Optimizer], None]] = []
+        self.over: list[Callable[[tuple[int, ...]], None]] = []
         self.before_batch: list[Callable[[], None]] = []
         self.after_batch: list[Callable[[Any, Any], None]] = []
         self.before_backward: list[Callable[[Any], None]] = []
@@ -84,14 +90,28 @@ class Watched:
         self.copies_losses = False
         self._loss: Tensor | None = None
         self._step: FrameType | None = None
+        self.passes = 0
+        self._calls = 0
+        self._within: dict[int, None] = {}
         self._inside_module = False
-        self._rows = _Rows()
-        self._inputs = _Rows()
+        self._rows = Rows()
+        self._inputs = Rows()
         self._looking = True
         self._epoch = 0
         self._until_found = ExitStack()
+        self._traced = (
+            (nn.Module, "__call__", nn.Module.__call__),
+            (torch.autograd, "grad", torch.autograd.grad),
+            (torch.amp.GradScaler, "step", torch.amp.GradScaler.step),
+        )
+        self._own_passes = WeakSet[Optimizer]()
+        self._passes_before = 0
+        self.compiled = CompiledCalls(lambda: self.made, self._aside, self._before_compiled, self._compiled)
+        self.compiled.first = self._keep_out_of_compiled_code
+        self.compiled.watch(undo)
         undo.push(self._until_found)
         self._watch_updates(undo)
+        self._watch_scalers(undo)
         self._watch_losses(undo)
         self._watch_batches(undo)
         self._watch_modules()
@@ -109,7 +129,8 @@ class Watched:
         """Look for models no more, and count anew: calls of modules cost what they cost the script."""
         self.in_setup = Counter(self.counts)
         self.counts.clear()
-        self._looking = False
+        self.passes = 0
+        self._looking = self.compiled.listening = False
         self._until_found.close()
 
     @property
@@ -151,12 +172,9 @@ class Watched:
         return list(updated or of_modules) or self.leaves
 
     def _watch_updates(self, undo: ExitStack) -> None:
-        handles = (
-            register_optimizer_step_pre_hook(self._before_update),
-            register_optimizer_step_post_hook(self._after_update),
-        )
-        for handle in handles:
-            undo.callback(handle.remove)
+        self._hooks = ExitStack()
+        undo.callback(lambda: self._hooks.close())
+        self._hook()
         making = Optimizer.__init__
 
         def watched(one: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -164,6 +182,50 @@ class Watched:
             self.made.add(one)
 
         _replace(undo, Optimizer, "__init__", watched)
+
+    def _hook(self) -> None:
+        self._hooks.callback(register_optimizer_step_pre_hook(self._before_update).remove)
+        self._hooks.callback(register_optimizer_step_post_hook(self._after_update).remove)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Take off whatever compiled code would be traced with."""
+        with self._call(), ExitStack() as put_back:
+            self._hooks.close()
+            put_back.callback(self._hook)
+            for owner, name, value in self._traced:
+                if (now := getattr(owner, name)) is not value:
+                    put_back.callback(setattr, owner, name, now)
+                    setattr(owner, name, value)
+            self._passes_before = self.passes
+            yield
+
+    def _keep_out_of_compiled_code(self) -> None:
+        """Have Dynamo leave backward passes to us where it leaves them to PyTorch."""
+        torch.autograd.backward = torch._dynamo.disable(torch.autograd.backward)  # type: ignore[assignment]
+
+    def _before_compiled(self, one: Optimizer) -> None:
+        """Tell of gradients that a compiled function is about to use."""
+        if self._told_early(one):
+            for tell in self.before_update:
+                tell(one)
+
+    def _compiled(self, one: Optimizer, expected: bool) -> None:
+        """Take note of an update within a compiled function that has returned."""
+        if one not in self.optimizers:
+            self.optimizers.append(one)
+        if self.passes > self._passes_before:  # of gradients that it has computed itself
+            self._own_passes.add(one)
+        if not (expected and self._told_early(one)):
+            for tell in self.before_update:
+                tell(one)
+        self.counts["optimizer_steps"] += 1
+        for tell in self.after_update:
+            tell(one)
+        self._updated(one)
+
+    def _told_early(self, one: Optimizer) -> bool:
+        return one not in self._own_passes
 
     def _before_update(self, one: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         caller = sys._getframe(1)
@@ -205,23 +267,90 @@ class Watched:
         self.counts["optimizer_steps"] += 1
         for tell in self.after_update:
             tell(one)
+        self._updated(one)
+
+    def _updated(self, one: Optimizer) -> None:
+        """Tell of an update, or keep it until the call that it is part of is over.
+
+        Hooks of a backward pass may run in a thread of autograd's, where no script can be interrupted.
+        """
+        self._within.setdefault(id(one))
+        if not self._calls:
+            self._tell_over()
+
+    def _tell_over(self) -> None:
+        if self._within:
+            updates = tuple(sorted(self._within))
+            self._within.clear()
+            for tell in self.over:
+                tell(updates)
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """A call of the script's within which updates are no ends: the end comes with its return."""
+        if get_ident() != self._thread:
+            yield
+            return
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+        if not self._calls:
+            self._tell_over()
+
+    def _watch_scalers(self, undo: ExitStack) -> None:
+        """See the updates that a script's own scaler leaves out, since gradients overflowed."""
+        scaling = torch.amp.GradScaler.step
+
+        @functools.wraps(scaling)
+        def step(scaler: torch.amp.GradScaler, one: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            with self._call():
+                before = self.counts["optimizer_steps"]
+                result = scaling(scaler, one, *args, **kwargs)
+                if self.counts["optimizer_steps"] == before:
+                    self.skipped(one)
+            return result
+
+        _replace(undo, torch.amp.GradScaler, "step", step)
+
+    def skipped(self, one: Optimizer) -> None:
+        """Take note of an update that was left out: it ends an iteration like any other."""
+        self.counts["skipped_updates"] += 1
+        if one not in self.optimizers:
+            self.optimizers.append(one)
+        self._updated(one)
 
     def _watch_losses(self, undo: ExitStack) -> None:
         def watched(tensors: Any, *args: Any, **kwargs: Any) -> None:
             for tell in tuple(self.before_backward):
                 tell(tensors)
-            self.backward(tensors, *args, **kwargs)
-            loss = tensors if isinstance(tensors, Tensor) else None
-            if loss is not None and loss.numel() == 1:
-                self.counts["backward_calls"] += 1
-                if self._looking and not self.optimizers and self.counts["backward_calls"] == FRUITLESS:
-                    self.fruitless()
-                value = loss.detach().clone() if self.copies_losses else loss.detach()
-                self._loss = value if self._loss is None else self._loss + value
+            self.passes += 1
+            with self._call():
+                self._backward(tensors, *args, **kwargs)
             for told in tuple(self.after_backward):
                 told()
 
         _replace(undo, torch.autograd, "backward", watched)
+        computing = torch.autograd.grad
+
+        @functools.wraps(computing)
+        def gradients(*args: Any, **kwargs: Any) -> Any:
+            self.passes += 1
+            return computing(*args, **kwargs)
+
+        _replace(undo, torch.autograd, "grad", gradients)
+
+    def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        self.backward(tensors, *args, **kwargs)
+        loss = tensors if isinstance(tensors, Tensor) else None
+        if loss is None or loss.numel() != 1:
+            return
+        self.counts["backward_calls"] += 1
+        if self._looking and not self.optimizers and self.counts["backward_calls"] == FRUITLESS:
+            self.fruitless()
+        value = loss.detach().clone() if self.copies_losses else loss.detach()
+        self._loss = value if self._loss is None else self._loss + value
 
     def _watch_batches(self, undo: ExitStack) -> None:
         self.next_batch = dataloader._BaseDataLoaderIter.__next__
@@ -237,9 +366,10 @@ class Watched:
                 told(batches, batch)
             if torch.is_grad_enabled():  # what a script evaluates on is no example that it trains on
                 self.counts["batches"] += 1
-                self.counts["examples"] += rows_of(batch)
+                self.counts["examples"] += rows_of(batch, asked_of(batches))
                 self.counts["worker_batches"] += getattr(batches, "_num_workers", 0) > 0
                 if self._looking:
+                    self.iterators.add(batches)
                     self._rows.add(batch)
                     self._epoch = self._epoch or length_of(batches)
             return batch
@@ -269,56 +399,6 @@ class Watched:
         _replace(self._until_found, nn.Module, "__call__", watched)
 
 
-class _Rows:
-    """Digest of the first rows of batches, however they are cut."""
-
-    def __init__(self) -> None:
-        self._seen = 0
-        self._sha = hashlib.sha256()
-
-    @property
-    def digest(self) -> str:
-        """So far; empty where there were no rows."""
-        return self._sha.hexdigest() if self._seen else ""
-
-    def add(self, batch: Any) -> None:
-        """Take in the rows of a batch that are still wanted."""
-        leaves = [leaf for leaf in tensors_of(batch) if leaf.dim()]
-        rows = min((len(leaf) for leaf in leaves), default=0)
-        for row in range(min(rows, DIGESTED_ROWS - self._seen)):
-            for leaf in leaves:
-                self._sha.update(_bytes(leaf[row]))
-        self._seen = min(DIGESTED_ROWS, self._seen + rows)
-
-
-def length_of(batches: Any) -> int:
-    """Batches of an epoch; 0 for a stream."""
-    try:
-        return len(batches)
-    except TypeError:
-        return 0
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    whole = tensor.detach().cpu()
-    if not whole.dtype.is_complex:
-        whole = whole.to(torch.float64) + 0.0  # integers know no negative zero
-    return whole.contiguous().numpy().tobytes()
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists and mappings, and in objects that behave like these."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping) or (hasattr(value, "data") and isinstance(value.data, Mapping)):
-        inner: Mapping[Any, Any] = value if isinstance(value, Mapping) else value.data
-        for name in inner:
-            yield from tensors_of(inner[name])
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from tensors_of(one)
-
-
 def _go_on() -> None: ...
 
 
@@ -333,11 +413,6 @@ def _called_from(outer: FrameType, inner: FrameType) -> bool:
 def _closure_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """What an optimiser's step was told to compute its gradients with; `args` begin with the optimiser."""
     return args[1] if len(args) > 1 else kwargs.get("closure")
-
-
-def rows_of(batch: Any) -> int:
-    """Examples in a batch: the length of its first tensor that has one."""
-    return next((len(tensor) for tensor in tensors_of(batch) if tensor.dim()), 0)
 
 
 def gradients_of(parameters: Iterable[Tensor]) -> Tensor:

@@ -28,6 +28,7 @@ from perfsweep.workloads.script.output import Output
 from perfsweep.workloads.script.program import Ended, Program, alarm
 from perfsweep.workloads.script.ranks import mean_over_ranks
 from perfsweep.workloads.script.replaced import Change, Replacements, imported
+from perfsweep.workloads.script.seeding import Seeding
 from perfsweep.workloads.script.sight import Sight, look
 from perfsweep.workloads.script.sources import Sources, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
@@ -35,6 +36,9 @@ from perfsweep.workloads.script.unseen.by_hand import ByHand
 from perfsweep.workloads.script.unseen.own_processes import OwnProcesses
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
+
+SHOWN = 3
+"""Iterations after set-up that show what a script is made of; a look has no more."""
 
 
 class Script(Workload):
@@ -45,6 +49,7 @@ class Script(Workload):
     on_request = (*Workload.on_request, COLLECTOR, DATA)
     checks = CHECKS
     paths = ("path", "folder")
+    cadence_is_known = False
     custom: CustomToggles = custom_toggles.read({})
     iteration: str = ""
     sources: Sources
@@ -68,7 +73,6 @@ class Script(Workload):
         """
         sources, custom = Sources(config), custom_toggles.read(config.toggles)
         own = {toggle.name for toggle in custom.toggles}
-        counted = config.units or sources.has_loaders
         return type(
             f"Script_{sources.script.stem}",
             (cls,),
@@ -78,7 +82,7 @@ class Script(Workload):
                 "custom": custom,
                 "sources": sources,
                 "iteration": sources.iteration(config.iteration),
-                "unit": "example" if counted else "iteration",
+                "unit": "example" if config.units else "iteration",
                 "title": sources.script.stem.lower(),
                 "start": "exec" if sources.touches_environment else "fork",
                 "ranks": config.ranks or 1,
@@ -99,7 +103,9 @@ class Script(Workload):
         output.start(self._undo)
         own_seeds.move(context.seed, self._undo)
         self._watched = Watched(self._undo)
+        self._seeding = Seeding()
         self._first_gradient: list[Tensor] | None = None
+        self._fed = self._examples = 0
         file = script_file(config)
         sites = CallSites(self.sources.originals)
         self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks, sites=sites)
@@ -119,6 +125,7 @@ class Script(Workload):
         ranked = context.world > 1 or config.ranks is not None
         variables = {**self._environment(), **(ranks.variables(context) if ranked else {})}
         module = self._program.start(code, variables)
+        self._seeding.watch(self._undo)
         replacements.in_main(module, self._undo)
         replacements.install(self._undo)
         self._watched.fruitless = self._never_marked
@@ -127,6 +134,8 @@ class Script(Workload):
         with alarm(patience, self._ring):
             self._advance()
         self._watched.end_search()
+        self._seeding.end()
+        self._watched.end_of_iteration.append(self._judge_first)
         self.cadence = self._watched.cadence
         if replacements.missing:
             raise ConfigError(_never_defined(file, sorted(replacements.missing)))
@@ -157,6 +166,27 @@ class Script(Workload):
             " workload.iteration=backward, loader or package.module:function, or give it more time with"
             " measure.timeout_s"
         )
+
+    def _judge_first(self) -> None:
+        """Count examples where each of the first iterations brought some, else iterations.
+
+        Raises
+        ------
+        ConfigError
+            They cannot be iterations of a training.
+        """
+        counts = self._watched.counts
+        if counts["iterations"] <= SHOWN and not self.config.units:
+            self._fed += counts["examples"] > self._examples
+            self._examples = counts["examples"]
+            self.unit = "example" if self._fed == counts["iterations"] else "iteration"
+        if counts["iterations"] == SHOWN and self.config.iteration == AUTOMATIC and self._is_implausible():
+            raise ConfigError(_without_gradients(self.config.path, self._watched))
+
+    def _is_implausible(self) -> bool:
+        """Whether updates end iterations in which nothing was differentiated."""
+        watched = self._watched
+        return self.iteration == OPTIMIZER and not (watched.passes or watched.compiled.made)
 
     def _replaced(self, mark: marks.Mark) -> dict[str, Change]:
         """What stands in place of the script's functions: levels' own, and the one that ends an iteration."""
@@ -198,7 +228,7 @@ class Script(Workload):
     def sight(self) -> Sight:
         """What was seen of the script until its first mark, for a person who looks at it."""
         ends = marks.ends_of(self.iteration)
-        return look(self.scene, ends, self.unit, self._guard.told(), self.sources)
+        return look(self.scene, ends, self.unit, self._guard.told(), self.sources, self._seeding.missing)
 
     def _arguments(self) -> list[str]:
         fillings = {"{seed}": str(self.context.seed), "{scratch}": str(self.context.scratch_dir.absolute())}
@@ -324,6 +354,16 @@ def _compiled(file: Path, text: bytes, replacements: Replacements) -> CodeType:
     except (SyntaxError, ValueError) as error:
         place, what = (f" line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", error)
         raise ConfigError(f"{file}{place} is no Python: {what}") from error
+
+
+def _without_gradients(path: str, watched: Watched) -> str:
+    updates, iterations = watched.counts["optimizer_steps"], watched.counts["iterations"]
+    return (
+        f"{path}: {iterations} iterations were seen that end with an optimiser's step, with {updates} updates"
+        f" of {len(watched.optimizers)} optimisers, and no backward pass in any. Say what ends an iteration"
+        " with workload.iteration=package.module:function;"
+        f" workload.iteration={OPTIMIZER} takes them as they are."
+    )
 
 
 def _never_defined(file: Path, targets: list[str]) -> str:

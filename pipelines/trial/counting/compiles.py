@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from perfsweep.pipelines.store.trial_files import Flag
 
 _COMPILE_ID = re.compile(r"\d+/(\d+)(?:_\d+)?$")  # frame/how often compiled before, and attempts
+_PLACE = re.compile(r"^\d+/\d+(_\d+)?:\s*")
 _MOST_METRICS = 4096  # torch remembers 64 compiles, fewer than a model of many blocks makes
 
 # What is reported, as (group, name) in Dynamo's counters; None means the whole group.
@@ -85,6 +87,11 @@ class CompileCounting:
         flags |= Flag.GRAPH_SKIP if skips else Flag(0)
         self._limits_seen = limits
         return int(flags)
+
+    @property
+    def main_reason(self) -> str:
+        """What most recompiles had in common; "" without any."""
+        return next((kind for kind, _ in Counter(map(kind_of, self.recompile_reasons)).most_common(1)), "")
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -162,6 +169,12 @@ class CompileCounting:
         self._recompiles += len(reasons)
         self.recompile_reasons += tuple(reasons)
         return len(reasons)
+
+
+def kind_of(reason: str) -> str:
+    """The guard that failed, without the frame and the values, which differ each time."""
+    guard = _PLACE.sub("", reason.partition("\n")[0]).partition("  #")[0]
+    return re.split(r"\s+[=!]=\s|\. expected", guard)[0].strip()
 
 
 def _callback_handler() -> Any:

@@ -9,6 +9,8 @@ import torch
 
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.growth import memory_growth, time_growth
+from perfsweep.pipelines.trial.timing.period import period_of, suffices
 from perfsweep.workloads.api import NullClock, Workload
 from perfsweep.workloads.errors import ContractError
 
@@ -83,6 +85,37 @@ class Duration:
     def total_ns(self) -> float:
         """Time of the iterations so far."""
         return self._total_ns
+
+
+READ_EVERY = 4
+"""Iterations between two looks at the memory, which take milliseconds."""
+
+
+def beat_of(workload: Workload, clock: HostClock) -> dict[str, Any]:
+    """What the times of a loop show, as fields of a record: its period, see `period_of`, and if it grows.
+
+    Where it has a period, `iteration_ns` is the mean over whole ones. What ends the loop ends the search too:
+    a script may have fewer iterations than are looked at here.
+    """
+    times: list[float] = []
+    taken: list[float] = []
+    while not suffices(times):
+        duration = Duration(clock, 0)
+        try:
+            with duration:
+                workload.step(NullClock())
+        except Exception:  # noqa: BLE001 - the loop's own end, or its mistake, which timing trials tell of
+            break
+        times.append(duration.total_ns)
+        if len(times) % READ_EVERY == 0:
+            taken.append(clock.taken_bytes())
+    grown = {"time_growth": time_growth(times), "memory_growth": memory_growth(taken) / READ_EVERY}
+    period = period_of(times)
+    if period is None:
+        return {"cadence": None, "quantities": grown}
+    whole = len(times) // max(1, period) * max(1, period)
+    mean_ns = max(1, round(sum(times[:whole]) / whole))
+    return {"cadence": period, "iteration_ns": mean_ns, "quantities": grown}
 
 
 def over_a_cadence(workload: Workload, clock: HostClock, most_s: float) -> int | None:

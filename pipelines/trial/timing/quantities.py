@@ -17,6 +17,7 @@ from perfsweep.pipelines.trial.machine.energy_counters import (
     processor_counters,
 )
 from perfsweep.pipelines.trial.timing.clock import HostClock
+from perfsweep.pipelines.trial.timing.period import heavy
 from perfsweep.pipelines.trial.timing.ranks import Region
 from perfsweep.workloads.api import Device, Work, Workload
 from perfsweep.workloads.peaks import peak
@@ -30,9 +31,11 @@ def record_fields(
     iterations: int,
     jobs: int,
 ) -> dict[str, Any]:
-    """Fields of the record: energy, or why there is none, devices in use, and the units of a whole job."""
+    """Fields of the record: energy, or why there is none, devices, heavy iterations, units of a whole job."""
     found = energy.record_fields(spent, workload.shape == "job")
     more = {"devices": float(sum(rank.devices for rank in ranks))}
+    if not workload.cadence_is_known:
+        more["heavy_iterations"], more["heavy_share"] = heavy(ranks[0].wall_ns)
     if (whole := job_units(workload, units, iterations, jobs)) is not None:
         more["job_units"] = whole
     return {**found, "quantities": {**found["quantities"], **more}}

@@ -165,6 +165,7 @@ class Timing:
             "alarm": alarm,
             "compile_s": compiled.get("compile_s") or 0.0,
             "recompiles": int(compiled.get("recompiles") or 0),
+            "recompile_reason": self._compiling.main_reason,
             "counters": {
                 **self._counters(),
                 **clock.held(),

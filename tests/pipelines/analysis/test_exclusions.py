@@ -11,9 +11,11 @@ from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.evidence import Agreement
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, read_evidence, write_evidence
-from perfsweep.workloads.api import Evidence
+from perfsweep.workloads.api import Evidence, Parity
 
 OOM = {"outcome": "oom", "failure": {"type": "OutOfMemoryError", "message": "no memory\nfor a matrix"}}
 
@@ -78,6 +80,62 @@ def test_arms_of_different_data_have_no_effect(measured: Sweep) -> None:
     data = {measured.arm: "one", measured.base: "other"}
     exclusion = measured.exclusions(data=data).of_effect(measured.effect)
     assert exclusion is not None and exclusion.outcome == OTHER_DATA
+
+
+def test_arms_that_were_counted_in_different_units_have_no_effect(measured: Sweep) -> None:
+    for arm, unit in ((measured.arm, "example"), (measured.base, "iteration")):
+        for record in measured.timings(arm):
+            change(record, unit=unit)
+    exclusion = measured.exclusions().of_effect(measured.effect)
+    assert exclusion is not None and exclusion.outcome == "other units"
+    assert "examples and iterations" in exclusion.reason and "workload.units" in exclusion.reason
+
+
+def judged(code: ReasonCode) -> Judgement:
+    return Judgement(Verdict.UNDECIDED, None, code=code)
+
+
+def idle(sweep: Sweep, code: ReasonCode = ReasonCode.HOLDS_ZERO, parity: str = "identical") -> bool:
+    """Whether a level of which it is not known what it changes is seen to do nothing."""
+    levels = sweep.manifest.sweep.declared.levels
+    own = tuple(one.model_copy(update={"witness": "anything"}) for one in levels["work"])
+    declared = sweep.manifest.sweep.declared.model_copy(update={"levels": {**levels, "work": own}})
+    planned = sweep.manifest.sweep.model_copy(update={"declared": declared})
+    changed = Sweep(sweep.folder, sweep.manifest.model_copy(update={"sweep": planned}))
+    result = ParityResult(ParityVerdict(parity), Parity.EXACT)
+    found = changed.exclusions().idle(
+        [sweep.effect], {sweep.effect.id: result}, {sweep.effect.id: judged(code)}
+    )
+    assert all(one.reason.startswith("this flag did nothing here") for one in found.values())
+    return bool(found)
+
+
+def test_a_flag_that_shows_in_nothing_did_nothing(measured: Sweep) -> None:
+    for arm in (measured.arm, measured.base):
+        measured.count(arm, ops=9.0, gc_collections=1.0)
+    assert idle(measured) and idle(measured, ReasonCode.INSIDE_MARGIN)
+    for code in (ReasonCode.CALLED_SLOWER, ReasonCode.REACHES_INTO_MARGIN, ReasonCode.TOO_FEW_ROUNDS):
+        assert not idle(measured, code), "its time may have moved"
+    assert not idle(measured, parity="within tolerance")
+
+
+@pytest.mark.parametrize(
+    ("own", "nothing"), [({"ops": 9.0, "gc_collections": 3.0}, True), ({"ops": 8.0}, False)]
+)
+def test_a_flag_that_shows_in_a_count_did_something(
+    measured: Sweep, own: dict[str, float], nothing: bool
+) -> None:
+    measured.count(measured.base, ops=9.0, gc_collections=1.0)
+    measured.count(measured.arm, **own)
+    assert idle(measured) == nothing
+
+
+def test_a_flag_that_shows_in_memory_did_something(measured: Sweep) -> None:
+    for arm, peak in ((measured.arm, 1100), (measured.base, 1000)):
+        measured.count(arm, ops=9.0)
+        for record in measured.timings(arm):
+            change(record, peak_bytes=peak)
+    assert not idle(measured)
 
 
 @pytest.mark.parametrize(("moved", "outcome"), [(0.0, "inert"), (1.0, None)])

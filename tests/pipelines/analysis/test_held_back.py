@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 
+from perfsweep.pipelines.analysis.arm_records import Beat
 from perfsweep.pipelines.analysis.decisions import HoldingBack
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
@@ -26,13 +29,17 @@ def planned(command: Callable) -> Callable[..., Manifest]:
     return make
 
 
-def judged(manifest: Manifest, rounds: int = 8, **of: str):
+QUIET_LOOP = Beat(irregular=False, each=0.0, share=0.0)
+
+
+def judged(manifest: Manifest, rounds: int = 8, beats: Sequence[Beat] = (QUIET_LOOP, QUIET_LOOP), **of: str):
     """How the effect is judged, of trials of its arm and base: what disturbed them."""
     (effect,) = manifest.effects
     ((arm, base),) = effect.pairs
     rows = [({"arm": arm, "base": base}[side.rstrip("0123456789")], met) for side, met in of.items()]
     used = pl.DataFrame(rows, schema=SCHEMA, orient="row")
-    return HoldingBack(manifest, used).of(effect, rounds)
+    records: Any = SimpleNamespace(beat=dict(zip((arm, base), beats, strict=True)).__getitem__)
+    return HoldingBack(manifest, used, records).of(effect, rounds)
 
 
 QUIET, THROTTLED = "", "throttled"
@@ -67,3 +74,30 @@ def test_an_effect_of_too_few_rounds_is_held_back(planned, rounds: int, reason: 
 def test_a_look_is_a_look_whatever_it_saw(planned) -> None:
     found = judged(planned(look=True), arm=QUIET, base=QUIET)
     assert (found.code, found.reason) == (ReasonCode.ONLY_A_LOOK, "only a look (measure.look)")
+
+
+def beats(irregular: bool, *each: float) -> list[Beat]:
+    """Of arm and base: so many heavy iterations a region, which are half of its time."""
+    return [Beat(irregular, number, 0.5) for number in each]
+
+
+@pytest.mark.parametrize(
+    ("of_both", "held"),
+    [
+        (beats(True, 3, 2), True),
+        (beats(True, 2, 3), True),
+        (beats(True, 1, 0), True),
+        (beats(True, 3, 3), False),
+        (beats(True, 300, 299), False),  # a difference below the margin
+        (beats(True, 0, 0), False),
+        (beats(False, 3, 2), False),  # spikes of a loop whose evidence shows none
+    ],
+)
+def test_arms_whose_regions_held_unlike_numbers_of_heavy_iterations_are_held_back(
+    planned, of_both: list[Beat], held: bool
+) -> None:
+    found = judged(planned(), beats=of_both, arm=QUIET, base=QUIET)
+    assert (found is not None) == held
+    if found:
+        assert found.code is ReasonCode.UNLIKE_BEATS
+        assert "unlike numbers of heavy iterations" in found.reason and "measure.iterations" in found.reason

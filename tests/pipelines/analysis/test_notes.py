@@ -60,6 +60,27 @@ def notes_of(swept: tuple[SweepFolder, Manifest], words: str) -> list[str]:
     return [note for note in compared(*swept).notes if words in note]
 
 
+def test_a_loop_that_grows_is_told(swept) -> None:
+    folder, manifest = swept()
+    assert notes_of((folder, manifest), " grows: ") == []
+    reference = manifest.sweep.references["naive"]
+    for record in folder.path.glob(f"trials/{reference}/p000-evidence-*/record.json"):
+        change(record, quantities={"time_growth": 0.5, "memory_growth": 65536.0})
+    (note,) = notes_of((folder, manifest), " grows: ")
+    assert "its iterations became 50% slower and each adds 64 kB of memory" in note
+
+
+def test_code_that_is_compiled_again_and_again_is_told_with_the_guard_that_mostly_fails(swept) -> None:
+    folder, manifest = swept()
+    assert notes_of((folder, manifest), "compiles again") == []
+    (effect,) = [one for one in manifest.effects if one.design == "one_at_a_time"][:1]
+    ((arm, _),) = effect.pairs
+    for record, reason in zip(timings(folder, arm), ["size of x", "lr", "lr", "lr"], strict=True):
+        change(record, recompiles=7, recompile_reason=reason)
+    (note,) = notes_of((folder, manifest), "compiles again")
+    assert note.endswith(": compiles again 7 times in a trial, mostly because of lr")
+
+
 @pytest.mark.parametrize(("count", "told"), [(0, []), (1, []), (2, ["2 of 8"]), (8, ["8 of 8"])])
 def test_disturbance_is_told_from_a_quarter_of_the_trials_on(swept, count: int, told: list[str]) -> None:
     folder, manifest = swept(repeats=0)

@@ -192,6 +192,7 @@ SEEN = {
         "models": {"Net": 1_000_000},
         "unit": "example",
         "writes": [],
+        "seeded_here": [],
         "obstacles": {"amp=fp16": "needs CUDA", "sdpa": "calls no attention", "pin_memory": "needs CUDA"},
     },
 }
@@ -209,6 +210,19 @@ def test_toggles_that_can_act_and_those_that_cannot_are_told_apart() -> None:
     assert "3 an iteration by 2 Adam, after 3 backward" in told
     assert "2 ms an iteration" in told
     assert "16 examples an iteration" in told
+
+
+def test_what_repeats_only_because_perfsweep_seeds_it_is_told_so() -> None:
+    assert command._repeats(None) == "yes: two runs computed the same"
+    assert command._repeats(None, ["torch"]).endswith(
+        "because perfsweep seeds torch; the script itself does not"
+    )
+
+
+def test_updates_that_a_scaler_leaves_out_are_shown() -> None:
+    counts = {"optimizer_steps": 0.25, "skipped_updates": 0.75, "backward_calls": 1.0}
+    told = command._updates({"updates": {"SGD": 1}}, counts)
+    assert told == "0.25 an iteration by 1 SGD, after 1 backward; 0.75 more skipped by its GradScaler"
 
 
 def test_runs_that_differ_in_their_parameters_alone_are_told_so() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from toys.spinner import Spinner
@@ -96,3 +98,12 @@ def test_such_a_sweep_cannot_be_judged_without_its_workload(
     assert declared_by(manifest)
     with pytest.raises(ConfigError, match=r"module toys\.spinner cannot be imported"):
         declared_by(older(manifest))
+
+
+def test_the_unit_is_the_one_that_the_workload_saw_as_it_ran(manifest: Manifest) -> None:
+    def trial(unit: str) -> Any:
+        return SimpleNamespace(record=SimpleNamespace(unit=unit))
+
+    planned = declared_by(manifest).unit
+    assert declared_by(manifest, [trial("")]).unit == planned
+    assert declared_by(manifest, [trial(""), trial("word")]).unit == "word"

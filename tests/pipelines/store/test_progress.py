@@ -403,3 +403,16 @@ def test_a_round_that_may_be_chosen_or_measured_again_is_not_forgotten() -> None
     quiet = told(*both(0, **NOISE))
     quiet.forget(PACK, 0)
     assert not quiet.timing, "nothing is measured again without measure.repeats"
+
+
+@pytest.mark.parametrize(
+    ("shown", "cadence"), [({A: 12}, 12), ({A: 12, B: 3}, 3), ({A: 12, B: 0}, 12), ({A: 0}, None), ({}, None)]
+)
+def test_the_period_of_an_arms_loop_is_its_own_evidences_or_the_references(
+    shown: dict[str, int], cadence: int | None
+) -> None:
+    progress = Progress()
+    for arm, period in shown.items():
+        record = replace(timing(arm, 0, 0).record, kind=Kind.EVIDENCE, round=None, cadence=period)
+        progress.add(StoredTrial(Path(), record))
+    assert progress.cadence_of(B, A) == cadence

@@ -54,7 +54,7 @@ def recorded(tmp_path: Path) -> Recorded:
             cache_dir=str(tmp_path),
             world=own.pop("world", 1),
         )
-        workload: Any = SimpleNamespace(data_digest=lambda: "", child_usage=lambda: children)
+        workload: Any = SimpleNamespace(data_digest=lambda: "", child_usage=lambda: children, unit="example")
         host = own.pop("host", None)
         over = None if host is None else lambda: host
         region = {"region_ns": WALL_NS, "region_cpu_ns": WALL_NS // 2, "peak_bytes": 1, "usage": usage, **own}

@@ -30,7 +30,7 @@ class Train:
     The first evaluation of a process takes 2 ms more still.
     """
 
-    shape, units = "steps", 0
+    shape, units, cadence_is_known = "steps", 0, True
     cold_us = (138, 70, 10)
 
     def __init__(

@@ -197,6 +197,18 @@ def test_what_comes_once_a_cadence_is_waited_for_where_it_fits_into_a_region(
     assert found["numbers"]["loss"] == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize(("known", "more"), [(True, 0), (False, 5)])
+def test_a_loop_whose_cadence_is_not_known_goes_on_after_its_evidence(
+    known: bool, more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfsweep.pipelines.trial.timing.iterations.suffices", lambda times: len(times) == 5)
+    workload = Steps()
+    monkeypatch.setattr(Steps, "cadence_is_known", known)
+    found = run(evidence_trial, workload, tmp_path)
+    assert workload.steps == 3 + more
+    assert (found["units"], found["reached"], "cadence" in found) == (6.0, 3, not known)
+
+
 def test_evidence_of_a_job_is_that_of_its_end(tmp_path: Path) -> None:
     workload = Job()
     found = run(evidence_trial, workload, tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.workloads.script.marks import LONGEST_CYCLE, UpdateCycle
+from perfsweep.workloads.script.marks import PATIENCE, UpdateCycle
 
 
 def ends(order: str, optimizers: str) -> list[int]:
@@ -19,7 +19,7 @@ def ends(order: str, optimizers: str) -> list[int]:
     cycle = UpdateCycle(watched, lambda: found.append(len(seen)))
     for name in order:
         seen.append(name)
-        cycle(known[name])
+        cycle((id(known[name]),))
     return found
 
 
@@ -40,11 +40,26 @@ def test_a_cycle_is_known_once_it_has_repeated_itself(order: str, found: list[in
 
 def test_every_update_of_an_optimiser_that_is_alone_is_one_and_beside_an_idle_one_after_a_while() -> None:
     assert ends("AAA", "A") == [1, 2, 3]
-    assert ends("A" * (LONGEST_CYCLE + 2), "AB") == [LONGEST_CYCLE, LONGEST_CYCLE + 1, LONGEST_CYCLE + 2]
+    assert ends("A" * (PATIENCE + 2), "AB") == [PATIENCE, PATIENCE + 1, PATIENCE + 2]
 
 
 def test_updates_without_any_order_are_taken_one_by_one_in_the_end() -> None:
-    longest = 4 * LONGEST_CYCLE
+    longest = 4 * PATIENCE
     thue_morse = [number.bit_count() % 2 for number in range(longest + 2)]
     order = "".join("ABC"[after - before] for before, after in itertools.pairwise(thue_morse))
     assert ends(order, "ABC") == [longest, longest + 1], "no part of it is followed by its like"
+
+
+def test_the_cycle_of_many_optimisers_is_as_long_as_they_are_many() -> None:
+    many = [chr(number) for number in range(200, 200 + 90)]
+    order = "".join(many)
+    assert ends(3 * order, order) == [180, 270]
+
+
+def test_what_is_updated_in_one_call_is_one_update() -> None:
+    found = list[int]()
+    watched: Any = SimpleNamespace(made=range(70))
+    cycle = UpdateCycle(watched, lambda: found.append(1))
+    for _ in range(3):
+        cycle(tuple(range(70)))
+    assert len(found) == 3

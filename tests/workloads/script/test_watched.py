@@ -12,7 +12,8 @@ from torch import nn
 from torch.optim import LBFGS, SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfsweep.workloads.script.watched import DIGESTED_ROWS, Watched, gradients_of, rows_of, tensors_of
+from perfsweep.workloads.script.batches import DIGESTED_ROWS
+from perfsweep.workloads.script.watched import Watched, gradients_of
 
 ROWS = torch.arange(40.0).reshape(10, 4)
 
@@ -188,17 +189,6 @@ def test_in_the_end_pytorch_is_as_it_was() -> None:
     assert [getattr(owner, name) for owner, name in names] == before
     train(model(), 2)
     assert not watched.counts and not watched.made
-
-
-def test_tensors_are_found_in_what_libraries_give_as_batches() -> None:
-    one, two = torch.zeros(3), torch.zeros(2, 2)
-
-    class Encoding:
-        data = {"ids": two}
-
-    assert [*tensors_of([{"a": one}, (Encoding(), "text", 3)])] == [one, two]
-    assert rows_of([torch.tensor(1.0), two, one]) == 2
-    assert rows_of("text") == 0
 
 
 def test_gradients_stand_in_a_row_with_zeros_where_there_are_none() -> None:

@@ -46,7 +46,7 @@ def test_a_script_says_what_it_is_by_its_text(tmp_path: Path) -> None:
     assert (plain.start, plain.ranks, plain.iteration) == ("fork", 1, "optimizer.step")
     assert plain.files == (tmp_path / "My_Train.py",) and plain.origin == str(tmp_path / "My_Train.py")
     assert plain.toggles == TOGGLES
-    assert planned(tmp_path, "from torch.utils.data import DataLoader").unit == "example"
+    assert planned(tmp_path, "from torch.utils.data import DataLoader").unit == "iteration", "until it runs"
     assert planned(tmp_path, "import torch", units=32).unit == "example"
     assert planned(tmp_path, "import os\nos.environ['A'] = 'b'").start == "exec"
     assert planned(tmp_path, "import torch", ranks=3).ranks == 3

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from perfsweep.workloads.script.batches import tensors_of
 from perfsweep.workloads.script.changes.own_choices import enabled_kernels
-from perfsweep.workloads.script.watched import Watched, tensors_of
+from perfsweep.workloads.script.watched import Watched
 
 _NODES = {
     "ScaledDotProductFlash": "flash",

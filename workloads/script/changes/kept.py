@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 import torch
 
 from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.script.batches import length_of, tensors_of
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.watched import Watched, length_of, tensors_of
+from perfsweep.workloads.script.watched import Watched
 from perfsweep.workloads.training.kept_batches import KeptBatches
 
 

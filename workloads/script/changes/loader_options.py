@@ -11,9 +11,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from perfsweep.workloads.script.batches import tensors_of
 from perfsweep.workloads.script.call_sites import CallSites, by_position
 from perfsweep.workloads.script.edits.site import LOADER
-from perfsweep.workloads.script.watched import Watched, tensors_of
+from perfsweep.workloads.script.watched import Watched
 
 OF_WORKERS: Mapping[str, Any] = {
     "persistent_workers": False,

@@ -48,3 +48,13 @@ def obstacle(name: str, scene: Scene, level: LevelValue) -> str | None:
         return "has loaders without workers; combine it with toggles.num_workers"
     value = _value(level)
     return f"has loaders with {name}={value} already" if loaders.all_ask(name, value) else None
+
+
+def late_obstacle(scene: Scene, level: LevelValue) -> str | None:
+    """Why no loader can act within iterations: the script has taken its batches before, and holds no loader's
+    iterator any more.
+    """
+    watched = scene.watched
+    if watched.in_setup["batches"] and not watched.counts["batches"] and not watched.iterators:
+        return "takes its batches from a DataLoader before its iterations, and none within them"
+    return None

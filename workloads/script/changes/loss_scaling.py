@@ -49,7 +49,7 @@ class LossScaling:
     """A `GradScaler` that a script knows nothing of.
 
     Losses are scaled where backward is called on them; gradients unscaled once before they are clipped or
-    applied; an update whose gradients overflowed is left out, and its mark comes all the same. The scale
+    applied; an update whose gradients overflowed is left out. The scale
     changes when every optimiser has made its update, and not before the next backward pass: gradients that
     are added up, or computed for several optimisers at once, keep one scale.
     """
@@ -92,7 +92,7 @@ class LossScaling:
 
     def _step(self, one: Optimizer, update: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._updating is not None:  # called by the scaler, or by a class whose step calls its parent's
-            return self._take(update, *args, **kwargs)
+            return update(*args, **kwargs)
         if any(given is not None for given in (*args, *kwargs.values())):
             raise UnsupportedHere(
                 "toggles.amp=fp16: an optimiser was given a closure, where no update can be skipped"
@@ -103,26 +103,14 @@ class LossScaling:
         return self._step_scaled(one, update)
 
     def _step_scaled(self, one: Optimizer, update: Callable[..., Any]) -> Any:
-        self._updating, self._took = update, False
+        self._updating = update
         try:
             result = self._scaler.step(one)
         finally:
             self._updating = None
             self._unscaled.discard(id(one))
             self._stepped.add(id(one))
-        if not self._took:
-            self._skip(one)
         return result
-
-    def _take(self, update: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._took = True
-        return update(*args, **kwargs)
-
-    def _skip(self, one: Optimizer) -> None:
-        """An update that was left out ends an iteration like any other."""
-        self._watched.counts["skipped_updates"] += 1
-        for tell in self._watched.after_update:
-            tell(one)
 
 
 def _parameters(one: Optimizer) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from counted import BATCH, INPUT, count, network, rows, train
 
+from perfsweep.pipelines.trial.counting.compiles import kind_of
 from perfsweep.pipelines.trial.counting.counters import CompileCounting, Flag
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -100,6 +101,23 @@ def test_polling_tells_of_compiles_and_recompiles(compiled: Compiled) -> None:
     assert (found["compiled_graphs"], found["recompiles"]) == (2, 1)
     assert found["compile_s"] and 0 < found["compile_s"] < 60
     assert "size mismatch" in compiling.recompile_reasons[0]
+    assert "size mismatch at index 0" in compiling.main_reason and "expected" not in compiling.main_reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("2/7: self.groups[0]['lr'] == 0.00125  # (sgd.py:105 in step)", "self.groups[0]['lr']"),
+        (
+            "0/1: tensor 't' size mismatch at index 1. expected 57, actual 9",
+            "tensor 't' size mismatch at index 1",
+        ),
+        ("0/1_2: len(x) == 3\n0/0: len(x) == 2", "len(x)"),
+        ("None", "None"),
+    ],
+)
+def test_reasons_are_of_one_kind_whatever_the_values(reason: str, kind: str) -> None:
+    assert kind_of(reason) == kind
 
 
 def test_compiles_before_entering_do_not_count(compiled: Compiled) -> None:

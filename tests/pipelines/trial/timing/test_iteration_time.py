@@ -7,7 +7,7 @@ from clocks import FakeClock
 
 from perfsweep.pipelines.trial.machine.usage import Moment, moment
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.iterations import Duration, over_a_cadence
+from perfsweep.pipelines.trial.timing.iterations import Duration, beat_of, over_a_cadence
 
 
 class Crowded(FakeClock):
@@ -67,3 +67,30 @@ def test_a_cadence_that_lasts_longer_than_a_region_is_not_waited_for() -> None:
     workload = Saving(clock)
     assert over_a_cadence(workload, clock, most_s=0.0015) is None  # type: ignore[arg-type]
     assert workload.steps == 2
+
+
+class Ending(Saving):
+    """The same, of so many steps."""
+
+    last = 30
+
+    def step(self, clock: object) -> None:
+        if self.steps == self.last:
+            raise RuntimeError("no more")
+        super().step(clock)
+
+
+@pytest.mark.parametrize("kind", [Saving, Ending])
+def test_the_period_of_a_loop_is_seen_with_the_mean_over_whole_ones(kind: type[Saving]) -> None:
+    clock = Crowded(cpu_share=0.0)
+    found = beat_of(kind(clock), clock)  # type: ignore[arg-type]
+    assert (found["cadence"], found["iteration_ns"]) == (4, 3_000_000)
+
+
+def test_a_loop_of_one_beat_has_no_period() -> None:
+    clock = Crowded(cpu_share=0.0)
+    steady = Saving(clock)
+    steady.step = lambda clock: steady.clock.pass_time(1_000_000)  # type: ignore[method-assign]
+    found = beat_of(steady, clock)  # type: ignore[arg-type]
+    assert found["cadence"] is None and "iteration_ns" not in found
+    assert found["quantities"] == {"time_growth": 0.0, "memory_growth": 0.0}

@@ -16,6 +16,8 @@ from perfsweep.workloads.errors import ContractError
 class Work:
     """A workload that counts its steps, and ends after `last` of them."""
 
+    cadence_is_known = True
+
     def __init__(self, shape: str = "steps", cadence: int = 1, last: int = 10**9, **changes: Any) -> None:
         self.shape, self.cadence, self.last, self.steps = shape, cadence, last, 0
         self.length, self.counts = changes.get("length"), changes.get("counts", {})

@@ -1,0 +1,143 @@
+"""Functions that a script has compiled: updates are seen when they return, and nothing of ours is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, Optimizer
+
+from perfsweep.workloads.script.watched import Watched
+
+pytestmark = pytest.mark.workloads
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    with ExitStack() as undo:
+        yield Watched(undo)
+
+
+class Graphs:
+    """A backend that keeps what it is given, and runs it as it is."""
+
+    def __init__(self) -> None:
+        self.code: list[str] = []
+
+    def __call__(self, graph: Any, example: Any) -> Any:
+        self.code.append(graph.print_readable(print_output=False))
+        return graph.forward
+
+
+class Training:
+    """A model with an optimiser, and what was seen of its updates and of the gradients before them."""
+
+    def __init__(self, watched: Watched, optimizer: type[Optimizer] = SGD, **options: Any) -> None:
+        self.watched, self.graphs = watched, Graphs()
+        self.model = nn.Linear(4, 4)
+        self.optimizer = optimizer(self.model.parameters(), lr=0.1, **options)
+        self.over: list[object] = []
+        self.gradients: list[float] = []
+        watched.over.append(self.over.append)
+        watched.before_update.append(lambda one: self.gradients.append(float(self.model.weight.grad.sum())))
+
+    def backward(self) -> None:
+        self.model(torch.ones(2, 4)).sum().backward()
+
+
+def test_the_updates_of_a_compiled_step_are_told_when_it_returns(watched: Watched) -> None:
+    for optimizer, options in ((SGD, {"momentum": 0.9}), (Adam, {}), (Adam, {"fused": True})):
+        own = Training(watched, optimizer, **options)
+        step = torch.compile(lambda own=own: own.optimizer.step(), backend=own.graphs)
+        watched.compiled.listening = True
+        for number in range(1, 4):
+            own.optimizer.zero_grad()
+            own.backward()
+            step()
+            assert len(own.over) == number
+        assert own.gradients == [32.0] * 3, "told while gradients were there"
+        watched.over.clear()
+        watched.before_update.clear()
+    assert watched.counts["optimizer_steps"] == 9
+
+
+def test_nothing_of_ours_is_traced(watched: Watched) -> None:
+    own = Training(watched)
+
+    @torch.compile(backend=own.graphs)
+    def train() -> None:
+        own.optimizer.zero_grad()
+        own.backward()
+        own.optimizer.step()
+
+    for _ in range(3):
+        train()
+    breaks = [*torch._dynamo.utils.counters["graph_break"]]
+    assert own.graphs.code and not any("perfsweep" in code for code in own.graphs.code)
+    assert not any("getframe" in why or "get_ident" in why for why in breaks)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == len(own.graphs.code) < 6
+    assert len(own.over) == watched.counts["backward_calls"] == 3
+
+
+def test_gradients_of_a_whole_compiled_step_are_told_after_it_has_computed_them(watched: Watched) -> None:
+    own = Training(watched)
+
+    @torch.compile(backend=own.graphs)
+    def train() -> None:
+        own.optimizer.zero_grad()
+        own.backward()
+        own.optimizer.step()
+
+    for _ in range(3):
+        train()
+    assert own.gradients == [32.0] * 3
+
+
+def test_a_compiled_function_that_updates_nothing_ends_nothing(watched: Watched) -> None:
+    own = Training(watched)
+    loss = torch.compile(lambda x: own.model(x).sum(), backend=own.graphs)
+    for _ in range(3):
+        loss(torch.ones(2, 4)).backward()
+    assert not own.over and watched.counts["backward_calls"] == 3
+
+
+def test_a_compiled_function_within_another_is_part_of_its_graph(watched: Watched) -> None:
+    graphs = Graphs()
+    inner = torch.compile(lambda x: x + 1, backend=graphs)
+    outer = torch.compile(lambda x: inner(x) * 2, backend=graphs, fullgraph=True)
+    assert outer(torch.ones(2)).tolist() == [4.0, 4.0]
+    assert len(graphs.code) == 1
+
+
+def test_a_decorator_with_options_and_a_compiled_module_work_as_they_did(watched: Watched) -> None:
+    graphs = Graphs()
+
+    @torch.compile(backend=graphs)
+    def double(x: torch.Tensor) -> torch.Tensor:
+        """Twice as much."""
+        return 2 * x
+
+    model = torch.compile(nn.Linear(2, 1), backend=graphs)
+    assert double(torch.ones(1)).item() == 2.0 and double.__doc__ == "Twice as much."
+    assert isinstance(model, nn.Module) and model(torch.ones(1, 2)).shape == (1, 1)
+    assert watched.compiled.made == 2
+
+
+def test_in_the_end_torch_compile_is_as_it_was() -> None:
+    before = torch.compile
+    with ExitStack() as undo:
+        Watched(undo)
+        assert torch.compile is not before
+    assert torch.compile is before

@@ -1,0 +1,62 @@
+"""Whether a script seeds the generators that it draws from: perfsweep does, before any script begins."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+
+_SEEDS: dict[str, tuple[tuple[tuple[Any, str], ...], Callable[[], Any]]] = {
+    "torch": (((torch, "manual_seed"), (torch.random, "manual_seed")), lambda: bytes(torch.get_rng_state())),
+    "numpy": (((np.random, "seed"),), lambda: _numpy_state()),
+    "random": (((random, "seed"),), random.getstate),
+}
+"""By library: the functions that seed its generator, and what tells whether something was drawn from it."""
+
+
+def _numpy_state() -> tuple[bytes, Any]:
+    _, keys, place, *_ = np.random.get_state(legacy=True)
+    return np.asarray(keys).tobytes(), place
+
+
+class Seeding:
+    """What a script does with the generators of the process, from `watch` to `end`.
+
+    Attributes
+    ----------
+    missing : libraries whose generator it has drawn from and not seeded
+    """
+
+    def __init__(self) -> None:
+        self.missing: tuple[str, ...] = ()
+        self._seeded = set[str]()
+        self._before: dict[str, Any] = {}
+        self._until_end = ExitStack()
+
+    def watch(self, undo: ExitStack) -> None:
+        """Begin to look."""
+        undo.push(self._until_end)
+        for library, (functions, state) in _SEEDS.items():
+            self._before[library] = state()
+            for owner, name in functions:
+                self._until_end.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, self._told(library, getattr(owner, name)))
+
+    def end(self) -> None:
+        """Look no more."""
+        self._until_end.close()
+        drawn = [library for library, (_, state) in _SEEDS.items() if state() != self._before[library]]
+        self.missing = tuple(library for library in drawn if library not in self._seeded)
+
+    def _told(self, library: str, seed: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(seed)
+        def told(*args: Any, **kwargs: Any) -> Any:
+            self._seeded.add(library)
+            return seed(*args, **kwargs)
+
+        return told
