@@ -21,7 +21,14 @@ from perfsweep.pipelines.commands.arguments import (
     word,
     words,
 )
-from perfsweep.pipelines.commands.dispatch import SETTINGS, Commands, Composed, Plain, show_version
+from perfsweep.pipelines.commands.dispatch import (
+    SETTINGS,
+    Commands,
+    Composed,
+    ComposedOrScript,
+    Plain,
+    show_version,
+)
 
 EPILOG = """SWEEP is a folder such as runs/digits-demo. `perfsweep COMMAND --help` says what a command takes.
 
@@ -45,11 +52,18 @@ COMMANDS = Commands(
     epilog=EPILOG,
     params=[VERSION],
     commands=[
-        Composed(
+        ComposedOrScript(
             "run",
-            "one trial here and now, with its phases",
+            "one trial here and now, with its phases; a script to its end, with levels",
             "run:run",
+            option(
+                ["levels_file", "--with"],
+                "Levels of a script that is run to its end.",
+                type=FILE,
+                metavar="YAML",
+            ),
             example="workload=digits toggles.amp=bf16",
+            of_script="scripts.running:run_script",
         ),
         Composed(
             "sweep",
@@ -58,11 +72,13 @@ COMMANDS = Commands(
             example="workload=digits sweep=demo",
             nameless="sweep:ask",
         ),
-        Composed(
+        ComposedOrScript(
             "tune",
-            "the fastest arm within limits, verified, and kept as a preset",
+            "the fastest arm within limits, kept as a preset; of a script as a patch",
             "frontier:tune",
-            example="workload=digits",
+            option("--apply", "Write the patch into the script, if it is as it was measured.", is_flag=True),
+            example="train.py -- --width=128",
+            of_script="scripts.tuning:tune_script",
         ),
         Composed(
             "frontier",

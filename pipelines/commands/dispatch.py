@@ -90,6 +90,55 @@ class Composed(Plain):
         super().format_epilog(ctx, formatter)
 
 
+class ComposedOrScript(Composed):
+    """The same, or about a training script that is named first: ``train.py KEY=VALUE... -- ARGS``.
+
+    `of_script` is called with the script, the overrides, its arguments, and the command's own options, which
+    belong to scripts alone.
+    """
+
+    def __init__(
+        self, name: str, summary: str, target: str, *params: click.Parameter, of_script: str, **rest: Any
+    ) -> None:
+        super().__init__(name, summary, target, *params, **rest)
+        self.of_script = of_script
+        self.params[0].metavar = "[SCRIPT.py] [KEY=VALUE]... [-- ARGS]"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep apart what comes after ``--``: it is the script's."""
+        at = args.index("--") if "--" in args else len(args)
+        script = next((word for word in args[:at] if word.endswith(".py") and "=" not in word), None)
+        before = args if script is None else [word for word in args[:at] if word != script]
+        left = super().parse_args(ctx, before)
+        ctx.params |= {"script": script, "args": args[at + 1 :]}
+        return left
+
+    def is_composed(self, overrides: tuple[str, ...], script: str | None = None, **options: Any) -> bool:
+        """Tell whether Hydra composes this call: no script is named."""
+        return script is None
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Call what is about a script where one is named.
+
+        Raises
+        ------
+        ConfigError
+            An option is about a script and none is named, or an argument of the script is not after ``--``.
+        """
+        script, args, overrides = (ctx.params.pop(name) for name in ("script", "args", "overrides"))
+        if script is None:
+            if any(ctx.params.values()):
+                raise ConfigError(f"{self.name}: these options are about a script; name it, as train.py")
+            ctx.params = {"overrides": overrides}
+            return super().invoke(ctx)
+        if strange := [word for word in overrides if word.startswith("-")]:
+            raise ConfigError(
+                f"{strange[0]} is no option of {self.name}. Put arguments of the script after --:"
+                f" perfsweep {self.name} {script} -- {strange[0]}"
+            )
+        return self.function(self.of_script)(script, overrides, args, **ctx.params)
+
+
 class Commands(click.Group):
     """The list, in the order in which a newcomer meets the commands."""
 

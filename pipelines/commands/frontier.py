@@ -11,6 +11,7 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.commands.sweep import Display, measured
 from perfsweep.pipelines.config import validation
+from perfsweep.pipelines.config.presets import PresetFile
 from perfsweep.pipelines.config.types import FrontierCommand, TuneCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
@@ -22,13 +23,13 @@ from perfsweep.pipelines.search.factors import Grid, ladder_factor
 from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
 from perfsweep.pipelines.search.limits import budget, refuse_too_much_memory, take_memory
 from perfsweep.pipelines.search.measurements import Limits, SearchSweep
-from perfsweep.pipelines.search.search import explore, search
+from perfsweep.pipelines.search.search import explore, search, stack
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.pipelines.search.verification import Verification
 from perfsweep.pipelines.store import locks, provenance
 from perfsweep.pipelines.terminal import bold, console_here
 from perfsweep.pipelines.units import MB, speed
-from perfsweep.workloads.api import Toggle
+from perfsweep.workloads.api import Levels, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -176,24 +177,36 @@ def _show(console: Console, sweep: SearchSweep, factor: Factor, limit: int | Non
 
 def tune(cfg: DictConfig) -> int:
     """Search, verify, write the preset; status as of a sweep."""
-    command: TuneCommand = validation.typed(cfg, TuneCommand)
-    console = console_here()
+    return tuned(console_here(), validation.typed(cfg, TuneCommand), cfg)[0]
+
+
+def tuned(
+    console: Console, command: TuneCommand, cfg: DictConfig, place: PresetFile | None = None
+) -> tuple[int, Levels | None]:
+    """Search, verify, write the preset; the status, and the levels that fresh rounds have borne out.
+
+    Parameters
+    ----------
+    place : of the preset; then any number of toggles is tried by themselves, and the winners are stacked
+    """
     take_memory(command, "tune", command.tune.memory_gib)
     limits = Limits(command.tune.iterations, command.tune.compile_s)
     sweep = SearchSweep(console, command, cfg, limits, command.tune.rounds, command.tune.reference)
     refuse_too_much_memory("tune", command.measure.memory_gib, sweep.device.memory_bytes)
-    planned = factors.search_factors(sweep.space, sweep.reference.levels, command.tune)
+    most = None if place else factors.MOST_TOGGLES
+    planned = factors.search_factors(sweep.space, sweep.reference.levels, command.tune, most)
     driver = SearchDriver(console, sweep, Grid(sweep.space, sweep.reference.levels, planned.factors))
     for (name, value), why in planned.left_out.items():
         console.print(f"left out: {name}={value}: {why}", style="yellow", highlight=False)
     driver.print_space(command)
     if command.dry_run:
-        return DONE
+        return DONE, None
     Display(console).notices(api.prepare_tracking(command))
     with locks.locked(sweep.folder):
-        limit = budget(command, sweep.device.memory_bytes)
-        status = driver.run(search(planned.factors, driver.grid.legal, limit))
+        limit, legal = budget(command, sweep.device.memory_bytes), driver.grid.legal
+        status = driver.run(stack(planned.factors, legal) if place else search(planned.factors, legal, limit))
     if status is not None:
-        return status
+        return status, None
     text = provenance.sweep_yaml(cfg)
-    return Verification(console, command, driver, lambda again: measured(console, again, text)).run()
+    after = Verification(console, command, driver, lambda again: measured(console, again, text), place)
+    return after.run(), after.tuned

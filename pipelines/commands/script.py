@@ -17,8 +17,9 @@ from rich.console import Console
 from perfsweep.pipelines.check import first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
 from perfsweep.pipelines.config import composition, pasted_line, validation
-from perfsweep.pipelines.config.types import RunCommand, SweepCommand
+from perfsweep.pipelines.config.types import MeasureConfig, RunCommand, SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.report.version_answer import duration_of
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.pipelines.units import duration
 from perfsweep.workloads.api import Toggle
@@ -52,7 +53,8 @@ def script(
         return _refused(console, line.path, reason)
     for text in _lines(line.path, seen, parting, cls.toggles):
         console.print(_spelled(text), highlight=False, markup=False, soft_wrap=True)
-    _show_next(console, overrides, line.variables)
+    for text in _next(line.path, line.args, overrides, seen, line.variables):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     return DONE
 
 
@@ -192,14 +194,61 @@ def _by_reason(obstacles: Mapping[str, str]) -> dict[str, list[str]]:
     return names
 
 
-def _show_next(
-    console: Console, overrides: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
-) -> None:
+QUICK = "sweep=quick"
+"""The sweep to start with."""
+
+IMPORTS_S, OTHER_TRIALS, WARM_UP = 3.0, 3, 60
+"""Seconds in which a server imports, trials of an arm next to its rounds, and usual iterations of warm-up."""
+
+
+def _next(
+    path: str,
+    args: Sequence[str],
+    overrides: Sequence[str],
+    seen: Seen,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[str]:
+    """Commands to go on with, each after a line that says what for and how long it takes."""
+    command: SweepCommand = validation.typed(composition.compose("sweep", [*overrides, QUICK]), SweepCommand)
+    able = _levels_that_act(command, seen["sight"]["obstacles"])
     words = " ".join(map(_shell, overrides))
     before = "".join(f"{name}={_shell(value)} " for name, value in variables.items())
-    console.print("next:", highlight=False)
-    for command in (f"perfsweep sweep {words} sweep=quick", f"perfsweep profile {words}"):
-        console.print(f"  {before}{command}", highlight=False, markup=False, soft_wrap=True)
+    if able:
+        seconds = _seconds(seen, sum(map(len, able.values())), command.measure)
+        axes = [f"axes.{name}=[{','.join(map(str, levels))}]" for name, levels in able.items()]
+        yield f"next: what wins together, as a patch, in about {duration_of(2 * seconds)}"
+        yield f"  {before}{_tune(path, args, overrides)}"
+        yield f"or each toggle that can act by itself, in about {duration_of(seconds)} and compiling"
+        yield f"  {before}perfsweep sweep {words} {QUICK} {' '.join(map(_shell, axes))}"
+    yield "or where its time goes" if able else "next: where its time goes"
+    yield f"  {before}perfsweep profile {words}"
+
+
+def _levels_that_act(command: SweepCommand, obstacles: Mapping[str, str]) -> dict[str, list[Any]]:
+    """Levels of a sweep's design, without those that cannot act."""
+    found = {
+        name: [level for level in levels if f"{name}={level}" not in obstacles]
+        for design in command.sweep.designs
+        for name, levels in design.levels.items()
+        if name not in obstacles
+    }
+    return {name: levels for name, levels in found.items() if levels}
+
+
+def _seconds(seen: Seen, levels: int, measure: MeasureConfig) -> float:
+    """About how long a sweep takes: each trial sets the script up, warms up, and is timed."""
+    step_s = statistics.median(seen["times_ns"]) / 1e9
+    timed = measure.iterations or measure.region_s / step_s
+    trial_s = seen["setup_s"] + step_s * (min(WARM_UP, measure.warmup_max) + timed)
+    return measure.servers * IMPORTS_S + (1 + levels) * (OTHER_TRIALS + measure.rounds) * trial_s
+
+
+def _tune(path: str, args: Sequence[str], overrides: Sequence[str]) -> str:
+    """The command that looks for the fastest arm of a script."""
+    known = ("workload=", "workload.path=", "workload.args=")
+    own = [_shell(word) for word in overrides if not word.startswith(known)]
+    words = ["--", *map(_shell, args)] if args else []
+    return " ".join(["perfsweep tune", _shell(path), *own, *words])
 
 
 def _shell(word: str) -> str:

@@ -26,6 +26,7 @@ from perfsweep.pipelines.store.records import Arm, Environment, Version
 from perfsweep.pipelines.trial.identity import arm_id
 from perfsweep.pipelines.versions import activation, environments, tree
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
+from perfsweep.pipelines.versions.patched import PATCH
 from perfsweep.pipelines.versions.repository import Repository
 from perfsweep.pipelines.versions.tree import Tree
 from perfsweep.workloads import registry
@@ -103,8 +104,14 @@ def find_provided(cls: type[Workload], command: SweepCommand) -> Provided | None
         values = list(dict.fromkeys(_values_of(name, [command.axes, _parts(command)])))
         if values and name not in own:
             parts[name] = make(cls, name, values, command)
-            toggles.append(Toggle(name, tuple(Level(value) for value in values), doc))
+            levels = tuple(_level(value, parts[name][value]) for value in values)
+            toggles.append(Toggle(name, levels, doc))
     return Provided(tuple(toggles), parts) if toggles else None
+
+
+def _level(value: Any, part: Part) -> Level:
+    """The level of a part; a patch says how far results may move."""
+    return Level(value, part.parity, part.bounds) if isinstance(part, Tree) else Level(value)
 
 
 def _parts(command: SweepCommand) -> list[Any]:
@@ -172,10 +179,19 @@ def installations(
         raise ConfigError(f"axes.{name}: {error}") from None
 
 
+def patches(
+    cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
+) -> Mapping[str, Tree]:
+    """The workload's own files, and the same with patches."""
+    files = [file.absolute() for file in registry.from_outside(cls)]
+    return {value: tree.with_patch(value, files) for value in map(str, values)}
+
+
 Provider = Callable[[type[Workload], str, Sequence[Any], SweepCommand], Mapping[str, Part]]
 
 PROVIDERS: dict[str, tuple[str, Provider]] = {
     "commit": ("the user's code at a commit, or as the checkout has it now", commits),
+    PATCH: ("the user's code with a patch that perfsweep tune has written, or original", patches),
     ENVIRONMENT: ("interpreter and libraries that trials run with", installations),
 }
 """Toggles that any sweep may name, by their names: what they are, and what finds their levels."""
@@ -355,7 +371,7 @@ class Cast:
             digest=self._digest(choice),
             code=answer.code,
             config=answer.config,
-            repository=str(code.repository.root) if code else "",
+            repository=str(code.repository.root) if code and code.repository else "",
             commit=code.commit if code else None,
             sources=code.digest if code else "",
             environment=environment.model_copy(update=found) if environment else None,

@@ -65,8 +65,10 @@ class Grid:
         return levels if all(levels[n] == self.reference[n] or n not in off for n in resting) else None
 
 
-def search_factors(space: Space, reference: Levels, tune: TuneConfig) -> SearchFactors:
-    """The factors that the configuration of a search names.
+def search_factors(
+    space: Space, reference: Levels, tune: TuneConfig, most: int | None = MOST_TOGGLES
+) -> SearchFactors:
+    """The factors that the configuration of a search names; `most` of them, None: any number.
 
     Raises
     ------
@@ -79,10 +81,9 @@ def search_factors(space: Space, reference: Levels, tune: TuneConfig) -> SearchF
         raise ConfigError(f"tune.toggles is empty: name up to {MOST_TOGGLES} of {', '.join(space.toggles)}")
     if tune.ladder in names:
         raise ConfigError(f"{tune.ladder} stands in tune.toggles and in tune.ladder; keep it in one of them")
-    if len(names) > MOST_TOGGLES:
+    if most is not None and len(names) > most:
         raise ConfigError(
-            f"tune.toggles has {len(names)} toggles, and a search takes {MOST_TOGGLES}; tune the likeliest"
-            " first"
+            f"tune.toggles has {len(names)} toggles, and a search takes {most}; tune the likeliest first"
         )
     left_out: dict[tuple[str, LevelValue], str] = {}
     factors = [_ladder(space, reference, tune)] if tune.ladder else []

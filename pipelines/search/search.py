@@ -8,6 +8,7 @@ do.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -126,6 +127,19 @@ def search(factors: Sequence[Factor], legal: Callable[[Point], bool], budget: in
     return state.result()
 
 
+def stack(factors: Sequence[Factor], legal: Callable[[Point], bool]) -> Search:
+    """Measure each level by itself, and then together those that surely gain.
+
+    It takes a part of the trials of `search`, and finds no level that gains only together with others.
+    """
+    state = _SearchState(factors, legal)
+    yield from state.alone()
+    if not state.reference_is_out():
+        yield from state.together()
+    # Fresh rounds of everything on would be rounds of what costs time.
+    return dataclasses.replace(state.result(), best_levels=state.stacked)
+
+
 def explore(
     factor: Factor, budget: int | None, limit: int
 ) -> Generator[Proposal, Observations, LadderResult]:
@@ -161,6 +175,7 @@ class _SearchState:
         self.toggles = [i for i in range(len(factors)) if i != self.ladder_index]
         self.best_levels: dict[int, int] = {}
         self.dropped: dict[str, str] = {}
+        self.stacked: dict[str, int] = {}
         self.observations: Observations = {}
         self.measured = 0  # arms of all proposals, repeated ones and references included
 
@@ -223,6 +238,20 @@ class _SearchState:
                 self.dropped[self.factors[i].name] = next(iter(observed.values())).reason
             elif others := self.others(i):  # it needs another toggle's level beside it
                 self.best_levels[i] = others[0]
+
+    def together(self) -> Generator[Proposal, Observations, None]:
+        """All levels that surely gain by themselves; of those that exclude each other the better ones."""
+        alone = {
+            i: self.observations.get(self.changed(self.start, i, n)) for i, n in self.best_levels.items()
+        }
+        costs = {i: (one.value, math.sqrt(one.variance)) for i, one in alone.items() if one and one.value}
+        sure = {i: value + CONFIDENCE * error for i, (value, error) in costs.items()}
+        point = self.start
+        for i in sorted((i for i, cost in sure.items() if cost < -NEGLIGIBLE), key=lambda i: sure[i]):
+            more = self.changed(point, i, self.best_levels[i])
+            if self.legal(more):
+                point, self.stacked[self.factors[i].name] = more, self.best_levels[i]
+        yield from self.propose("stack", [point] if point not in self.observations else [])
 
     def screen(self) -> Generator[Proposal, Observations, None]:
         """All toggles that are left at once, at the size found."""

@@ -12,6 +12,7 @@ import polars as pl
 from rich.console import Console
 
 from perfsweep.pipelines.config import presets
+from perfsweep.pipelines.config.presets import PresetFile
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
 from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
@@ -26,6 +27,7 @@ from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.pipelines.terminal import bold, shell_line
 from perfsweep.pipelines.units import bounds_text, speed
+from perfsweep.workloads.api import Levels
 from perfsweep.workloads.errors import ConfigError
 
 TRIES = 3
@@ -71,7 +73,12 @@ NO_GAIN = (
 
 
 class Verification:
-    """What follows a search: fresh rounds of the winner, what each of its levels is worth, the preset."""
+    """What follows a search: fresh rounds of the winner, what each of its levels is worth, the preset.
+
+    Attributes
+    ----------
+    tuned : levels of the winner off their baseline, once fresh rounds have borne it out
+    """
 
     def __init__(
         self,
@@ -79,8 +86,11 @@ class Verification:
         command: TuneCommand,
         driver: SearchDriver,
         measure: Callable[[SweepCommand], int],
+        place: PresetFile | None = None,
     ) -> None:
         self.console, self.command, self.driver, self.measure = console, command, driver, measure
+        self.tuned: Levels | None = None
+        self._place = place
         self.result: SearchResult = driver.result
         self.factors = driver.grid.factors
         self.useless: dict[str, str] = {}
@@ -230,9 +240,10 @@ class Verification:
         searched, device = self.driver.sweep, self.driver.sweep.device
         workload = searched.manifest.sweep.workload
         cls, _ = load_workload(workload, searched.manifest.sweep.config)
-        place = presets.preset_file(
+        place = self._place or presets.preset_file(
             presets.preset_name(folder_name(cls, workload), device), Path(self.command.runs)
         )
+        self.tuned = searched.space.choices(self._levels(best))
         verdict, *reasons = findings
         facts = [
             f"{workload} on {device.name or device.type}: {verdict}",
@@ -241,8 +252,10 @@ class Verification:
             f"by: {command_line()}",
             f"evidence: {Path(self.command.runs) / name}",
         ]
-        presets.write(place, searched.space.choices(self._levels(best)), facts)
+        presets.write(place, self.tuned, facts)
         self.console.print(f"preset: {place.file}", highlight=False, soft_wrap=True)
+        if self._place:
+            return
         use = f"use it: {shell_line('run', f'workload={workload}')} {place.override}"
         self.console.print(use, highlight=False, soft_wrap=True, markup=False)
 

@@ -152,7 +152,8 @@ class Version(StoredValue):
     digest : names it within the sweep
     code : digest of the code that the workload consists of, and of what measures
     config : the workload's, with the defaults that this code has
-    repository : root of the checkout that the files belong to; empty where the sweep's own code runs
+    repository : root of the checkout that the files belong to; empty where the sweep's own code runs, or a
+        patch of it
     commit : full hash; None for the state of the checkout
     sources : digest of all code files of the version, see `perfsweep.pipelines.versions.tree`; empty as
     `repository` environment : None where this installation runs it

@@ -6,13 +6,15 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.environments import _some, environment_lines
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository, submodules
+from perfsweep.workloads.api import Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.imports import OURS, PACKAGE
 from perfsweep.workloads.registry import CODE
@@ -25,15 +27,19 @@ class Tree:
 
     Attributes
     ----------
+    repository : that the files lie in; None where only files of the workload itself differ
     commit : full hash, None for the checkout with what is not committed
+    parity, bounds : how far results may move; the checks of versions of a repository must be met exactly
     files : content by the path that each file has, or would have, in the checkout
     digest : SHA-256 over places and contents
     """
 
-    repository: Repository
+    repository: Repository | None
     commit: str | None
     files: Mapping[Path, bytes]
     digest: str
+    parity: Parity = Parity.EXACT
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
 
 def read(repository: Repository, name: str, others: Iterable[Path] = ()) -> Tree:
@@ -62,6 +68,24 @@ def read(repository: Repository, name: str, others: Iterable[Path] = ()) -> Tree
     return Tree(repository, commit, files, _digest(inside, outside))
 
 
+def with_patch(name: str, files: Iterable[Path]) -> Tree:
+    """Read the files of a workload as a patch has them.
+
+    Parameters
+    ----------
+    name : folder of the patch, or ``original``
+
+    Raises
+    ------
+    ConfigError
+        There is no such patch.
+    """
+    every = patched.contents(name, files)
+    facts = None if name == patched.ORIGINAL else patched.kept(Path(name))
+    about = {"parity": facts.parity, "bounds": facts.bounds} if facts else {}
+    return Tree(None, None, every, _digest({str(file): text for file, text in every.items()}, {}), **about)
+
+
 def blobs(repository: Repository, commit: str) -> str:
     """Digest what git keeps of a commit's code, without reading it: equal digests are equal code."""
     entries = repository.entries(commit)
@@ -73,6 +97,8 @@ def blobs(repository: Repository, commit: str) -> str:
 
 def hidden(tree: Tree) -> list[Path]:
     """List the code files of the checkout that the version has not got: no trial of it may import them."""
+    if tree.repository is None:
+        return []
     here = _code(tree.repository.checkout_paths(), tree.repository)
     return sorted(file for path in here if (file := tree.repository.root / path) not in tree.files)
 
@@ -127,10 +153,13 @@ def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
     place = code_snapshot.sources_place(code_dir, version.sources)
     if not version.sources or place.is_dir():
         return
-    found = read(Repository(Path(version.repository)), version.commit or WORKTREE, others)
+    if version.repository:
+        found = read(Repository(Path(version.repository)), version.commit or WORKTREE, others)
+    else:
+        found = with_patch(version.levels[patched.PATCH], others)
     if found.digest != version.sources:
         raise ConfigError(
-            f"{version.name}: files of {version.repository} changed while the sweep was"
+            f"{version.name}: files of {version.repository or 'the script'} changed while the sweep was"
             " planned; start the same command again"
         )
     export(found, place)

@@ -179,13 +179,13 @@ def _ended_itself(file: Path, status: object, last_words: str) -> str:
 def _end_fork() -> None:
     """End a process that the script forked and that came to the script's end: the trial is its parent's."""
     error = sys.exc_info()[1]
-    status = _status_of(error)
+    status = status_of(error)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
-def _status_of(error: BaseException | None) -> int:
+def status_of(error: BaseException | None) -> int:
     """The status with which Python ends a program, having printed what it prints of its end."""
     if error is None or (isinstance(error, SystemExit) and error.code is None):
         return 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.edits.site import Site
 from perfsweep.workloads.script.sources import Sources
 from perfsweep.workloads.script.toggles import obstacles
 
@@ -26,6 +27,8 @@ class Sight:
     writes : what became of what it wrote below its folder, or wanted to write
     unseeded : lines that may draw without a seed
     seeded_here : libraries whose generators it draws from and does not seed itself
+    sites : the calls that toggles act on
+    files : SHA-256 of each of the script's files, the script first
     """
 
     ends: str
@@ -36,6 +39,8 @@ class Sight:
     writes: Sequence[str]
     unseeded: Sequence[str]
     seeded_here: Sequence[str] = ()
+    sites: Sequence[Site] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 UNSEEDED = re.compile(
@@ -58,4 +63,6 @@ def look(
     made = Counter(type(one).__name__ for one in watched.optimizers)
     models = {type(one).__name__: sum(p.numel() for p in one.parameters()) for one in watched.modules}
     unseeded = sources.lines(UNSEEDED)
-    return Sight(ends, dict(made), models, unit, obstacles(scene), list(writes), unseeded, seeded_here)
+    files = {str(sources.script): "", **sources.digests}
+    blocked, seen = obstacles(scene), scene.sites.found
+    return Sight(ends, dict(made), models, unit, blocked, list(writes), unseeded, seeded_here, seen, files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache, partial
 from pathlib import Path
@@ -71,6 +72,12 @@ class Sources:
     def touches_environment(self) -> bool:
         """Whether it may set what a process must know before torch is imported."""
         return self.mention(_BEFORE_TORCH)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each file, by its path."""
+        both = zip(self.originals, self.files, strict=True)
+        return {str(place): hashlib.sha256(file.read_bytes()).hexdigest() for place, file in both}
 
     def mention(self, pattern: re.Pattern[str]) -> bool:
         """Whether a pattern occurs in any of the files."""

@@ -24,6 +24,7 @@ from perfsweep.workloads.script.changes import (
     updates,
 )
 from perfsweep.workloads.script.changes.change import Change
+from perfsweep.workloads.script.changes.forward_calls import note_forward
 from perfsweep.workloads.script.changes.loader_options import COUNTED as COUNTED_OF_LOADERS
 from perfsweep.workloads.script.changes.scene import Scene
 
@@ -198,9 +199,10 @@ def apply(levels: Levels, scene: Scene) -> None:
     scene.levels = {
         name: levels[name] for name in CHANGES if levels.get(name, _BASELINES[name]) != _BASELINES[name]
     }
-    scene.own.watch(scene.undo)
-    scene.loaders.watch(scene.watched, scene.undo)
-    scene.updates.watch(scene.undo)
+    scene.own.watch(scene.undo, scene.sites)
+    scene.loaders.watch(scene.watched, scene.undo, scene.sites)
+    scene.updates.watch(scene.undo, scene.sites)
+    scene.watched.called.append(partial(note_forward, scene.sites))
     scene.attention.watch(scene.watched)
     for name, level in scene.levels.items():
         CHANGES[name].prepare(scene, level)

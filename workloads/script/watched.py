@@ -57,6 +57,7 @@ class Watched:
         backward pass whose hooks update, or `GradScaler.step`, even where that leaves the update out
     after_batch : told of each batch and of the iterator that it is from
     end_of_iteration : called at every mark
+    called : told of each call of an outermost module before the first mark: by whom, with what, the result
     fruitless : called after so many backward passes that no optimiser has used
     copies_losses : whether losses are kept as copies, since the script's own memory is overwritten
     losses : [] each, of the iterations so far: the sum of what `backward` was called on
@@ -79,6 +80,7 @@ class Watched:
         self.after_backward: list[Callable[[], None]] = []
         self.leaves: list[Tensor] = []
         self.end_of_iteration: list[Callable[[], None]] = []
+        self.called: list[Callable[[FrameType, nn.Module, Any, Any], None]] = []
         self.input_dims: dict[nn.Module, set[int]] = {}
         self.closures: set[str] = set()
         self.backward: Callable[..., None] = torch.autograd.backward
@@ -387,9 +389,12 @@ class Watched:
                 dims = {tensor.dim() for tensor in tensors_of((args, kwargs))}
                 self.input_dims.setdefault(module, set()).update(dims)
             try:
-                return calling(module, *args, **kwargs)
+                result = calling(module, *args, **kwargs)
             finally:
                 self._inside_module = False
+            for told in self.called:
+                told(sys._getframe(1), module, (args, kwargs), result)
+            return result
 
         _replace(self._until_found, nn.Module, "__call__", watched)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Wo
 from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import marks, own_seeds, ranks, tracker
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.script.config import ALLOW, AUTOMATIC, BACKWARD, OPTIMIZER, SCRATCH, ScriptConfig
 from perfsweep.workloads.script.output import Output
@@ -51,6 +53,7 @@ class Script(Workload):
     custom: CustomToggles = custom_toggles.read({})
     iteration: str = ""
     sources: Sources
+    streams: Callable[[], Any] = Output
     has_ended: bool = False
     """Whether the script has come to its end by itself."""
 
@@ -96,7 +99,7 @@ class Script(Workload):
         self.config, self.levels, self.context = config, levels, context
         self._undo = ExitStack()
         self._guard = self._guarded()
-        output = Output()
+        output = self.streams()
         output.start(self._undo)
         own_seeds.move(context.seed, self._undo)
         self._watched = Watched(self._undo)
@@ -104,7 +107,8 @@ class Script(Workload):
         self._first_gradient: list[Tensor] | None = None
         self._fed = self._examples = 0
         file = script_file(config)
-        self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks)
+        sites = CallSites(self.sources.originals)
+        self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks, sites=sites)
         own = {toggle.name for toggle in self.custom.toggles}
         apply({name: level for name, level in levels.items() if name not in own}, self.scene)
         words, folder = self._arguments(), Path(config.folder)

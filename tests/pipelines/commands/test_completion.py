@@ -88,7 +88,7 @@ def test_values_of_options_are_files_sweeps_or_words() -> None:
     files = ("profile --diff", "comment --output", "history --picture", "claims --runs", "dashboard --file")
     exports = ("compare --store", "compare --figure", "compare --latex")
     assert offered == {
-        **dict.fromkeys((*files, *exports), here),
+        **dict.fromkeys((*files, *exports, "run --with"), here),
         "compare --against": {"baseline.json", "runs/", *SWEEPS},
         "bisect --find": {"slower", "faster", "different"},
         "script --writes": {"scratch", "refuse", "allow"},

@@ -16,7 +16,6 @@ from perfsweep.pipelines.commands import script as command
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.records import Failure
-from perfsweep.pipelines.terminal import console_here
 from perfsweep.workloads.api import Evidence, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
@@ -284,14 +283,19 @@ def test_what_cannot_be_measured_is_told_with_its_place_and_its_log(
     ]
 
 
-def test_the_next_commands_are_quoted_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    command._show_next(console_here(), ["workload=script", "workload.args=--name 'a b'", "x=$HOME 'y'"])
-    words = """workload=script "workload.args=--name 'a b'" 'x=$HOME '"'"'y'"'"''"""
-    assert capsys.readouterr().out.splitlines() == [
-        "next:",
-        f"  perfsweep sweep {words} sweep=quick",
-        f"  perfsweep profile {words}",
+def test_the_next_commands_are_quoted_for_a_shell() -> None:
+    seen = Seen({"sight": {"obstacles": dict.fromkeys(QUICK, "no")}}, Evidence())
+    words = ["workload=script", "workload.path=x.py", "workload.args=--name 'a b'", "workload.blocks=$A 'y'"]
+    quoted = (
+        """workload=script workload.path=x.py "workload.args=--name 'a b'" 'workload.blocks=$A '"'"'y'"'"''"""
+    )
+    assert list(command._next("train.py", [], words, seen)) == [
+        "next: where its time goes",
+        f"  perfsweep profile {quoted}",
     ]
+
+
+QUICK = ("amp", "compile", "optimizer", "zero_grad", "num_workers", "tf32")
 
 
 def test_options_are_named_as_this_command_spells_them() -> None:
@@ -299,9 +303,11 @@ def test_options_are_named_as_this_command_spells_them() -> None:
     assert command._spelled(text) == "say --iteration=loader, --units or --timeout, and workload.blocks"
 
 
-def test_the_next_commands_set_the_variables_of_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    command._show_next(console_here(), ["workload=script"], {"A": "x y"})
-    assert "  A='x y' perfsweep sweep workload=script sweep=quick" in capsys.readouterr().out
+def test_the_next_commands_set_the_variables_of_the_line() -> None:
+    seen = Seen({"sight": {"obstacles": dict.fromkeys(QUICK, "no")}}, Evidence())
+    words = ["workload=script", "workload.path=x.py"]
+    lines = list(command._next("x.py", [], words, seen, {"A": "x y"}))
+    assert lines[1] == "  A='x y' perfsweep profile workload=script workload.path=x.py"
 
 
 @pytest.mark.parametrize(

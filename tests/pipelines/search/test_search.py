@@ -19,6 +19,7 @@ from perfsweep.pipelines.search.search import (
     _SearchState,
     exhaustive,
     search,
+    stack,
 )
 from perfsweep.pipelines.search.surrogate import Factor, Measured, Point, predict
 from perfsweep.pipelines.statistics.log_ratios import Cell
@@ -302,3 +303,57 @@ def test_what_few_noisy_arms_suggest_counts_for_less_than_what_many_agree_on() -
     means, _ = predict(factors, Measured(points, values, np.full(16, 0.05**2)), points)
     assert points[int(np.argmin(means))][0] == 1
     assert means[points.index((0, 1, 1, 1))] > -0.12
+
+
+def stacked(true: Callable[[Point], float | None], factors: list[Factor], error: float = 0.01) -> tuple:
+    """What a search by stacking proposes and finds, where times are `true` with this standard error."""
+    proposals, known, steps = stack(factors, lambda point: True), dict[Point, Observation](), []
+    proposal = next(proposals)
+    while True:
+        steps.append(proposal)
+        for point in (*proposal.points, tuple(0 for _ in factors)):
+            time = true(point)
+            known[point] = Observation(time, error**2) if time is not None else Observation(None, reason="no")
+        try:
+            proposal = proposals.send(known)
+        except StopIteration as end:
+            return steps, end.value
+
+
+FACTORS = [Factor("a", (None, 1, 2)), Factor("b", (None, 1)), Factor("c", (None, 1)), Factor("d", (None, 1))]
+
+
+def test_levels_that_surely_gain_by_themselves_are_measured_together() -> None:
+    gains = ({1: -0.1, 2: -0.2}, {1: -0.3}, {1: -0.008}, {1: 0.1})
+
+    def true(point: Point) -> float:
+        return sum(gain.get(n, 0.0) for gain, n in zip(gains, point, strict=True))
+
+    steps, result = stacked(true, FACTORS)
+    assert [step.name for step in steps] == ["alone", "stack"]
+    assert steps[1].points == ((2, 1, 0, 0),), "c may be noise, d costs time"
+    assert result.best == (2, 1, 0, 0)
+
+
+def test_one_level_that_gains_needs_no_stack_and_none_leaves_the_reference() -> None:
+    steps, result = stacked(lambda point: -0.2 * point[1], FACTORS)
+    assert [step.name for step in steps] == ["alone"] and result.best == (0, 1, 0, 0)
+    steps, result = stacked(lambda point: 0.1 * sum(point), FACTORS)
+    assert [step.name for step in steps] == ["alone"] and result.best == (0, 0, 0, 0)
+
+
+def test_a_level_that_is_ruled_out_is_not_stacked() -> None:
+    def true(point: Point) -> float | None:
+        return None if point[1] else -0.2 * (point[0] > 0) - 0.1 * point[2]
+
+    steps, result = stacked(true, FACTORS)
+    assert steps[1].points == ((1, 0, 1, 0),) and result.best == (1, 0, 1, 0)
+    assert result.dropped == {"b": "no"}
+
+
+def test_levels_that_exclude_each_other_are_stacked_as_far_as_they_go() -> None:
+    proposals = stack(FACTORS, lambda point: not (point[0] and point[1]))
+    first = next(proposals)
+    times = {(1, 0, 0, 0): -0.1, (0, 1, 0, 0): -0.3, (0, 0, 1, 0): -0.2}
+    known = {point: Observation(times.get(point, 0.0), 1e-4) for point in (*first.points, (0, 0, 0, 0))}
+    assert proposals.send(known).points == ((0, 1, 1, 0),)

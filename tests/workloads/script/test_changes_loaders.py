@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import loaders
 from perfsweep.workloads.script.changes.loader_options import LoaderOptions
 from perfsweep.workloads.script.watched import Watched
@@ -25,7 +26,7 @@ class Seen:
         self.scene: Any = SimpleNamespace(loaders=self.options, undo=ExitStack())
         with ExitStack() as undo:
             self.watched = Watched(undo)
-            self.options.watch(self.watched, undo)
+            self.options.watch(self.watched, undo, CallSites())
             self.made = [DataLoader(DATA, **one) for one in asked]  # type: ignore[arg-type]
             self.batches = [batch for loader in self.made if not loader.num_workers for batch in loader]
 

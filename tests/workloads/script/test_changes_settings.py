@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import settings
 from perfsweep.workloads.script.changes.change import NO_MODULE
 from perfsweep.workloads.script.changes.own_choices import OwnChoices
@@ -129,7 +130,7 @@ def test_what_a_script_does_itself_is_known_at_its_first_mark(
     own = OwnChoices()
     try:
         with ExitStack() as undo:
-            own.watch(undo)
+            own.watch(undo, CallSites())
             does()
             own.first_mark()
             assert own.reasons == reasons
@@ -151,7 +152,8 @@ def test_how_gradients_are_reset_is_seen_and_can_be_replaced(
     own, found = OwnChoices(), []
     resetting = torch.optim.Optimizer.zero_grad
     with ExitStack() as undo:
-        own.watch(undo)
+        sites = CallSites()
+        own.watch(undo, sites)
         own.drops_instead = instead
         own.first_mark()
         for to_none in (True, False):
@@ -161,6 +163,9 @@ def test_how_gradients_are_reset_is_seen_and_can_be_replaced(
         assert own.drops_gradients == {True, False}
         own.end()
         assert own.complete
+        seen = len(sites.found)
+        optimiser.zero_grad()
+        assert len(sites.found) == seen == 1, "calls that are timed are not looked at"
         assert (torch.optim.Optimizer.zero_grad is resetting) == (instead is None)
     assert found == dropped
     assert torch.optim.Optimizer.zero_grad is resetting

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.optim import SGD, Adagrad, AdamW, Optimizer
 
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes.update_options import UpdateOptions
 
 
@@ -16,7 +17,7 @@ def made(kind: type[Optimizer], level: str, **asked: bool) -> tuple[Optimizer, U
     options = UpdateOptions()
     options.level = level
     with ExitStack() as undo:
-        options.watch(undo)
+        options.watch(undo, CallSites())
         return kind([torch.zeros(2, requires_grad=True)], **asked), options
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from perfsweep.workloads.script.batches import tensors_of
+from perfsweep.workloads.script.call_sites import CallSites, by_position
+from perfsweep.workloads.script.edits.site import LOADER
 from perfsweep.workloads.script.watched import Watched
 
 OF_WORKERS: Mapping[str, Any] = {
@@ -35,15 +38,19 @@ class LoaderOptions:
         self.asked: list[Mapping[str, Any]] = []
         self.given: dict[str, Any] = {}
 
-    def watch(self, watched: Watched, undo: ExitStack) -> None:
+    def watch(self, watched: Watched, undo: ExitStack, sites: CallSites) -> None:
         """Begin to look, and to replace."""
         making = DataLoader.__init__
         signature = inspect.signature(making)
+        positions = by_position(signature)
 
         @functools.wraps(making)
         def made(*args: Any, **kwargs: Any) -> None:
             call = signature.bind(*args, **kwargs)
+            given = tuple(call.arguments)
             call.apply_defaults()
+            about = {"given": given, "positions": positions, "workers": call.arguments["num_workers"]}
+            sites.note(LOADER, "DataLoader", sys._getframe(1), **about)
             self.asked.append({**call.arguments, "self": None, "dataset": None})
             call.arguments.update(self._instead(call.arguments))
             making(*call.args, **call.kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -13,6 +14,9 @@ import torch.nn.attention
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils import checkpoint as recomputing
+
+from perfsweep.workloads.script.call_sites import CallSites
+from perfsweep.workloads.script.edits.site import RESET
 
 Counts = Callable[[Any, Mapping[str, Any]], bool]
 """Whether a call counts, by its arguments after it."""
@@ -89,7 +93,7 @@ class OwnChoices:
         self._until_first_mark = ExitStack()
         self._until_complete = ExitStack()
 
-    def watch(self, undo: ExitStack) -> None:
+    def watch(self, undo: ExitStack, sites: CallSites) -> None:
         """Begin to look."""
         undo.push(self._until_first_mark)
         undo.push(self._until_complete)
@@ -97,7 +101,7 @@ class OwnChoices:
         for owner, name, toggle, words, counts in _CALLS:
             self._tell(owner, name, toggle, words, counts)
         for owner in (Optimizer, nn.Module):
-            self._tell_resets(owner)
+            self._tell_resets(owner, sites)
 
     def first_mark(self) -> None:
         """Look at how gradients are reset, and no more at the rest."""
@@ -127,12 +131,14 @@ class OwnChoices:
         # `forward` of an autograd function is called without an instance
         setattr(owner, name, staticmethod(told) if isinstance(before, staticmethod) else told)
 
-    def _tell_resets(self, owner: Any) -> None:
+    def _tell_resets(self, owner: Any, sites: CallSites) -> None:
         resetting = owner.zero_grad
 
         @functools.wraps(resetting)
         def told(one: Any, set_to_none: bool = True) -> None:
             self.drops_gradients.add(bool(set_to_none))
+            if not self.complete:  # later calls are timed
+                sites.note(RESET, "zero_grad", sys._getframe(1), positions=("set_to_none",))
             resetting(one, set_to_none if self.drops_instead is None else self.drops_instead)
 
         self._until_complete.callback(setattr, owner, "zero_grad", resetting)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from perfsweep.workloads.api import Device, LevelValue
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes.attention_kernels import AttentionKernels
 from perfsweep.workloads.script.changes.loader_options import LoaderOptions
 from perfsweep.workloads.script.changes.loss_scaling import Clipping
@@ -31,6 +32,7 @@ class Scene:
     own : what the script does itself
     loaders, updates, attention : what it asks of loaders and optimisers, and the kernels of its attention
     clipping : the functions that clip its gradients
+    sites : the calls that toggles act on
     """
 
     script: str
@@ -45,6 +47,7 @@ class Scene:
     updates: UpdateOptions = field(default_factory=UpdateOptions)
     attention: AttentionKernels = field(default_factory=AttentionKernels)
     clipping: Clipping = field(default_factory=Clipping)
+    sites: CallSites = field(default_factory=CallSites)
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:

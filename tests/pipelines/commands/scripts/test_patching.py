@@ -1,0 +1,191 @@
+"""What `perfsweep tune train.py` says of a patch, and when it writes one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.commands.scripts import patching, tuning
+from perfsweep.pipelines.commands.scripts.patching import Measured
+from perfsweep.pipelines.commands.two_versions import TwoVersions
+from perfsweep.pipelines.config.types import TuneConfig
+from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
+from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.terminal import plain_console
+from perfsweep.pipelines.versions import patched
+from perfsweep.pipelines.versions.patched import Patched
+from perfsweep.workloads.errors import ConfigError, PerfsweepError
+from perfsweep.workloads.script.workload import Script
+
+FILE = Path("runs/train-tune/train.patch")
+TIMES = {"ratio": 0.709, "low": 0.69, "high": 0.73}
+
+
+def answer(verdict: str, results: str = "within tolerance", **fields: object) -> Answer:
+    return Answer(Side("original", None), Side("patch", None), verdict, results, 0, 0.025, **fields)  # type: ignore[arg-type]
+
+
+SAID = {
+    "faster": (
+        answer("faster", **TIMES),
+        120.4e6,
+        "train.py is 1.41x as fast [1.37 .. 1.45], results in tolerance, +120 MB;"
+        " patch: runs/train-tune/train.patch",
+    ),
+    "unknown memory": (
+        answer("faster", "identical", **TIMES),
+        None,
+        "train.py is 1.41x as fast [1.37 .. 1.45], results identical; patch: runs/train-tune/train.patch",
+    ),
+    "no difference": (
+        answer("no difference", ratio=1.0, low=0.99, high=1.01),
+        0.0,
+        "train.py is 1.00x as fast [0.99 .. 1.01], which is no difference, results in tolerance, +0 MB;"
+        " patch: runs/train-tune/train.patch",
+    ),
+    "other results": (
+        answer("different results", "different", deviation="losses: 0.2, allowed 0.001", **TIMES),
+        0.0,
+        "train.py as patched: different results (losses: 0.2, allowed 0.001); no patch is kept",
+    ),
+    "a patch that does not run": (
+        answer("failed", "unchecked", reason="TypeError: unexpected keyword argument 'fused'"),
+        None,
+        "train.py as patched: failed (TypeError: unexpected keyword argument 'fused'); no patch is kept",
+    ),
+    "no times": (
+        answer("undecided", reason="about 12 rounds would decide"),
+        None,
+        "train.py as patched: undecided; about 12 rounds would decide; patch: runs/train-tune/train.patch",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_last_line_says_what_the_patch_buys(name: str) -> None:
+    found, memory_bytes, line = SAID[name]
+    assert patching.bought("train.py", FILE, found, memory_bytes) == line
+
+
+def measured(script: Path, levels: dict[str, object], digest: str | None = None) -> Measured:
+    known = hashlib.sha256(script.read_bytes()).hexdigest() if digest is None else digest
+    sight = {"files": {str(script): known}, "sites": []}
+    return Measured("train.py", ("--lr=1",), Path("runs/train-tune"), levels, Script, sight)  # type: ignore[arg-type]
+
+
+def test_of_a_file_that_changed_since_it_was_looked_at_no_patch_is_written(script: Path) -> None:
+    with pytest.raises(ConfigError, match="since it was measured: no patch is written"):
+        patching.patch(plain_console(), measured(script, {"optimizer": "fused"}, "0" * 64), [])
+    assert not FILE.exists()
+
+
+def test_where_no_line_can_be_changed_the_levels_can_be_applied_from_outside(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FILE.write_text("of an earlier run")
+    assert patching.patch(plain_console(), measured(script, {"sdpa": "math"}), []) == SOME_FAILED
+    said = capsys.readouterr().out
+    assert "no edit is known for sdpa=math" in said
+    assert (
+        "no line of train.py can be changed for you. Without a change:"
+        " perfsweep run train.py --with runs/train-tune/tuned.yaml -- --lr=1\n"
+    ) in said
+    assert not FILE.exists() and not patching.is_kept(Path("runs/train-tune"), ["--lr=1"])
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), PerfsweepError("pack p000 broke off")])
+def test_a_patch_that_was_not_measured_to_the_end_is_not_kept(
+    script: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    kept = []
+
+    def compare(*about: object) -> None:
+        kept.append(FILE.read_text())
+        raise end
+
+    monkeypatch.setattr(TwoVersions, "compare", compare)
+    script.write_text("o = AdamW(p)\n")
+    line = {"file": str(script), "scope": 0, "line": 1}
+    site = {"what": "optimizer", "called": "AdamW", "file": str(script), "line": 1, "end": [1, 12]}
+    site |= {"lines": [line], "holders": [], "options": ["fused"]}
+    about = measured(script, {"optimizer": "fused"})
+    about.sight["sites"].append(site)
+    words = ["workload=script", "workload.path=train.py"]
+    with pytest.raises(type(end)):
+        patching.patch(plain_console(), about, words)
+    assert "+o = AdamW(p, fused=True)" in kept[0]
+    assert not FILE.exists() and not patching.is_kept(FILE.parent, ["--lr=1"])
+
+
+LEVELS = {"optimizer": ["fused", "foreach"], "amp": ["bf16"], "num_workers": [0, 2]}
+
+
+def able(obstacles: dict[str, str], *toggles: str) -> dict[str, list[object]]:
+    return tuning.able(TuneConfig(levels=LEVELS, toggles=list(toggles)), Script.toggles, obstacles)  # type: ignore[arg-type]
+
+
+def test_levels_that_cannot_act_are_not_tried() -> None:
+    obstacles = {"amp": "it autocasts itself", "num_workers=0": "it has none already"}
+    assert able(obstacles) == {"optimizer": ["fused", "foreach"], "num_workers": [2]}
+    assert able({**obstacles, "optimizer": "no", "num_workers=2": "no"}) == {}
+
+
+def test_toggles_that_are_typed_are_the_only_ones_to_be_tried() -> None:
+    obstacles = {"sdpa=flash": "no", "sdpa=cudnn": "no", "optimizer=fused": "it has it already"}
+    found = able(obstacles, "optimizer", "sdpa")
+    assert found == {"optimizer": ["foreach"], "sdpa": ["efficient", "math"]}
+
+
+def test_a_toggle_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"tune\.toggles=optimiser: it is no toggle\..* optimizer"):
+        able({}, "optimiser")
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A script with a patch that was measured for the argument --lr=1."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "train.py"
+    file.write_text("lr = 1\n")
+    facts = Patched({str(file): hashlib.sha256(file.read_bytes()).hexdigest()}, (str(file),), ("--lr=1",))
+    patched.keep(tmp_path / "runs/train-tune/patch", facts, {str(file): b"lr = 2\n"})
+    return file
+
+
+def tune(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["tune", *words])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_a_patch_is_written_when_it_is_asked_for(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("train.py", "--apply", "--", "--lr=1") == DONE
+    assert capsys.readouterr().out == f"patched: {script}\n"
+    assert script.read_text() == "lr = 2\n"
+    assert tune("train.py", "--apply", "--", "--lr=1") == MISTAKE
+    assert "the patch is applied already" in capsys.readouterr().err
+
+
+def test_a_script_that_changed_since_it_was_measured_stays_as_it_is(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("lr = 3\n")
+    assert tune("train.py", "--apply", "--", "--lr=1") == MISTAKE
+    said = capsys.readouterr().err
+    assert "train.py has changed since it was measured: nothing is written" in said and said.count("\n") == 1
+    assert script.read_text() == "lr = 3\n"
+
+
+def test_a_patch_of_other_arguments_is_not_the_one_that_is_meant(script: Path) -> None:
+    folder = Path("runs/train-tune")
+    assert patching.is_kept(folder, ["--lr=1"]) and not patching.is_kept(folder, [])
+    assert not patching.is_kept(Path("runs/other"), ["--lr=1"])
+
+
+def test_apply_is_about_a_script(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("workload=digits", "--apply") == MISTAKE
+    assert "these options are about a script; name it, as train.py" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""Where a script makes its loaders and optimisers, resets its gradients and calls its models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted import Start, Write, run
+
+from perfsweep.workloads.script.edits.patch import patch
+from perfsweep.workloads.script.edits.site import FORWARD, LOADER, OPTIMIZER, RESET, Site
+
+MODULE = """
+from torch import nn, optim
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.opt = optim.AdamW(model.parameters(),
+                               lr=1e-3)
+
+    def step(self, x):
+        loss = self.model(x).square().mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+
+def batches(data):
+    return DataLoader(data, batch_size=4)
+"""
+
+SCRIPT = """
+import torch, trainer
+from torch import nn
+é = "ü"; data = torch.ones(400, 3); loaders = [trainer.batches(data), trainer.batches(data)]
+t = trainer.Trainer(nn.Linear(3, 1))
+for epoch in range(100):
+    for x in loaders[0]:
+        t.step(x)
+"""
+
+Seen = Callable[..., list[Site]]
+
+
+@pytest.fixture
+def seen(start: Start, write: Write) -> Seen:
+    """What a script shows until its second mark."""
+
+    def look(text: str, **modules: str) -> list[Site]:
+        for name, module in modules.items():
+            write(module, f"{name}.py")
+            sys.modules.pop(name, None)  # of another test's folder
+        script: Any = run(start(write(text)), 1)
+        return list(script.sight().sites)
+
+    return look
+
+
+def of(sites: list[Site], what: str) -> Site:
+    (found,) = (site for site in sites if site.what == what)
+    return found
+
+
+def test_calls_in_a_module_of_the_users_are_found_with_their_columns(seen: Seen, tmp_path: Path) -> None:
+    sites = seen(SCRIPT, trainer=MODULE)
+    file = str(tmp_path / "trainer.py")
+    assert {site.file for site in sites} == {file}, "each place once"
+    loader, optimizer, forward = of(sites, LOADER), of(sites, OPTIMIZER), of(sites, FORWARD)
+    assert (optimizer.called, optimizer.end, optimizer.options) == ("AdamW", (8, 39), ("foreach", "fused"))
+    assert (loader.line, loader.workers) == (17, 0) and "batch_size" in loader.given
+    assert forward.holders[0].name == "self.model" and forward.tensor and forward.device == "cpu"
+    assert [line.line for line in forward.lines] == [11, 7]
+    assert of(sites, RESET).line == 12
+    assert all(site.is_users for site in sites)
+
+
+def test_what_is_seen_becomes_a_patch_that_is_python(seen: Seen, tmp_path: Path) -> None:
+    sites = seen(SCRIPT, trainer=MODULE)
+    levels = {"num_workers": 2, "optimizer": "fused", "amp": "bf16", "compile": "default", "gc": "frozen"}
+    done = patch(levels, sites, str(tmp_path / "train.py"), lambda file: Path(file).read_bytes())
+    assert not done.advice
+    module = done.files[str(tmp_path / "trainer.py")].decode()
+    for line in (
+        "        self.model.compile()",
+        "                               lr=1e-3, fused=True)",
+        "            loss = self.model(x).float().square().mean()",
+        "    return DataLoader(data, batch_size=4, num_workers=2)",
+    ):
+        assert line in module.splitlines()
+    assert "gc.freeze()\nfor epoch in" in done.files[str(tmp_path / "train.py")].decode()
+
+
+def test_code_that_is_executed_from_a_text_is_no_line_of_the_users(seen: Seen) -> None:
+    text = SCRIPT.replace("t = trainer", "exec('o = torch.optim.SGD([torch.ones(1)], 0.1)')\nt = trainer")
+    first, _ = (site for site in seen(text, trainer=MODULE) if site.what == OPTIMIZER)
+    assert first.file == "<string>" and not first.is_users
+    assert first.lines[0].line == 4
+
+
+def test_a_call_that_a_library_makes_is_told_with_the_line_that_led_to_it(seen: Seen) -> None:
+    text = """
+    import torch
+    from torch.distributed.optim import _apply_optimizer_in_backward as library
+    model = torch.nn.Linear(2, 1)
+    library(torch.optim.SGD, model.parameters(), {"lr": 0.1})
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    while True:
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+    """
+    sites = [site for site in seen(text) if site.what == OPTIMIZER]
+    assert [site.is_users for site in sites] == [False, True]
+    assert sites[0].lines[0].line == 4
+
+
+def test_a_model_in_evaluation_is_no_call_to_change(seen: Seen) -> None:
+    text = """
+    import torch
+    model = torch.nn.Linear(2, 1)
+    frozen = torch.nn.Linear(2, 2).eval()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    while True:
+        model(frozen(torch.ones(4, 2))).sum().backward()
+        optimizer.step()
+    """
+    assert of(seen(text), FORWARD).holders[0].name == "model"

@@ -1,0 +1,287 @@
+"""From the levels that won to edits of the user's files, or to a sentence where an edit is not known."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from perfsweep.workloads.script.edits import own_source
+from perfsweep.workloads.script.edits.arguments import with_arguments
+from perfsweep.workloads.script.edits.draft import Changed, Draft, Levels, Patch, Piece
+from perfsweep.workloads.script.edits.site import FORWARD, LOADER, OPTIMIZER, RESET, Line, Site
+from perfsweep.workloads.script.edits.source import Edit, NoEdit, Source
+from perfsweep.workloads.script.edits.statements import (
+    after_imports,
+    assigned,
+    imported,
+    inside,
+    line_after,
+    line_before,
+    outermost_loop,
+    scope_at,
+)
+
+
+def patch(levels: Levels, sites: Sequence[Site], script: str, read: Callable[[str], bytes]) -> Patch:
+    """Write levels of an arm into the user's files.
+
+    Parameters
+    ----------
+    levels : those off their baseline
+    sites : calls of the script that were seen
+    script : its file
+    read : gives the content of a file
+    """
+    if reading := own_source.line_that_reads(read(script)):
+        wanted = ", ".join(f"{name}={level}" for name, level in levels.items())
+        where = f"{Path(script).name}:{reading}"
+        return Patch(
+            advice=(f"{where} reads the script's own source, which a patch would change. By hand: {wanted}",)
+        )
+    draft = Draft(levels, sites, script, read)
+    for rule in _RULES:
+        rule(draft)
+    _without_rule(draft)
+    return draft.finished()
+
+
+def _arguments(draft: Draft) -> None:
+    """Arguments of loaders, optimisers and `zero_grad`: all of a call at once."""
+    for site in draft.sites:
+        if values := _values(site, draft.levels):
+            wanted = f"{site.called}(..., {_listed(values)})"
+            innermost = site.lines[0] if site.lines else Line(site.file, 0, site.line)
+            draft.attempt(
+                innermost.file,
+                innermost.line,
+                wanted,
+                lambda site=site, values=values: _call(draft, site, values),
+            )
+
+
+def _call(draft: Draft, site: Site, values: Mapping[str, str]) -> Piece:
+    draft.own(site)
+    source = draft.source(site.file)
+    call = source.call(site.line, site.end)
+    edits = with_arguments(source, call, values, site.positions, site.given)
+    before = _shown(source, call, {})
+    return Piece(Changed(site.file, site.line, before, _shown(source, call, values)), tuple(edits))
+
+
+def _values(site: Site, levels: Levels) -> dict[str, str]:
+    """Arguments that levels give to a call."""
+    if site.what == RESET and "zero_grad" in levels:
+        return {"set_to_none": str(levels["zero_grad"] == "none")}
+    if site.what == OPTIMIZER and (level := str(levels.get("optimizer", ""))) in site.options:
+        others = [name for name in site.options if name != level and name in site.given]
+        return {level: "True", **dict.fromkeys(others, "False")}
+    return _of_loader(site, levels) if site.what == LOADER else {}
+
+
+_OF_WORKERS = {"persistent_workers": "False", "prefetch_factor": "None"}
+"""Options that a loader without workers refuses, with the values that it takes."""
+
+
+def _of_loader(site: Site, levels: Levels) -> dict[str, str]:
+    names = ("num_workers", "pin_memory", *_OF_WORKERS)
+    values = {name: "True" if levels[name] == "on" else str(levels[name]) for name in names if name in levels}
+    if int(levels.get("num_workers", site.workers)):
+        return values
+    neutral = {name: value for name, value in _OF_WORKERS.items() if name in site.given}
+    return {name: value for name, value in values.items() if name not in _OF_WORKERS} | neutral
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _shown(source: Source, call: ast.Call, values: Mapping[str, str]) -> str:
+    """A call in short: its arguments by name, with new values for some."""
+    named = {one.arg: source.text(one.value) for one in call.keywords if one.arg} | dict(values)
+    short = {name: " ".join(text.split()) for name, text in named.items()}
+    head = ["..."] if call.args or any(one.arg is None for one in call.keywords) else []
+    function = source.text(call.func).rpartition(".")[2]
+    return f"{function}({', '.join([*head, *(f'{name}={text}' for name, text in short.items())])})"
+
+
+def _autocast(draft: Draft) -> None:
+    """The forward calls under autocast, with outputs in float32 as they were measured."""
+    level = draft.levels.get("amp")
+    if level is None:
+        return
+    for site in draft.of(FORWARD):
+        at = site.lines[0] if site.lines else Line(site.file, 0, site.line)
+        context = f'torch.autocast("{site.device}", dtype=torch.bfloat16)'
+        if level != "bf16":
+            draft.advice.setdefault(
+                f"{Path(at.file).name}:{at.line} calls the model: no edit is known for amp={level}, which"
+                " needs a GradScaler around backward and step too"
+            )
+            continue
+        wanted = f"call {site.called} inside with {context}:"
+        draft.attempt(at.file, at.line, wanted, lambda site=site: _in_autocast(draft, site))
+
+
+def _in_autocast(draft: Draft, site: Site) -> Piece:
+    draft.own(site)
+    source = draft.source(site.file)
+    call = source.call(site.line, site.end)
+    statement = source.statement(call)
+    torch, edits = imported(source, "torch")
+    manager = f'{torch}.autocast("{site.device}", dtype={torch}.bfloat16)'
+    edits += inside(source, statement, manager)
+    end, whole = source.span(call)[1], ".float()" if site.tensor else ""
+    if whole:
+        edits.append(Edit(end, end, whole))
+    shown = _one_line(source.text(call))
+    return Piece(Changed(site.file, site.line, shown, f"with {manager}: {shown}{whole}"), tuple(edits))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _models(draft: Draft) -> None:
+    """Lines after a model is made: its memory format, its compilation."""
+    lines = []
+    if draft.levels.get("channels_last") == "on":
+        lines.append("{model}.to(memory_format={torch}.channels_last)")
+    if level := draft.levels.get("compile"):
+        mode = _MODES.get(str(level), str(level))
+        lines.append(f"{{model}}.compile({mode and f'mode={chr(34)}{mode}{chr(34)}'})")
+    for text in lines:
+        for site in draft.of(FORWARD):
+            at = site.lines[0] if site.lines else Line(site.file, 0, site.line)
+            wanted = text.format(model="model", torch="torch") + f", once {site.called} is made"
+            draft.attempt(
+                at.file, at.line, wanted, lambda site=site, text=text: _after_model(draft, site, text)
+            )
+
+
+_MODES = {"default": "", "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune-no-cudagraphs"}
+"""What torch.compile calls the levels of the toggle `compile`."""
+
+
+def _after_model(draft: Draft, site: Site, text: str) -> Piece:
+    """A line after the statement that gives a model its name."""
+    for holder in site.holders:
+        source = draft.source(holder.at.file)
+        scope, line = scope_at(source, holder.at.scope), holder.at.line
+        if "." in holder.name:
+            owner = next((one for one in source.around(scope) if isinstance(one, ast.ClassDef)), None)
+            statement = owner and assigned(source, owner, holder.name)
+        else:
+            statement = assigned(source, scope, holder.name, line)
+        if statement is None:
+            continue
+        torch, edits = imported(source, "torch") if "{torch}" in text else ("torch", [])
+        whole = text.format(model=holder.name, torch=torch)
+        edits.append(line_after(source, statement, whole))
+        place = statement.end_lineno or statement.lineno
+        return Piece(Changed(holder.at.file, place, "", whole), tuple(edits))
+    raise NoEdit(f"calls {site.called}, and no line of yours gives it a name")
+
+
+def _images(draft: Draft) -> None:
+    """Inputs of models in the memory format of their weights."""
+    if draft.levels.get("channels_last") != "on":
+        return
+    for site in draft.of(FORWARD):
+        if site.images and site.is_users:
+            at = site.lines[0]
+            wanted = "pass images in channels_last"
+            draft.attempt(at.file, at.line, wanted, lambda site=site: _laid_out(draft, site))
+
+
+def _laid_out(draft: Draft, site: Site) -> Piece | None:
+    source = draft.source(site.file)
+    call = source.call(site.line, site.end)
+    torch, edits = imported(source, "torch")
+    shown = _one_line(source.text(call))
+    for value in _passed(call, site.images):
+        whole = source.text(value)
+        inner = (
+            whole if isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({whole})"
+        )
+        edits.append(Edit(*source.span(value), f"{inner}.contiguous(memory_format={torch}.channels_last)"))
+    after = "images in channels_last"
+    return Piece(Changed(site.file, site.line, shown, after), tuple(edits)) if len(edits) else None
+
+
+def _passed(call: ast.Call, images: Iterable[int | str]) -> Iterator[ast.expr]:
+    """The arguments of a call that are written by themselves."""
+    plain = not any(isinstance(one, ast.Starred) for one in call.args)
+    named = {one.arg: one.value for one in call.keywords}
+    for one in images:
+        if isinstance(one, int) and plain and one < len(call.args):
+            yield call.args[one]
+        elif isinstance(one, str) and one in named:
+            yield named[one]
+
+
+def _settings(draft: Draft) -> None:
+    """Settings of the process, after the imports of the script."""
+    for name, text in _SETTINGS.items():
+        if draft.levels.get(name) == "on":
+            draft.attempt(draft.script, 1, text, lambda text=text: _at_start(draft, text))
+
+
+_SETTINGS = {
+    "tf32": 'torch.set_float32_matmul_precision("high")',
+    "cudnn_benchmark": "torch.backends.cudnn.benchmark = True",
+}
+
+
+def _at_start(draft: Draft, text: str) -> Piece:
+    source = draft.source(draft.script)
+    torch, edits = imported(source, "torch")
+    edit = after_imports(source, text.replace("torch", torch, 1))
+    line = source.bytes[: edit.start].count(b"\n") + 1
+    return Piece(Changed(draft.script, line, "", text), (*edits, edit))
+
+
+def _collector(draft: Draft) -> None:
+    """Python's collector, before the outermost loop that trains."""
+    if draft.levels.get("gc") != "frozen":
+        return
+    sites = draft.of(FORWARD)[:1]
+    for site in sites:
+        at = site.lines[0] if site.lines else Line(site.file, 0, site.line)
+        wanted = "gc.collect() and gc.freeze() before the loop that trains"
+        draft.attempt(at.file, at.line, wanted, lambda site=site: _frozen(draft, site))
+
+
+def _frozen(draft: Draft, site: Site) -> Piece:
+    for at in reversed(site.lines):
+        source = draft.source(at.file)
+        loop = outermost_loop(source, scope_at(source, at.scope), at.line)
+        if loop is not None:
+            gc, edits = imported(source, "gc")
+            edits += [
+                line_before(source, loop, f"{gc}.collect()"),
+                line_before(source, loop, f"{gc}.freeze()"),
+            ]
+            return Piece(Changed(at.file, loop.lineno, "", f"{gc}.collect(); {gc}.freeze()"), tuple(edits))
+    raise NoEdit("is in no loop of yours")
+
+
+_RULES: tuple[Callable[[Draft], None], ...] = (_arguments, _autocast, _models, _images, _collector, _settings)
+"""In the order in which what they put into one place comes."""
+
+_KNOWN = (
+    *("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "optimizer", "zero_grad"),
+    *("amp", "compile", "channels_last", "gc", *_SETTINGS),
+)
+
+
+def _without_rule(draft: Draft) -> None:
+    """A sentence for each level that no rule knows, and for each that found no call to change."""
+    forward = next((site.lines[0] for site in draft.of(FORWARD) if site.lines), Line(draft.script, 0, 1))
+    for name, level in draft.levels.items():
+        if name not in _KNOWN:
+            where = f"{Path(forward.file).name}:{forward.line}"
+            draft.advice.setdefault(
+                f"{where} is where the model is called: no edit is known for {name}={level}; perfsweep"
+                " describe script says what it does"
+            )
