@@ -49,7 +49,7 @@ class MeasurePart(TypedDict, total=False):
     """Seed of every trial; the order of the arms within a round is drawn from it too."""
     servers: int
     """Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash
-    seed. One serves on until the next has imported, but at least two share the rounds.
+    seed; one serves on until the next has imported, but at least two share the rounds.
     """
     allocator: Literal["steady", "system"]
     """steady: glibc's malloc keeps what it has, so that no arm pays for faulting its heap in again; system:
@@ -356,7 +356,7 @@ class SweepOptions(TypedDict, total=False):
     """Seed of every trial; the order of the arms within a round is drawn from it too."""
     servers: int
     """Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash
-    seed. One serves on until the next has imported, but at least two share the rounds.
+    seed; one serves on until the next has imported, but at least two share the rounds.
     """
     allocator: Literal["steady", "system"]
     """steady: glibc's malloc keeps what it has, so that no arm pays for faulting its heap in again; system:

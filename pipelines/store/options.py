@@ -98,7 +98,7 @@ class MeasureConfig:
     servers: int = option(
         5,
         "Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash"
-        " seed. One serves on until the next has imported, but at least two share the rounds.",
+        " seed; one serves on until the next has imported, but at least two share the rounds.",
         least=1,
         method=False,
     )

@@ -49,7 +49,7 @@ def table(*rows) -> pl.DataFrame:
 
 def test_a_ruling_names_its_evidence():
     (entry,) = ledger("w", [FASTER], TOGGLES, table(ruled(ruling="confirmed")), CPU)
-    assert (entry.ruling, entry.evidence) == ("confirmed", "speed 2x [1.67, 2.5] (amp=bf16 in s, cpu)")
+    assert (entry.ruling, entry.evidence) == ("confirmed", "2.00x faster [1.67 .. 2.50] (amp=bf16 in s, cpu)")
 
 
 def test_a_decided_sweep_counts_more_than_an_undecided_one_and_another_workloads_not_at_all():

@@ -26,9 +26,9 @@ class Looked(FirstLook):
     runs: list[dict[str, Any]]
     seeds: list[str]
 
-    def _ran(self, folder: Path, hash_seed: str) -> Termination | None:
+    def _ran(self, folder: Path, number: int) -> Termination | None:
         own = dict(self.runs[len(self.seeds)])
-        self.seeds.append(hash_seed)
+        self.seeds.append(module.HASH_SEEDS[number])
         ending = own.pop("ending", None)
         folder.mkdir()
         if ending is None:
@@ -169,7 +169,7 @@ def test_each_run_is_a_process_of_its_own_with_the_environment_of_its_levels(
         processes=lambda arm, device: 3, levels_of=lambda arm: dict(enumerate(levels))
     )
     with FirstLook(build(tmp_path / "demo").manifest, workload) as found:
-        assert found._ran(tmp_path / "look", "7") is None
-    assert asked[0] == ("perfsweep.pipelines.check.look_process", "7")
+        assert found._ran(tmp_path / "look", 1) is None
+    assert asked[0] == ("perfsweep.pipelines.check.look_process", module.HASH_SEEDS[1])
     assert asked[1] == (Kind.EVIDENCE, tmp_path / "look", 3, {"A": "1", "B": "2"})
     assert asked[2] == ("children", pytest.approx(1.2 * MEASURE.timeout_s + module.IMPORTS_S))

@@ -16,7 +16,7 @@ import pytest
 from perfsweep.pipelines.check import look_process
 from perfsweep.pipelines.store.trial_files import read_evidence, read_status
 from perfsweep.workloads.api import Evidence
-from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 
 @dataclass
@@ -29,9 +29,12 @@ class Script:
 
     def __init__(self, folder: Path, error: Exception | None = None) -> None:
         self.folder, self.error, self.done, self.stages = folder, error, 1, list[str | None]()
+        self.to_epochs_end, self.ends_after = 0, None
 
     def step(self, clock: object) -> None:
         self.stages.append(read_status(self.folder))
+        if self.has_ended:
+            raise ConfigError("the script ended")
         if self.error is not None:
             raise self.error
         self.done += 1
@@ -48,6 +51,10 @@ class Script:
     def sight(self) -> Sight:
         return Sight(2)
 
+    @property
+    def has_ended(self) -> bool:
+        return self.ends_after is not None and self.done > self.ends_after
+
     def evidence(self) -> Evidence:
         return Evidence({}, {"loss": 0.5})
 
@@ -56,8 +63,15 @@ class Script:
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(look_process, "begin_evidence", lambda workload: None)
 
-    def run(rank: int = 0, error: Exception | None = None, starts: Iterable[threading.Thread] = ()) -> Script:
+    def run(
+        rank: int = 0,
+        error: Exception | None = None,
+        starts: Iterable[threading.Thread] = (),
+        attempt: int = 0,
+        **own: int,
+    ) -> Script:
         script = Script(tmp_path, error)
+        vars(script).update(own)
 
         @contextmanager
         def set_up(*_: object) -> Iterator[Any]:
@@ -66,7 +80,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             yield SimpleNamespace(workload=script, setup_s=1.5)
 
         monkeypatch.setattr(look_process, "set_up", set_up)
-        look_process.run(None, tmp_path, rank)  # type: ignore[arg-type]
+        look_process.run(SimpleNamespace(attempt=attempt), tmp_path, rank)  # type: ignore[arg-type]
         return script
 
     return run
@@ -82,10 +96,31 @@ def test_what_was_seen_is_told_for_each_iteration(look: Any, tmp_path: Path) -> 
         "counts": {"batches": 4.0},
         "data": "da7a",
         "sight": {"loaders": 2},
+        "ended_after": 0,
+        "to_epochs_end": 0,
         "threads": [],
     }
     assert script.stages == ["iteration 1 of 3", "iteration 2 of 3", "iteration 3 of 3"]
     assert read_evidence(tmp_path).numbers == {"loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("own", "done", "ended_after"),
+    [
+        ({"to_epochs_end": 4}, 8, 0),
+        ({"to_epochs_end": 4, "attempt": 1}, 4, 0),
+        ({"to_epochs_end": 10**9}, 4, 0),
+        ({"to_epochs_end": 4, "ends_after": 5}, 6, 6),
+    ],
+    ids=["first", "second", "endless", "ended"],
+)
+def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_ends_there(
+    own: dict[str, int], done: int, ended_after: int, look: Any, tmp_path: Path
+) -> None:
+    script = look(**own)
+    assert script.done == done
+    answer = json.loads((tmp_path / look_process.ANSWER).read_text())
+    assert (answer["ended_after"], answer["to_epochs_end"]) == (ended_after, own["to_epochs_end"])
 
 
 def test_other_ranks_leave_the_answer_to_the_first(look: Any, tmp_path: Path) -> None:

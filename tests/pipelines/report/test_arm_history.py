@@ -259,7 +259,7 @@ def test_the_picture_has_a_panel_for_each_arm_and_a_line_where_a_level_begins(tm
     ("words", "sentence"),
     [
         (["--json", "--csv"], "--json and --csv are different answers; ask for one at a time"),
-        (["--picture", "a.png"], "--picture a.png: pictures are SVG, so give a name that ends in .svg"),
+        (["--picture", "a.gif"], "--picture a.gif: cannot write this kind of file. Give a name that ends in"),
         (["--json", "--arm", "quick"], "--arm quick is in none of these sweeps; choose from: fast, naive"),
     ],
 )
