@@ -68,8 +68,14 @@ def test_a_level_moves_its_witness_and_without_its_change_does_not(
     assert counters(script, tmp_path, **levels, **BLOCKS)[counter] == base
 
 
+JUDGED_OTHERWISE = {"gc", "num_workers"}
+"""Collecting garbage has no results to change, and those of loader workers are compared over seeds."""
+
+
 @pytest.mark.parametrize(
-    ("script", "levels"), [one for one in LEVELS if len(one[1]) == 1 and "gc" not in one[1]], ids=str
+    ("script", "levels"),
+    [one for one in LEVELS if len(one[1]) == 1 and not JUDGED_OTHERWISE & one[1].keys()],
+    ids=str,
 )
 def test_a_level_that_computes_something_else_is_found(
     script: str, levels: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +91,22 @@ def test_a_level_that_computes_something_else_is_found(
     monkeypatch.setitem(toggles.CHANGES, name, dataclasses.replace(right, begin=begin))
     found = verdict(evidence(script, tmp_path), evidence(script, tmp_path, **levels, **BLOCKS), **levels)
     assert found.verdict is ParityVerdict.DIFFERENT
+
+
+def test_loader_workers_that_compute_something_else_are_not_taken_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = toggles.CHANGES["num_workers"]
+
+    def begin(scene: Scene, level: LevelValue) -> None:
+        right.begin(scene, level)
+        for module in scene.modules:
+            wrap(module, _larger)
+
+    monkeypatch.setitem(toggles.CHANGES, "num_workers", dataclasses.replace(right, begin=begin))
+    levels = {"num_workers": 1}
+    found = verdict(evidence(ATTENTION, tmp_path), evidence(ATTENTION, tmp_path, **levels), **levels)
+    assert found.verdict is ParityVerdict.UNCHECKED and found.reason == "needs paired seeds"
 
 
 def _larger(call: Call) -> Call:
