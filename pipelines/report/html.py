@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -53,6 +53,11 @@ class Picture:
     caption: str
     chart: Callable[[int], Figure]
     desk: int = svg.WIDE
+
+    @property
+    def whole(self) -> bool:
+        """Whether it needs the width of the page."""
+        return self.desk > svg.HALF
 
     @property
     def drawing(self) -> Markup:
@@ -184,12 +189,12 @@ def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
             "Each line is an effect with its 95 % interval; in the grey band is no difference. The form of a"
             " point says what to do, as its colour does. An arrow ends an interval wider than the axis."
         )
-        yield Picture("Effects", caption, partial(effects_chart, rows, comparison.margin), svg.HALF)
+        yield Picture("Effects", caption, partial(effects_chart, rows, comparison.margin), _desk(rows))
     if found := breakdown(comparison):
         caption = (
             "Where the time of a unit goes, by the phases that the workload marks: medians of the rounds."
         )
-        yield Picture("Phases", caption, partial(phases_chart, found), svg.HALF)
+        yield Picture("Phases", caption, partial(phases_chart, found), _desk(found.bars))
     if together := comparison.together:
         hatched = (
             " A hatched step has no time of its own."
@@ -199,6 +204,11 @@ def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
         caption = f"All winners at once, each on top of those before it, as measured.{hatched}"
         baseline = comparison.reference.name if comparison.reference else "baseline"
         yield Picture("Together", caption, partial(waterfall_chart, together, baseline), svg.HALF)
+
+
+def _desk(rows: Sized) -> int:
+    """Pixels of a picture by its rows: of many rows, whose names may not fold, it has the page's width."""
+    return svg.WIDE if len(rows) > charts.MANY else svg.HALF
 
 
 def baseline_and_fastest(manifest: Manifest, comparison: Comparison) -> list[str]:

@@ -84,8 +84,9 @@ class StopRule:
 
     @property
     def reference(self) -> str:
-        """The arm that the others are measured against, unless they name another."""
-        return next(iter(self._manifest.sweep.references.values()), "")
+        """The arm that the others of the same code are measured against, unless they name another."""
+        sweep = self._manifest.sweep
+        return "" if sweep.versions else next(iter(sweep.references.values()), "")
 
     def arms(self, pack: Pack, progress: Measured, number: int) -> Collection[str] | None:
         """List the arms that a round measures; None: all of the pack."""

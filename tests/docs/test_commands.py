@@ -16,7 +16,7 @@ from installed_wheel import python, run
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
-from perfsweep.pipelines.config import composition, types, validation
+from perfsweep.pipelines.config import composition, pasted_line, types, validation
 from perfsweep.pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.plan import load_workload, make_plan, single_arm
@@ -82,6 +82,9 @@ def test_a_documented_command_is_understood(page: Path, words: list[str], folder
     command, rest = words[0], words[1:]
     if command.startswith("-"):
         assert command in ("--help", "--version")
+        return
+    if command not in COMMANDS.commands:
+        assert pasted_line.starts_a_script(words)
         return
     known = COMMANDS.commands[command]
     if not rest:

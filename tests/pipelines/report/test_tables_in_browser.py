@@ -51,7 +51,7 @@ UNNAMED = """
   !table.caption?.textContent.trim()
   || table.parentElement.getAttribute('role') != 'region'
   || [...table.querySelectorAll('thead th')].some(one => one.scope != 'col')
-  || [...table.tBodies[0].rows].some(row => row.cells[0].scope != 'row')
+  || [...table.tBodies[0].rows].some(row => !['row', 'rowgroup'].includes(row.cells[0].scope))
 ).length + [...document.querySelectorAll('figure')].filter(figure =>
   !figure.querySelector('figcaption')?.textContent.trim()
   || [...figure.querySelectorAll('svg')].some(one => one.getAttribute('role') != 'img' || !one.ariaLabel)
