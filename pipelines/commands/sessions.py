@@ -286,10 +286,12 @@ def publish(sweep: str, offline: bool) -> int:
 
 def _compared(folder: SweepFolder, manifest: Manifest) -> str | None:
     """Compare what is measured, since W&B orders runs by that; or say why it cannot."""
-    from perfsweep.pipelines.api import Sweep  # brings all of analysis along
+    from perfsweep.pipelines.analysis.collect import collect  # brings tables along
+    from perfsweep.pipelines.analysis.compare import compare
 
     try:
-        assert Sweep(folder, manifest).comparison
+        progress = read_progress(folder, manifest)
+        compare(folder, manifest, collect(folder, manifest, progress), progress)
     except (PerfsweepError, OSError) as error:
         return f"runs are published without their speed: {error}"
     return None
