@@ -151,7 +151,7 @@ class Workload:
     known, evidence trials look for it in the iterations' times. `length` are the iterations of a whole
     training, where its configuration has any. Trials that must be
     alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
-    for more; `files` decide what is computed beside the sources that the class's module imports. Fields of
+    for more; `files` decide what is computed, next to the sources that the class's module imports. Fields of
     Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
     workload waits for its loader. Tables say its `remarks`. Folders of sweeps begin
     with `title`, or with the name it was asked for by, and belong to one `origin`: where another file than

@@ -1,4 +1,4 @@
-"""What toggles do in combination: the corners of interactions, and levels alone and beside the others."""
+"""What toggles do in combination: the corners of interactions, and levels alone and with the others."""
 
 from __future__ import annotations
 
@@ -161,9 +161,9 @@ class AloneAndBeside:
             case [Verdict.FASTER, Verdict.FASTER]:
                 return "helps either way"
             case [before, Verdict.FASTER] if before in _NO_HELP:
-                return "helps only beside the others"
+                return "helps only with the others"
             case [before, Verdict.FASTER] if before is not Verdict.DIFFERENT:
-                return "helps beside the others; alone it is not known"
+                return "helps with the others; alone it is not known"
             case [Verdict.FASTER, after] if after in _NO_HELP:
                 return "helps only alone: the others already do its work"
             case [before, after] if before in _NO_HELP and after in _NO_HELP:

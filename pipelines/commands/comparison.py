@@ -44,7 +44,7 @@ def compare(
 
     With `explain` only that row of its effects is derived, step by step. With `as_json` or `as_csv` the
     answer is for a program, and sentences go to stderr. `columns` are names, with commas between them, of
-    what its tables show beside time. `figure` and
+    what its tables show next to time. `figure` and
     `latex` are files for the effects, as a picture and as tables.
 
     Raises

@@ -283,7 +283,7 @@ class SweepPart(TypedDict, total=False):
 
 
 class ReportPart(TypedDict, total=False):
-    """What a report shows beside time, results and memory."""
+    """What a report shows next to time, results and memory."""
 
     columns: Sequence[str]
     """Further columns of the tables, in this order; docs/reading.md says how to read each."""
@@ -309,7 +309,7 @@ class SweepOptions(TypedDict, total=False):
     report: str | ReportPart
     """What the report shows."""
     keep: str | PathLike[str] | None
-    """Folder into which the workload writes what one takes home: results, checkpoints; null: nothing."""
+    """Folder into which the workload writes results and checkpoints that you keep; null: nothing."""
     keep_iterations: int
     """Iterations of a training before that; 0: a whole one, else as many as are timed."""
     runs: str | PathLike[str]
@@ -319,7 +319,7 @@ class SweepOptions(TypedDict, total=False):
     dry_run: bool
     """Show the plan and what would be submitted, and start nothing."""
     retry: Sequence[Literal["failed", "oom", "timeout", "unsupported"]]
-    """Outcomes whose trials are measured anew when the command is repeated."""
+    """Outcomes whose trials are measured again when the command is repeated."""
     rounds: int
     """Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything;
     with precision or budget_s, these decide from six rounds on.

@@ -18,7 +18,7 @@ from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.options import MeasureConfig
 
 _WIDEST, _LONGEST = 110, 80
-"""Characters of a line, and of the choices that stand in one."""
+"""Most characters of a line, and of choices on one line."""
 _HEAD = '''"""The options of `perfsweep.sweep`, for editors; fields of `measure` need no prefix.
 
 Written by ``python -m perfsweep.pipelines.config.typed_options > pipelines/config/sweep_options.py``.

@@ -149,7 +149,7 @@ class FrontierConfig:
 
 _WORKLOAD = "Name from `perfsweep list` or package.module:Class; its own fields are workload.FIELD."
 _TOGGLES = "Levels off their baseline, as toggles.NAME=LEVEL; alone, the name of a preset."
-_KEEP = "Folder into which the workload writes what one takes home: results, checkpoints; null: nothing."
+_KEEP = "Folder into which the workload writes results and checkpoints that you keep; null: nothing."
 _KEEP_ITERATIONS = "Iterations of a training before that; 0: a whole one, else as many as are timed."
 _RUNS = "Folder that holds the folders of sweeps."
 
@@ -173,7 +173,7 @@ class SweepCommand:
     dry_run: bool = option(False, "Show the plan and what would be submitted, and start nothing.")
     retry: list[str] = option(
         list,
-        "Outcomes whose trials are measured anew when the command is repeated.",
+        "Outcomes whose trials are measured again when the command is repeated.",
         choices=("failed", "oom", "timeout", "unsupported"),
     )
 

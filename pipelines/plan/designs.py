@@ -82,7 +82,7 @@ def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[A
 
 
 def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] | None = None) -> Design:
-    """The best arm against itself without each of its toggles: what each still buys beside the others."""
+    """The best arm against itself without each of its toggles: what each still buys with the others."""
     arm = space.closure(best)
     names = [name for name in space.choices(arm) if toggles is None or name in toggles]
     if not names:

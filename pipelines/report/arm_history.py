@@ -147,7 +147,7 @@ class HistoryObject:
     schema: str = member(f"`{SCHEMA}`", default=SCHEMA)
     exit: int = member("the exit status: 1 where an arm became slower from any version to the next")
     unit: str = member("what times are per: one of these")
-    reference: str = member("label of the arm that was measured beside the others, in the newest version")
+    reference: str = member("label of the arm that was measured with the others, in the newest version")
     margin: float = member("relative change that is none")
     level: float = member("confidence of intervals")
     false_alarms: float = member("share of arms without a change that show a change point, at most")

@@ -31,7 +31,7 @@ def effects_latex(comparison: Comparison) -> str:
 
 
 def latex_table(table: Table) -> str:
-    """Write a table's rows under its headings; numbers stand on the right."""
+    """Write a table's rows under its headings; numbers on the right."""
     columns = table.columns
     lines = [f"% {' '.join(table.title.split())}"]
     lines += [f"\\begin{{tabular}}{{{''.join('r' if one.number else 'l' for one in columns)}}}", r"\hline"]

@@ -71,7 +71,7 @@ class Report(os.PathLike[str]):
         return str(self.path)
 
     def _repr_html_(self) -> str:
-        """Link the page; the tables stand where the sweep or its comparison is shown."""
+        """Link the page; the tables are where the sweep or its comparison is shown."""
         path = os.path.relpath(self.path)
         words = html.escape(f"{self.comparison.name}: {headline(self.comparison)}")
         link = f'<a href="{quote(path)}" target="_blank">{html.escape(path)}</a>'

@@ -90,7 +90,7 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     ]
     beside = (
         Table("Two toggles at a time", CORNERS, comparison.corners),
-        Table("Alone and beside the others", ALONE_AND_BESIDE, comparison.alone_and_beside, ALONE_CAPTION),
+        Table("Alone and with the others", ALONE_AND_BESIDE, comparison.alone_and_beside, ALONE_CAPTION),
         Table("Against the oracle", oracle_columns(comparison.quality), _oracle_rows(comparison, where)),
         Table("Claims", claim_columns(comparison), comparison.rulings),
         Table("Failed trials", FAILURES, comparison.failures),
@@ -209,11 +209,11 @@ ALONE_AND_BESIDE: tuple[Column[AloneAndBeside], ...] = (
     Column(
         "alone_verdict", "verdict", text=lambda one: one.alone.word if one.alone else "not measured alone"
     ),
-    Column("beside", "beside the others", text=lambda one: speed(one.beside.ratio), kind=float),
+    Column("beside", "with the others", text=lambda one: speed(one.beside.ratio), kind=float),
     Column("beside_verdict", "verdict", text=lambda one: one.beside.word),
     Column("reading", "so it", text=lambda one: one.reading, width=PROSE),
 )
-"""Of one level each row; beside the others stands what leaving it out would lose."""
+"""Of one level each row; "with the others" is what leaving it out would lose."""
 
 ALONE_CAPTION = (
     "Alone: one toggle at a time on the reference. Beside the others: the best arm against itself without the"

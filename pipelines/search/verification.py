@@ -139,7 +139,7 @@ class Verification:
         if not useless or not self.driver.grid.legal(without) or without == self.driver.origin:
             return None
         for toggle, why in useless.items():
-            self.console.print(f"\n{toggle} {why} beside the others: once more without", highlight=False)
+            self.console.print(f"\n{toggle} {why} with the others: once more without", highlight=False)
         self.useless |= useless
         return without
 
@@ -283,7 +283,7 @@ class Verification:
             if why := self.result.dropped.get(factor.name):
                 lines.append(f"dropped {factor.name}: {why}")
             elif why := self.useless.get(factor.name):
-                lines.append(f"dropped {factor.name}: {why} beside the others")
+                lines.append(f"dropped {factor.name}: {why} with the others")
             elif factor.sizes:
                 lines.append(f"left {factor.name}={factor.values[factor.start]}: no other size is faster")
             else:
@@ -294,7 +294,7 @@ class Verification:
         """What a change of the best arm would cost, by all that the search measured."""
         expected = self.result.expected.get((factor.name, number))
         if expected is None:
-            return "not legal beside the others"
+            return "not legal with the others"
         cost, error = (-expected[0], expected[1]) if invert else expected
         sure = "" if abs(cost) > SURELY * error else ", which is within the noise"
         return f"{speed(math.exp(cost))} (+-{2 * error:.1%}) by the search{sure}"
@@ -318,7 +318,7 @@ def _first_of(effects: Sequence[VerifiedEffect], toggle: str) -> VerifiedEffect 
 
 
 def _effect_of(effects: Sequence[VerifiedEffect], factor: Factor) -> VerifiedEffect | None:
-    """What a level of the tuned arm buys beside the others: against the arm without it."""
+    """What a level of the tuned arm buys with the others: against the arm without it."""
     for effect in effects:
         if effect.design == "leave_one_out" and effect.toggle == factor.name:
             return effect

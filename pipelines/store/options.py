@@ -29,7 +29,7 @@ COLUMNS: tuple[str, ...] = (
     "target",
     "target_steps",
 )
-"""Quantities beside time that a report may show; `analysis.quantities.registry` says what each is."""
+"""Quantities next to time that a report may show; `analysis.quantities.registry` says what each is."""
 
 _STRICT = {"extra": "forbid", "revalidate_instances": "always"}
 """Of pydantic: refuse unknown fields, and give numbers the declared type wherever they came from."""
@@ -258,7 +258,7 @@ class TrackingConfig:
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """What a report shows beside time, results and memory."""
+    """What a report shows next to time, results and memory."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "ignore"}  # sweeps are read by any version
 
@@ -290,7 +290,7 @@ class ProfileConfig:
         least=0,
     )
     active: int = option(
-        3, "Iterations of a slice that nobody has named, for all tools but pyinstrument.", least=1
+        3, "Iterations of a slice that has no name, for all tools but pyinstrument.", least=1
     )
     repeats: int = option(
         2, "How often the slice runs with the profiler, and as often without it, in turns.", least=1

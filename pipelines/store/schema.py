@@ -113,7 +113,7 @@ class Declared(StoredValue):
     remarks: tuple[str, ...] = ()
 
     def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:
-        """Look up the levels of an arm by toggle, each in its class beside the others."""
+        """Look up the levels of an arm by toggle, each in its class with the others."""
         own = {name: self._level(name, value) for name, value in arm.levels.items()}
         loosened = self.loosened.get(arm.id, {})
         return own | {name: own[name].model_copy(update={"parity": loosened[name]}) for name in loosened}

@@ -141,7 +141,7 @@ def _report(children: dict[int, int]) -> None:
                 continue  # adopted, as below
             left = [one for one in children_of(os.getpid()) if one not in children]
             kill_all([*descendants(left), *left])
-            with suppress(BrokenPipeError):  # nobody waits for it any more
+            with suppress(BrokenPipeError):  # the pack has gone
                 os.write(pipe, STATUS.pack(os.waitstatus_to_exitcode(status)))
             os.close(pipe)
 

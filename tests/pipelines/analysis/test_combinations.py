@@ -1,4 +1,4 @@
-"""Toggles in combination: corners of interactions, and what a level does alone and beside the others."""
+"""Toggles in combination: corners of interactions, and what a level does alone and with the others."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def only_together(levels) -> float:
 def test_a_toggle_that_only_helps_together_shows_it_in_one_row(command) -> None:
     found = compared(*simulated(command(*BOTH, measure={"rounds": 12}), only_together, noise=0.002))
     rows = {one.beside.effect.toggle: one for one in found.alone_and_beside}
-    assert rows["work"].reading == "helps only beside the others"
+    assert rows["work"].reading == "helps only with the others"
     assert rows["slab"].reading == "helps either way"
     work = rows["work"]
     assert work.alone and (work.alone.word, work.beside.word) == ("no difference", "faster")
@@ -153,10 +153,10 @@ def result(design: str, verdict: Verdict | None, outcome: str = "") -> EffectRes
     ("alone", "beside", "reading"),
     [
         (Verdict.FASTER, Verdict.FASTER, "helps either way"),
-        (Verdict.NO_DIFFERENCE, Verdict.FASTER, "helps only beside the others"),
-        (Verdict.SLOWER, Verdict.FASTER, "helps only beside the others"),
-        (Verdict.UNDECIDED, Verdict.FASTER, "helps beside the others; alone it is not known"),
-        (None, Verdict.FASTER, "helps beside the others; alone it is not known"),
+        (Verdict.NO_DIFFERENCE, Verdict.FASTER, "helps only with the others"),
+        (Verdict.SLOWER, Verdict.FASTER, "helps only with the others"),
+        (Verdict.UNDECIDED, Verdict.FASTER, "helps with the others; alone it is not known"),
+        (None, Verdict.FASTER, "helps with the others; alone it is not known"),
         (Verdict.FASTER, Verdict.SLOWER, "helps only alone: the others already do its work"),
         (Verdict.NO_DIFFERENCE, Verdict.SLOWER, "helps in neither"),
         (Verdict.FASTER, Verdict.UNDECIDED, ""),

@@ -114,9 +114,9 @@ def test_a_level_that_does_nothing_beside_the_others_is_not_recommended(at: Shel
     words = [*TUNE, "tune.toggles=[fuse,narrow]", "measure.rounds=6"]
     status, out = at.on(simulated(counters_of=counters))(*words)
     assert status == 0, out
-    assert "narrow does nothing beside the others: once more without" in out
+    assert "narrow does nothing with the others: once more without" in out
     assert "tuned: fuse=on\n" in out
-    assert "dropped narrow: does nothing beside the others" in out
+    assert "dropped narrow: does nothing with the others" in out
     assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {
         "fuse": "on"
     }

@@ -106,7 +106,7 @@ def test_every_table_and_picture_of_the_sweep_is_there(report: Callable[..., Pag
         "leave one out",
         "factorial",
         "ladder",
-        "Alone and beside the others",
+        "Alone and with the others",
         "Frontier of slab",
     ):
         assert title in text

@@ -58,7 +58,7 @@ ELSEWHERE = effect("d", 0.7, "leave_one_out")
 CLAIM = Claim("twice as fast", "A report", "2.1", ({"amp": "b"},), low=2.0)
 RULED = RuledClaim(CLAIM, "amp=b", "one_at_a_time", Ruling.REFUTED, "", "speed", 0.9, 0.8, 0.95)
 QUALITY = Quality("naive", (OracleDeviation("excess_loss", 0.5, 0.01), OracleDeviation("gap", 0.001, 0.01)))
-NOT_KNOWN = "helps beside the others; alone it is not known"
+NOT_KNOWN = "helps with the others; alone it is not known"
 STEPS = (effect("s", 0.9, "chain"), effect("t", 0.8, "chain"))
 CORNERS = Corners(("a", "b"), ("off", "off"), ("on", "on"), 0.5, 1.1, 0.6)
 
@@ -81,7 +81,7 @@ def test_effects_come_by_design_with_the_fastest_first_and_then_what_stands_besi
         "Effects: one at a time",
         "On another GPU: leave one out",
         "Two toggles at a time",
-        "Alone and beside the others",
+        "Alone and with the others",
         "Against the oracle",
         "Claims",
     ]

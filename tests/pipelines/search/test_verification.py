@@ -248,10 +248,10 @@ def test_a_level_that_is_worth_nothing_beside_the_others_is_taken_out_and_the_re
 ) -> None:
     done = verified(tmp_path, result((1, 1, 0)), [NAIVE_FASTER, useless], [NAIVE_FASTER])
     assert [command.name for command in done.asked] == ["search-verified", "search-verified-2"]
-    assert f"narrow {why} beside the others: once more without" in done.printed
+    assert f"narrow {why} with the others: once more without" in done.printed
     assert "tuned: fuse=on" in done.printed
-    assert f"- dropped narrow=on: {why} beside the others" not in done.printed
-    assert f"- dropped narrow: {why} beside the others" in done.printed
+    assert f"- dropped narrow=on: {why} with the others" not in done.printed
+    assert f"- dropped narrow: {why} with the others" in done.printed
     assert list(done.asked[1].sweep.references) == ["naive"], "everything on would bring it back"
 
 
@@ -324,7 +324,7 @@ def test_where_the_reference_is_best_no_sweep_follows_and_every_toggle_says_why(
     assert (done.status, done.asked) == (status, [])
     assert words in done.printed
     assert lines_with(done, "- ") == [
-        "- dropped fuse=on: not legal beside the others",
+        "- dropped fuse=on: not legal with the others",
         "- dropped narrow=on: 1.051x slower (+-2.0%) by the search",
         "- dropped wrong: changes results",
     ]

@@ -181,6 +181,7 @@ def test_a_server_that_died_while_it_imported_is_not_waited_for(serve: Callable[
     server = serve("colorsys")
     server.process.kill()
     until(server.imported)
+    assert server.process.wait(60) == -signal.SIGKILL
 
 
 def test_a_server_that_was_stopped_ends_with_its_pack(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from perfsweep.workloads.script.edits.source import Edit, NoEdit, Source
 
 _CLOSER = re.compile(rb"\s+|\\\r?\n|#[^\r\n]*")
-"""What may stand between the last argument and the end of a call, brackets and a comma aside."""
+"""What may be between the last argument and the end of a call, brackets and a comma aside."""
 
 
 def with_arguments(

@@ -1,4 +1,4 @@
-"""A source file as text and tree: where its nodes stand, and what it is with some pieces replaced.
+"""A source file as text and tree: where its nodes are, and what it is with some pieces replaced.
 
 Columns are those of Python: bytes of UTF-8 in a line, whatever the file's encoding is.
 """
@@ -22,7 +22,7 @@ class NoEdit(Exception):
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """Replaces what stands from `start` to `end`, in bytes of UTF-8 from the file's begin."""
+    """Replaces the bytes from `start` to `end`, counted in UTF-8 from the start of the file."""
 
     start: int
     end: int
@@ -123,7 +123,7 @@ class Source:
         Raises
         ------
         NoEdit
-            Something else stands before it in its line.
+            Something else is before it in its line.
         """
         decorators = getattr(statement, "decorator_list", [])
         line = self.bytes[self.line_start(min(one.lineno for one in (*decorators, statement))) :]

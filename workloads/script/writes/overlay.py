@@ -41,7 +41,7 @@ class Overlay:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything was written or removed, by this process or one beside it."""
+        """Whether anything was written or removed, by this process or another one of its trial."""
         return bool(self._removed) or _is_there(self.root)
 
     def path_of(self, path: str) -> str:

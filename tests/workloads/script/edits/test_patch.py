@@ -20,7 +20,7 @@ from perfsweep.workloads.script.edits.own_source import line_that_reads
 from perfsweep.workloads.script.edits.patch import patch
 from perfsweep.workloads.script.edits.site import FORWARD, LOADER, OPTIMIZER, RESET, Holder, Line, Site
 
-FILE = "/work/train.py"
+FILE = "/home/me/train.py"
 
 TRAIN = dedent(
     """
@@ -269,9 +269,9 @@ def test_a_script_that_reads_its_own_source_is_told_from_one_that_reads_beside_i
 
 
 def test_a_patch_is_a_diff_that_other_tools_read(tmp_path: Path) -> None:
-    before = {"/work/a.py": b"x = 1\r\ny = 2", "/else/b.py": b"z = 3\n"}
-    after = {"/work/a.py": b"x = 1\r\ny = 3", "/else/b.py": b"z = 3\nw = 4\n"}
-    text = unified(before, after, Path("/work"))
+    before = {"/home/me/a.py": b"x = 1\r\ny = 2", "/else/b.py": b"z = 3\n"}
+    after = {"/home/me/a.py": b"x = 1\r\ny = 3", "/else/b.py": b"z = 3\nw = 4\n"}
+    text = unified(before, after, Path("/home/me"))
     assert text.startswith(b"--- a/a.py\n+++ b/a.py\n")
     assert b" x = 1\r\n-y = 2\n\\ No newline at end of file\n+y = 3\n\\ No newline at end of file\n" in text
     assert b"--- a/else/b.py\n" in text and text.endswith(b"+w = 4\n")
