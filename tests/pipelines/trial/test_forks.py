@@ -199,6 +199,7 @@ print(server.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", pack], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
     until(lambda: _ended(int(done.stdout)))
 
 
