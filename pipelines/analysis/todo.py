@@ -54,10 +54,15 @@ def todo(result: EffectResult) -> ToDo:
     return _OF_VERDICT[result.verdict]
 
 
+def by_speed(results: Iterable[EffectResult]) -> list[EffectResult]:
+    """Sort effects, the fastest first; those without a time come last."""
+    return sorted(results, key=lambda r: (r.ratio is None, r.ratio or 0.0))
+
+
 def by_todo(results: Iterable[EffectResult]) -> list[EffectResult]:
     """Sort effects by what to do about them, the fastest of each group first."""
     order = list(ToDo)
-    return sorted(results, key=lambda r: (order.index(todo(r)), r.ratio is None, r.ratio or 0.0))
+    return sorted(by_speed(results), key=lambda r: order.index(todo(r)))
 
 
 def winners(effects: Sequence[EffectResult], reference: str) -> list[EffectResult]:

@@ -35,7 +35,7 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
-from perfsweep.pipelines.analysis.todo import IN_ORDER, by_todo
+from perfsweep.pipelines.analysis.todo import IN_ORDER, by_speed, by_todo
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.report.tables import Table, heading
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
@@ -296,7 +296,7 @@ def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectRes
     title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
     in_order = any(one.effect.design in IN_ORDER for one in effects)
     group = None if early or in_order else heading
-    rows = effects if in_order else by_todo(effects)
+    rows = effects if in_order else by_speed(effects) if early else by_todo(effects)
     return Table(title, columns, tuple(rows), group=group).at(Where.TERMINAL)
 
 
@@ -351,7 +351,8 @@ class LiveProgress:
         self._bar.update(self._task, completed=tally.done, total=tally.total, description=escape(what))
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
-            self._console.print(f"{tally}{self._left}{self._until}", highlight=False, markup=False)
+            line = f"{tally.done} of {tally.total} trials, {what if self._forecast else what + self._left}"
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _show(self, found: SoFar) -> None:
         """Show what is known; in a log file few times, as each table stays."""

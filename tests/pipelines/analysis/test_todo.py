@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo, winners
+from perfsweep.pipelines.analysis.todo import ToDo, by_speed, by_todo, todo, winners
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
@@ -104,6 +104,15 @@ def test_effects_come_by_what_to_do_and_the_fastest_of_each_group_first() -> Non
 
 def names(effects: list[EffectResult]) -> list[str]:
     return [one.arm_label for one in effects]
+
+
+def test_before_verdicts_effects_come_by_their_speed_alone() -> None:
+    slow, fast, none = (
+        effect("a=1", ratio=1.2),
+        effect("b=1", Verdict.UNDECIDED, 0.8),
+        effect("c=1", None, None),
+    )
+    assert by_speed([none, slow, fast]) == [fast, slow, none]
 
 
 def test_winners_are_the_best_level_of_each_toggle_with_the_largest_gain_first() -> None:

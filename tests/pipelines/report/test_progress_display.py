@@ -194,6 +194,21 @@ def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> 
     )
 
 
+def test_a_log_has_each_line_of_progress_in_one_piece_and_why_the_total_changed_once(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
+    missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
+    out = StringIO()
+    with progress_display.live(Console(file=out, width=30), manifest, ahead(manifest)) as progress:
+        for one in (missing, *(event(manifest, 0, Outcome.OK, number=number) for number in range(3))):
+            progress(one)
+    lines = [line for line in out.getvalue().splitlines() if " trials, " in line]
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4"]
+    assert all("baseline" in line or "work=single" in line for line in lines)
+    assert " ".join(out.getvalue().split()).count("arms that cannot go on") == 1
+
+
 def test_trials_that_will_never_come_leave_the_count_and_are_named(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
