@@ -260,7 +260,7 @@ COMMANDS = Commands(
         Plain(
             "script",
             "whether a training script can be measured, and which toggles can act",
-            "script:script",
+            "scripts.looking:script",
             word("path", FILE, "The script; or after `--` the line that starts it, as torchrun train.py."),
             words("args", NAME, "Its arguments, after `--`.", metavar="[-- ARGS]..."),
             option(

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from perfsweep.pipelines.commands import script as looking
+from perfsweep.pipelines.commands.scripts import looking
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import RunCommand, SweepCommand
 from perfsweep.pipelines.execution.spawn import Exec, fix_imports, wait
@@ -51,7 +51,7 @@ def run_script(path: str, overrides: Sequence[str], args: Sequence[str], levels_
         No level is given, or one cannot be used.
     """
     console = error_console()
-    words = [CHECKED, *looking._overrides(path, args, {}), *overrides]
+    words = [CHECKED, *looking.overrides_of(path, args, {}), *overrides]
     command: RunCommand = validation.typed(composition.compose("run", words), RunCommand)
     levels = {**(read_levels(Path(levels_file)) if levels_file else {}), **command.toggles}
     if not levels:

@@ -13,8 +13,7 @@ from rich.console import Console
 from perfsweep.pipelines.check import first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable
 from perfsweep.pipelines.commands import frontier
-from perfsweep.pipelines.commands import script as looking
-from perfsweep.pipelines.commands.scripts import patching
+from perfsweep.pipelines.commands.scripts import looking, patching
 from perfsweep.pipelines.commands.scripts.patching import TUNED, Measured
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.presets import PresetFile
@@ -44,7 +43,7 @@ def tune_script(path: str, overrides: Sequence[str], args: Sequence[str], apply:
         The script or an option cannot be used, or a file has changed since it was measured.
     """
     console = console_here()
-    script = looking._overrides(path, args, {})
+    script = looking.overrides_of(path, args, {})
     cfg = composition.compose("tune", [*DEFAULTS, *script, *overrides])
     command: TuneCommand = validation.typed(cfg, TuneCommand)
     cls, _ = plan.load_workload(command.workload)
@@ -73,7 +72,7 @@ def _tuned(
     try:
         sight = _seen(console, path, command)
     except NotMeasurable as reason:
-        return looking._refused(console, path, reason)
+        return looking.refused(console, path, reason)
     levels = able(command.tune, toggles, sight["obstacles"])
     if not levels:
         reasons = "; ".join(dict.fromkeys(sight["obstacles"].values()))
@@ -105,11 +104,11 @@ def _seen(console: Console, path: str, command: TuneCommand) -> Mapping[str, Any
     """
     single = SweepCommand(workload=command.workload, toggles=command.toggles, measure=command.measure)
     with FirstLook(*first_look.planned(single)) as look:
-        seen, parting = looking._looked(look, console, path)
+        seen, parting = looking.looked(look, console, path)
     if parting is not None:
         raise ConfigError(
             f"{path} does not repeat itself, so results of its arms cannot be compared:"
-            f" {looking._repeats(parting).removeprefix('no: ')}. Seed it first, then tune it"
+            f" {looking.repeats(parting).removeprefix('no: ')}. Seed it first, then tune it"
         )
     return seen["sight"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.check.first_look import Seen
-from perfsweep.pipelines.commands import script as command
+from perfsweep.pipelines.commands.scripts import looking as command
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.workloads.api import Evidence
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(obstacles: dict[str, str], *args: str, step_ns: float = 1e6, setup_s: float = 1.0) -> list[str]:
     answer: dict[str, Any] = {"sight": {"obstacles": obstacles}, "times_ns": [step_ns], "setup_s": setup_s}
-    words = command._overrides("train.py", args, {"every": 2})
+    words = command.overrides_of("train.py", args, {"every": 2})
     return list(command._next("train.py", args, words, Seen(answer, Evidence())))
 
 

@@ -44,13 +44,13 @@ def script(
     os.environ.update(line.variables)
     options = {"iteration": iteration, "module": line.module, "every": every, "units": units}
     options |= {"writes": writes, "ranks": line.ranks if ranks is None else ranks}
-    overrides = _overrides(line.path, line.args, options)
+    overrides = overrides_of(line.path, line.args, options)
     manifest, cls = first_look.planned(_command(overrides, timeout))
     try:
         with FirstLook(manifest, cls) as look:
-            seen, parting = _looked(look, console, line.path)
+            seen, parting = looked(look, console, line.path)
     except NotMeasurable as reason:
-        return _refused(console, line.path, reason)
+        return refused(console, line.path, reason)
     for text in _lines(line.path, seen, parting, cls.toggles):
         console.print(_spelled(text), highlight=False, markup=False, soft_wrap=True)
     for text in _next(line.path, line.args, overrides, seen, line.variables):
@@ -64,7 +64,7 @@ def _spelled(text: str) -> str:
     return text.replace("workload.args", "arguments after --").replace("measure.timeout_s", "--timeout")
 
 
-def _looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting | None]:
+def looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting | None]:
     """Run the script, and tell a person who waits what is being done."""
     with console.status(look) if console.is_terminal else nullcontext() as shown:
         if shown:
@@ -72,7 +72,7 @@ def _looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting
         return look.run(lambda text: console.print(f"{path}: {text}", highlight=False))
 
 
-def _overrides(path: str, args: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+def overrides_of(path: str, args: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """What was asked for, as it would be typed behind another command."""
     texts = {"path": path, "args": " ".join(map(_argument, args))}
     texts |= {name: options.get(name) for name in ("iteration", "module")}
@@ -98,7 +98,7 @@ def _command(overrides: Sequence[str], timeout: float) -> SweepCommand:
     return SweepCommand(workload=command.workload, toggles=command.toggles, measure=measure)
 
 
-def _refused(console: Console, path: str, reason: NotMeasurable) -> int:
+def refused(console: Console, path: str, reason: NotMeasurable) -> int:
     failure = reason.failure
     ours = failure.type in ("ConfigError", "UnsupportedHere")
     raised = f"{path} raised {failure.type}: {failure.message}"
@@ -120,7 +120,7 @@ def _lines(path: str, seen: Seen, parting: Parting | None, toggles: Sequence[Tog
     yield f"  models      {_models(sight['models'])}"
     yield f"  batches     {_batches(counts)}"
     yield f"  units       {_units(seen['units'], sight['unit'])}"
-    yield f"  repeats     {_repeats(parting, sight['seeded_here'])}"
+    yield f"  repeats     {repeats(parting, sight['seeded_here'])}"
     yield from _epoch(seen)
     for became in sight["writes"]:
         yield f"  writes      {became}"
@@ -161,7 +161,7 @@ def _batches(counts: Mapping[str, float]) -> str:
     return f"{batches:g} an iteration from a DataLoader{workers}, {counts.get('examples', 0):g} examples"
 
 
-def _repeats(parting: Parting | None, seeded_here: Sequence[str] = ()) -> str:
+def repeats(parting: Parting | None, seeded_here: Sequence[str] = ()) -> str:
     if parting is None:
         why = f", because perfsweep seeds {' and '.join(seeded_here)}; the script itself does not"
         return f"yes: two runs computed the same{why if seeded_here else ''}"

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.check.first_look import NotMeasurable, Parting, Seen
-from perfsweep.pipelines.commands import script as command
+from perfsweep.pipelines.commands.scripts import looking as command
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.records import Failure
@@ -166,7 +166,7 @@ def test_a_script_that_is_not_there_is_a_mistake_in_the_command(
     ],
 )
 def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str]) -> None:
-    words = command._overrides("train.py", args, {"every": 2, "units": None})
+    words = command.overrides_of("train.py", args, {"every": 2, "units": None})
     typed = shlex.split(" ".join(map(command._shell, words)))
     workload = composition.compose("run", typed).workload
     assert (workload.path, workload.every) == ("train.py", 2)
@@ -174,7 +174,7 @@ def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str])
 
 
 def test_the_next_command_quotes_an_argument_with_braces_once() -> None:
-    (_, _, word) = command._overrides("train.py", ["--output_dir={scratch}"], {})
+    (_, _, word) = command.overrides_of("train.py", ["--output_dir={scratch}"], {})
     assert command._shell(word) == "'workload.args=--output_dir={scratch}'"
 
 
@@ -213,8 +213,8 @@ def test_toggles_that_can_act_and_those_that_cannot_are_told_apart() -> None:
 
 
 def test_what_repeats_only_because_perfsweep_seeds_it_is_told_so() -> None:
-    assert command._repeats(None) == "yes: two runs computed the same"
-    assert command._repeats(None, ["torch"]).endswith(
+    assert command.repeats(None) == "yes: two runs computed the same"
+    assert command.repeats(None, ["torch"]).endswith(
         "because perfsweep seeds torch; the script itself does not"
     )
 
@@ -226,8 +226,8 @@ def test_updates_that_a_scaler_leaves_out_are_shown() -> None:
 
 
 def test_runs_that_differ_in_their_parameters_alone_are_told_so() -> None:
-    assert "part in their parameters. Why" in command._repeats(Parting(None, "Why"))
-    assert "part at iteration 3. Why" in command._repeats(Parting(3, "Why"))
+    assert "part in their parameters. Why" in command.repeats(Parting(None, "Why"))
+    assert "part at iteration 3. Why" in command.repeats(Parting(3, "Why"))
 
 
 def test_what_was_seen_of_a_script_has_a_line_each() -> None:
@@ -275,7 +275,7 @@ def test_what_cannot_be_measured_is_told_with_its_place_and_its_log(
 ) -> None:
     out = StringIO()
     reason = NotMeasurable(failure, Path("here/log.txt"))
-    assert command._refused(Console(file=out, width=30), "train.py", reason) == 1
+    assert command.refused(Console(file=out, width=30), "train.py", reason) == 1
     assert out.getvalue().splitlines() == [
         f"cannot be measured: {lines[0]}",
         *lines[1:],
