@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def stay(file: str) -> None:
     from perfsweep.pipelines.trial.parent import die_with_parent
 
     die_with_parent()
-    Path(file).write_text(str(os.getpid()))
+    Path(file).touch()
     signal.pause()
 
 
@@ -138,16 +137,17 @@ def test_branches_of_a_server_have_a_version_each_and_share_what_it_imported(tmp
 
 @pytest.mark.parametrize("branched", [False, True], ids=["of the server", "of a branch"])
 def test_no_child_outlives_its_server(branched: bool, tmp_path: Path) -> None:
-    server, file = ForkServer([]), tmp_path / "pid"
+    from bench import alive  # children import this module too, and not what supports tests
+    from waiting import until
+
+    server, file = ForkServer([]), tmp_path / "runs"
     forks = server.branch([], {}) if branched else server
     child = forks.call(stay, str(file))
-    while not file.exists():
-        time.sleep(0.01)
+    until(file.exists, "the child's start")
     server._requests.close()
     ending = wait([child], 60)
     assert ending is not None and child.code() == -signal.SIGKILL
-    while Path(f"/proc/{file.read_text()}").exists():  # the kernel's signal comes after the pipe's end
-        time.sleep(0.01)
+    until(lambda: not alive(child.pid), "the kernel's signal, which comes after the pipe's end")
     with pytest.raises(ServerLost, match="the server that forks trials ended"):
         forks.call(leave, "0")
 
