@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-QUICK = {
-    "digits": ("measure.iterations=55",),
-    "latentwire": (
-        *("workload.preset=test", "toggles.effective_batch=4", "toggles.micro_batch=4"),
-        *("measure.iterations=10", "measure.warmup_max=10"),
-    ),
+SMALL = {
+    "latentwire": ("workload.preset=test", "toggles.effective_batch=4", "toggles.micro_batch=4"),
+    "script": (f"workload.path={Path(__file__).parents[2] / 'examples' / 'train_digits.py'}",),
 }
-"""What makes a workload's sweep short."""
+"""What a workload needs, or what makes its steps short."""
+
+STOP = ("measure.precision=0.01", "measure.budget_s=30")
+"""Arms stop at this half-width, and what is left after so many seconds."""
 
 CALLED = ("faster", "slower")
 
@@ -81,7 +81,7 @@ def measure(workload: str, number: int, runs: Path, options: list[str]) -> Path:
         f"workload={workload}",
         "sweep=placebo",
     ]
-    command += [f"name={name}", f"runs={runs}", "tracking=disabled", *QUICK.get(workload, ()), *options]
+    command += [f"name={name}", f"runs={runs}", "tracking=disabled", *SMALL.get(workload, ()), *STOP, *options]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     return runs / name
 
