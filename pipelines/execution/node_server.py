@@ -8,7 +8,6 @@ line breaks the pack has ended, and the ranks end with it.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import time
@@ -19,34 +18,13 @@ from typing import Any
 
 from perfsweep.pipelines.execution.spawn import Child, Exec, oom_kills_so_far
 from perfsweep.pipelines.trial.parent import die_with_parent, node_name
+from perfsweep.pipelines.worker import Messages
 
 BEAT_S = 5.0
 """Pause between two signs of life while ranks run."""
 
 FILE_S = 30.0
 """A file that another node has written may be seen this much later."""
-
-
-class Messages:
-    """Lines of JSON that arrive at a file descriptor; `ended` once the other side has closed it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.ended = False
-        self._rest = b""
-        os.set_blocking(descriptor, False)
-
-    def arrived(self) -> list[dict[str, Any]]:
-        """Take what has arrived; waits for nothing."""
-        while not self.ended:
-            try:
-                part = os.read(self.descriptor, 1 << 16)
-            except BlockingIOError:
-                break
-            self._rest += part
-            self.ended = not part
-        *lines, self._rest = self._rest.split(b"\n")
-        return [json.loads(line) for line in lines if line.startswith(b"{")]
 
 
 class NodeServer:

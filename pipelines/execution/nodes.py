@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -13,11 +11,11 @@ from dataclasses import replace
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from perfsweep.pipelines.execution.node_server import BEAT_S, Messages
+from perfsweep.pipelines.execution.node_server import BEAT_S
 from perfsweep.pipelines.execution.spawn import Child, Termination, termination_of
 from perfsweep.pipelines.store.records import Failure, Outcome
+from perfsweep.pipelines.worker import Worker
 from perfsweep.slurm.allocation import Allocation, free_port
 from perfsweep.slurm.errors import ClusterError
 
@@ -88,16 +86,12 @@ class Node:
 
     def _open(self) -> None:
         try:
-            self.process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )
+            self.worker = Worker(self._command)
         except OSError as error:
             raise ClusterError(
                 f"{self._command[0]} cannot be started ({error.strerror}): ranks on several nodes need it"
                 " where the pack runs, in its container too"
             ) from error
-        assert self.process.stdout is not None
-        self.answers = Messages(self.process.stdout.fileno())
         self._ready = False
 
     def start(self, spec_file: Path, ranks: range, env: Mapping[str, str]) -> Ranks:
@@ -108,53 +102,33 @@ class Node:
         ClusterError
             The server does not answer, or has ended and cannot be started again.
         """
-        if self.process.poll() is not None or self.answers.ended:
+        if self.worker.gone:
             self.close()
             self._open()
         self._await_server()
-        order = {"start": str(spec_file), "ranks": list(ranks), "env": dict(env)}
-        self.say(**order, module=self.module)
+        self.worker.say(
+            {"start": str(spec_file), "ranks": list(ranks), "env": dict(env), "module": self.module}
+        )
         return Ranks(self)
-
-    def say(self, **order: Any) -> None:
-        """Send an order; a line that is broken shows when it is read."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(order).encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError:
-            self.answers.ended = True
 
     def _await_server(self) -> None:
         deadline = time.monotonic() + READY_S
         while not self._ready:
-            left = deadline - time.monotonic()
-            if self.answers.ended or not connection.wait([self.answers.descriptor], timeout=max(0.0, left)):
+            answer = self.worker.answer(max(0.0, deadline - time.monotonic()))
+            if answer is None:
                 self.close()
                 raise ClusterError(
                     f"node {self.name} of this allocation started no server within {READY_S:g} s; what srun"
                     " said stands above"
                 )
-            self._ready = any("node" in answer for answer in self.answers.arrived())
+            self._ready = "node" in answer
 
     def close(self) -> None:
         """End the server, and with it what it started."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        for stream in (self.process.stdin, self.process.stdout):
-            try:
-                stream.close()
-            except BrokenPipeError:
-                continue
-        for end in (lambda: None, self.process.terminate, self.process.kill):
-            end()
-            try:
-                self.process.wait(END_S)
-                return
-            except subprocess.TimeoutExpired:
-                continue
+        self.worker.end(END_S)
 
     def __del__(self) -> None:
-        if hasattr(self, "process"):
+        if hasattr(self, "worker"):
             self.close()
 
 
@@ -167,18 +141,18 @@ class Ranks:
         self._node = node
         self._code: int | None = None
         self._out_of_memory = False
-        self.pid = node.process.pid
-        self.handle = node.answers.descriptor
+        self.pid = node.worker.process.pid
+        self.handle = node.worker.messages.descriptor
         self.silent_at = time.monotonic() + SILENT_S
 
     def code(self) -> int | None:
         """Exit status of the first rank that did not end well, 0 where all did, None while they run."""
-        for answer in self._node.answers.arrived():
+        for answer in self._node.worker.messages.arrived():
             self.silent_at = time.monotonic() + SILENT_S
             if "code" in answer:
                 self._code, self._out_of_memory = answer["code"], answer["oom"]
                 self.silent_at = math.inf
-        if self._code is None and self._node.answers.ended:
+        if self._code is None and self._node.worker.messages.ended:
             self._code = BROKEN
         return self._code
 
@@ -195,13 +169,12 @@ class Ranks:
     def kill(self) -> None:
         """End them; a server that does not obey is ended, and started again for the next trial."""
         if self.code() is None:
-            self._node.say(end=True)
+            self._node.worker.say({"end": True})
         deadline = time.monotonic() + END_S
         while self.code() is None and (left := deadline - time.monotonic()) > 0:
             connection.wait([self.handle], timeout=left)
-        if self._code is None or self._node.answers.ended:
+        if self._code is None or self._node.worker.gone:
             self._node.close()
-            self._node.answers.ended = True
 
 
 def _lost(message: str) -> Termination:

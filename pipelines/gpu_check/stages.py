@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from perfsweep.pipelines.gpu_check.answer import Answer, Here, Line, judged, write
-from perfsweep.pipelines.store.files import append_line, read_json_lines
 from perfsweep.pipelines.trial.machine import environment, gpus
+from perfsweep.pipelines.worker import Worker, answers, last_line
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
-
-LINES = "lines.jsonl"
 
 
 @dataclass(frozen=True)
@@ -58,6 +52,9 @@ def chosen(numbers: Sequence[int]) -> Mapping[str, Stage]:
     return {names[number]: STAGES[names[number]] for number in sorted(set(numbers))} or STAGES
 
 
+END_S = 10.0
+"""For the end of a stage's process, once it has answered."""
+
 PACKAGES = ("perfsweep", "torch", "triton", "numpy", "nvidia-ml-py")
 
 
@@ -85,45 +82,31 @@ def check(
 
 
 def run_stage(folder: Path, examine: str) -> None:
-    """Ask the questions of one stage, and write each line when it is known."""
+    """Ask the questions of one stage, and answer with each line when it is known."""
+    stream = answers()
     module, _, function = examine.partition(":")
     here = Here(environment.device_facts(), folder)
     for line in getattr(importlib.import_module(module), function)(here):
-        append_line(folder / LINES, line.model_dump(mode="json"))
+        print(line.model_dump_json(), file=stream, flush=True)
 
 
 def _lines(place: Path, stage: Stage) -> Iterator[Line]:
-    """Lines that the process of a stage has written, and one more where it did not come to its end."""
+    """Lines of the process of a stage, and one more where it did not come to its end."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    log = place / "log.txt"
-    ended = _run(["-m", "perfsweep.pipelines.gpu_check", str(place), stage.examine], log, stage.limit_s)
-    if (file := place / LINES).exists():
-        yield from (Line.model_validate(values) for _, values in read_json_lines(file, torn_tail=True))
-    if ended:
-        last = " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])
-        yield judged("the stage itself", False, f"it ended {ended}: {last} (see {log})")
-
-
-def _run(arguments: list[str], log: Path, limit_s: float) -> str:
-    """Run Python to its end or for so many seconds, with all it started; how it ended, if not well."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        status = process.wait(limit_s)
-        return f"with status {status}" if status else ""
-    except subprocess.TimeoutExpired:
-        return f"not within {limit_s:g} s"
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    command = [sys.executable, "-m", "perfsweep.pipelines.gpu_check", str(place), stage.examine]
+    deadline, file = time.monotonic() + stage.limit_s, place / "log.txt"
+    with file.open("w+b") as log:
+        worker, late = Worker(command, log=log), True
+        try:
+            while (line := worker.answer(max(0.0, deadline - time.monotonic()))) is not None:
+                yield Line.model_validate(line)
+            late = not worker.gone
+        finally:
+            status = worker.end(0.0 if late else END_S)
+        if late or status:
+            how = f"not within {stage.limit_s:g} s" if late else f"with status {status}"
+            yield judged("the stage itself", False, f"it ended {how}: {last_line(log)} (see {file})")
 
 
 def _version(package: str) -> str | None:

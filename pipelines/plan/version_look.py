@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perfsweep.pipelines.worker import Worker, last_line
 from perfsweep.workloads.api import Workload
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
@@ -19,7 +19,8 @@ from perfsweep.workloads.user_environment import INTERPRETER, changed
 TIMEOUT_S = 300.0
 """For everything that a user's module does while it is imported."""
 
-QUESTION, ANSWER = "question.json", "answer.json"
+END_S = 10.0
+"""For its end, once it has answered."""
 
 
 @dataclass(frozen=True)
@@ -85,37 +86,30 @@ def python_path() -> list[str]:
 
 
 def ask(
-    question: Question, folder: Path, variables: Mapping[str, str], import_paths: Sequence[str]
+    question: Question, log_file: Path, variables: Mapping[str, str], import_paths: Sequence[str]
 ) -> Answer:
-    """Ask a version, in a folder for question and answer; whatever goes wrong there is the answer's problem.
+    """Ask a version; whatever goes wrong there is the answer's problem.
 
     Parameters
     ----------
+    log_file : for what is printed there
     variables : by which the process finds the version's code, and starts in its environment
     import_paths : folders that the workload is imported from
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / QUESTION).write_text(json.dumps(dataclasses.asdict(question), default=str))
     paths = [str(OURS), *import_paths, *python_path()]
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", **variables}
-    try:
-        done = subprocess.run(
-            [
-                own.get(INTERPRETER, sys.executable),
-                "-m",
-                "perfsweep.pipelines.plan.version_process",
-                str(folder),
-            ],
-            env={**os.environ, **changed(os.environ, own)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    command = [own.get(INTERPRETER, sys.executable), "-m", "perfsweep.pipelines.plan.version_process"]
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("w+b") as log:
+        worker, late = Worker(command, {**os.environ, **changed(os.environ, own)}, log), True
+        try:
+            answer = worker.ask(dataclasses.asdict(question), TIMEOUT_S)
+            late = answer is None and not worker.gone
+        finally:
+            status = worker.end(0.0 if late else END_S)
+        said = last_line(log)
+    if answer is not None:
+        return Answer(**answer)
+    if late:
         return Answer(problem=f"importing its code did not end within {TIMEOUT_S:g} s")
-    file = folder / ANSWER
-    if not file.exists():
-        said = " ".join(done.stderr.decode(errors="replace").strip().splitlines()[-1:])
-        return Answer(problem=f"importing its code ended the process with status {done.returncode}: {said}")
-    return Answer(**json.loads(file.read_text()))
+    return Answer(problem=f"importing its code ended the process with status {status}: {said}")

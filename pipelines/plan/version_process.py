@@ -1,7 +1,7 @@
 """The process in which a version answers; see `perfsweep.pipelines.plan.version_look`.
 
-Run as ``python -m perfsweep.pipelines.plan.version_process <folder>``, in the environment of the version:
-what is imported before torch is known to work needs the standard library only.
+Run as ``python -m perfsweep.pipelines.plan.version_process``, in the environment of the version, asked on
+standard input: what is imported before torch is known to work needs the standard library only.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 
-from perfsweep.pipelines.plan.version_look import ANSWER, QUESTION, Answer, Question
+from perfsweep.pipelines.plan.version_look import Answer, Question
+from perfsweep.pipelines.worker import answers
 
 
 def answer(question: Question) -> Answer:
@@ -28,12 +30,14 @@ def answer(question: Question) -> Answer:
     return version_reply.answer(question)
 
 
-def main(folder: Path) -> None:
-    """Answer the question in a folder."""
-    question = Question(**json.loads((folder / QUESTION).read_text()))
-    text = json.dumps(dataclasses.asdict(answer(question)), default=str)
-    (folder / ANSWER).write_text(text)
+def main() -> None:
+    """Answer one question."""
+    question, stream = sys.stdin.readline(), answers()
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)  # a user's module that reads would wait for ever
+    found = answer(Question(**json.loads(question)))
+    print(json.dumps(dataclasses.asdict(found), default=str), file=stream, flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

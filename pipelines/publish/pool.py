@@ -7,22 +7,20 @@ hangs.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection
+from typing import IO, Any
 
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import RunKey
 from perfsweep.pipelines.publish.server import refusal_in
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.worker import Worker, last_line
 from perfsweep.workloads.imports import OURS
 
 ASIDE = ".publishing-"
@@ -34,8 +32,11 @@ START_S = 60.0
 WAIT_S = 30.0
 """Time to wait for another publisher that has a run, on top of the run's own: what it leaves is complete."""
 
-WAITING = "waiting"
-"""Line of a process that waits so."""
+END_S = 10.0
+"""Time for a process to end by itself, which tidies up."""
+
+READY, WAITING = "ready", "waiting"
+"""What an answer holds alone: that all is imported, so that deadlines count from here; that it waits so."""
 
 GIVEN_UP = "given up after another run"
 
@@ -71,7 +72,7 @@ class Crew:
         self._tasks: queue.Queue[RunKey | None] = queue.Queue()
         self._lock = threading.Lock()
         self._delivered = Delivered()
-        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._workers: set[Worker] = set()
         self._stopped = False
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(size)]
         for thread in self._threads:
@@ -100,24 +101,26 @@ class Crew:
         """Kill what still runs."""
         with self._lock:
             self._stopped = True
-            for process in self._processes:
-                _kill(process)
+            for worker in self._workers:
+                worker.kill()
 
     def _serve(self) -> None:
         """One thread, one process: runs one after the other until there are none, or the process is lost."""
-        process: subprocess.Popen[bytes] | None = None
-        with tempfile.TemporaryFile() as errors:
+        worker: Worker | None = None
+        with tempfile.TemporaryFile() as log:
             while (key := self._tasks.get()) is not None:
-                process = process or self._started(errors.fileno())
-                answer = _asked(process, key, self._patience_s) if process else ""
+                worker = worker or self._started(log)
+                answer = _asked(worker, key, self._patience_s) if worker else ""
                 if isinstance(answer, str):
-                    why = self._refusal() or answer or _last_line(errors.fileno())
+                    why = self._refusal() or answer or _ending(log)
                     with self._lock:
                         self._delivered.failures[key] = why
                     break
                 self._note(key, answer)
-            if process:
-                self._ended(process)
+            if worker:
+                worker.end(END_S)
+                with self._lock:
+                    self._workers.discard(worker)
 
     def _refusal(self) -> str | None:
         """What a server refused to a process that was given up, by what it has left."""
@@ -126,7 +129,7 @@ class Crew:
             return next(filter(None, map(refusal_in, left)), None)
         return None
 
-    def _started(self, errors: int) -> subprocess.Popen[bytes] | None:
+    def _started(self, log: IO[bytes]) -> Worker | None:
         own = str(OURS)
         paths = [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         env = {
@@ -138,68 +141,29 @@ class Crew:
         with self._lock:
             if self._stopped:
                 return None
-            pipe = subprocess.PIPE
-            process = subprocess.Popen(
-                self._command, env=env, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True
-            )
-            self._processes.add(process)
-        _line(process, START_S)
-        return process
+            worker = Worker(self._command, env, log)
+            self._workers.add(worker)
+        if worker.answer(START_S) is None:
+            worker.kill()
+        return worker
 
-    def _note(self, key: RunKey, answer: dict[str, object]) -> None:
+    def _note(self, key: RunKey, answer: dict[str, Any]) -> None:
         with self._lock:
-            self._delivered.problems += answer["problems"]  # type: ignore[operator]
+            self._delivered.problems += answer["problems"]
             if answer["run"]:
-                self._delivered.runs[key] = PublishedRun(**answer["run"])  # type: ignore[arg-type]
-
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
-        """Let a process end by itself, which tidies up; kill what does not."""
-        assert process.stdin and process.stdout
-        with contextlib.suppress(
-            OSError, subprocess.TimeoutExpired
-        ):  # it is gone already, or is killed below
-            process.stdin.close()
-            process.wait(timeout=10)
-        _kill(process)
-        process.stdout.close()
-        with self._lock:
-            self._processes.discard(process)
+                self._delivered.runs[key] = PublishedRun(**answer["run"])
 
 
-def _asked(process: subprocess.Popen[bytes], key: RunKey, seconds: float) -> dict[str, object] | str:
+def _asked(worker: Worker, key: RunKey, seconds: float) -> dict[str, Any] | str:
     """The answer to one task, or why there is none: empty where the process ended."""
-    assert process.stdin and process.stdout
-    try:
-        process.stdin.write(json.dumps(key).encode() + b"\n")
-        process.stdin.flush()
-    except OSError:
-        return ""
-    line = _line(process, seconds)
-    if line is not None and line.strip() == json.dumps(WAITING).encode():
-        line = _line(process, WAIT_S + seconds)
-    if line is None:
-        return f"not done within {seconds:g} s and given up; is the server overloaded?"
-    return json.loads(line) if line.endswith(b"\n") else ""
+    answer = worker.ask(key, seconds)
+    if answer == {WAITING: True}:
+        answer = worker.answer(WAIT_S + seconds)
+    if answer is not None or worker.gone:
+        return answer or ""
+    worker.kill()
+    return f"not done within {seconds:g} s and given up; is the server overloaded?"
 
 
-def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """The next line of a process; None, and the process killed, when it does not come in time."""
-    assert process.stdout
-    if not connection.wait([process.stdout.fileno()], seconds):
-        _kill(process)
-        return None
-    return process.stdout.readline()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait()
-
-
-def _last_line(errors: int) -> str:
-    size = os.fstat(errors).st_size
-    lines = os.pread(errors, 4096, max(0, size - 4096)).decode(errors="replace").strip().splitlines()
-    return f"the publishing process ended: {lines[-1] if lines else 'it was killed'}"
+def _ending(log: IO[bytes]) -> str:
+    return f"the publishing process ended: {last_line(log) or 'it was killed'}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -19,20 +18,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
 from perfsweep.pipelines.publish.content import RunContent
 from perfsweep.pipelines.publish.offline import published_before, write_offline
-from perfsweep.pipelines.publish.pool import ASIDE, WAIT_S, WAITING
+from perfsweep.pipelines.publish.pool import ASIDE, READY, WAIT_S, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import RunKey, SweepRuns
 from perfsweep.pipelines.publish.upload import Server, upload
 from perfsweep.pipelines.store.locks import holding
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.trial.parent import die_with_parent
-
-READY = "ready"
-"""First line of an answer: everything is imported, and deadlines can be counted from here."""
+from perfsweep.pipelines.worker import answers
 
 BUSY = "another publisher is writing it"
 
@@ -166,20 +164,22 @@ def _clear(left: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Serve until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what anybody prints must not be taken for an answer
+    stream = answers()
+
+    def answer(values: dict[str, Any]) -> None:
+        print(json.dumps(values), file=stream, flush=True)
+
     folder = SweepFolder(arguments[0])
     runs = SweepRuns(folder, folder.read_manifest())
     with publisher(runs, arguments[2] if arguments[1] == "online" else None, alone=True) as ours:
-        ours.waits = lambda: print(json.dumps(WAITING), file=answers, flush=True)
+        ours.waits = lambda: answer({WAITING: True})
         import wandb  # noqa: F401 - a second that does not belong to the first run
 
-        print(json.dumps(READY), file=answers, flush=True)
+        answer({READY: True})
         for line in sys.stdin:
             known = len(runs.problems)
             done = ours.publish(tuple(json.loads(line)))
-            answer = {"run": dataclasses.asdict(done) if done else None, "problems": runs.problems[known:]}
-            print(json.dumps(answer), file=answers, flush=True)
+            answer({"run": dataclasses.asdict(done) if done else None, "problems": runs.problems[known:]})
     return 0
 
 

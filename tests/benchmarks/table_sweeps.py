@@ -81,7 +81,14 @@ def measure(workload: str, number: int, runs: Path, options: list[str]) -> Path:
         f"workload={workload}",
         "sweep=placebo",
     ]
-    command += [f"name={name}", f"runs={runs}", "tracking=disabled", *SMALL.get(workload, ()), *STOP, *options]
+    command += [
+        f"name={name}",
+        f"runs={runs}",
+        "tracking=disabled",
+        *SMALL.get(workload, ()),
+        *STOP,
+        *options,
+    ]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     return runs / name
 

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfsweep.pipelines.execution import node_server
-from perfsweep.pipelines.execution.node_server import Messages, NodeServer
+from perfsweep.pipelines.execution.node_server import NodeServer
+from perfsweep.pipelines.worker import Messages
 
 
 @pytest.fixture
@@ -23,22 +24,6 @@ def line() -> Iterator[tuple[int, Messages]]:
     messages = Messages(theirs)
     yield ours, messages
     os.close(theirs)
-
-
-def test_lines_arrive_when_they_are_whole_and_what_is_no_order_is_passed_over(
-    line: tuple[int, Messages],
-) -> None:
-    ours, messages = line
-    assert messages.arrived() == []
-    os.write(ours, b'{"a": 1}\nsrun: a banner\n{"b"')
-    assert messages.arrived() == [{"a": 1}]
-    os.write(ours, b': 2}\n{"c": 3}\n')
-    assert messages.arrived() == [{"b": 2}, {"c": 3}]
-    assert not messages.ended
-    os.write(ours, b'{"d": 4}\n')
-    os.close(ours)
-    assert messages.arrived() == [{"d": 4}]
-    assert messages.ended and messages.arrived() == []
 
 
 class Rank:

@@ -125,7 +125,7 @@ def test_a_node_that_is_gone_ends_the_trial_and_the_next_one_starts_it_anew(
     two: Callable[..., Ranks], server: Node, tmp_path: Path
 ) -> None:
     ranks = two()
-    server.process.kill()
+    server.worker.process.kill()
     ended = wait([ranks], 60)
     assert ended is not None and ended.failure.type == nodes.NODE_LOST
     assert ended.failure.message == "node n2 is gone: its step has ended"
@@ -143,7 +143,7 @@ def test_a_node_that_falls_silent_counts_as_lost(
     monkeypatch.setattr(nodes, "SILENT_S", 1.0)
     monkeypatch.setattr(nodes, "END_S", 0.5)
     ranks = two()
-    os.kill(server.process.pid, signal.SIGSTOP)
+    os.kill(server.worker.process.pid, signal.SIGSTOP)
     ended = wait([ranks], 60)
     assert ended is not None and ended.failure.type == nodes.NODE_LOST
     assert "gave no sign of life" in ended.failure.message
@@ -169,10 +169,10 @@ def test_a_pack_that_is_gone_takes_its_ranks_along(
     two: Callable[..., Ranks], server: Node, tmp_path: Path
 ) -> None:
     two()
-    assert server.process.stdin is not None
-    server.process.stdin.close()  # as the kernel does when the pack is killed
+    assert server.worker.process.stdin is not None
+    server.worker.process.stdin.close()  # as the kernel does when the pack is killed
     assert nothing_is_left(tmp_path)
-    assert server.process.wait(60) == 0
+    assert server.worker.process.wait(60) == 0
 
 
 def test_a_node_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

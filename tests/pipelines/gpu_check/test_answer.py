@@ -258,20 +258,17 @@ def test_small_sweeps_stay_in_the_checks_folder_and_on_this_machine(
 def test_lines_of_all_stages_are_heard_in_order_and_kept_with_their_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str, float]] = []
-
-    def run(arguments: list[str], log: Path, limit_s: float) -> str:
-        asked.append((arguments[1], arguments[3], limit_s))
-        log.write_text("")
-        stages.append_line(Path(arguments[2]) / stages.LINES, judged("q", True, "a").model_dump(mode="json"))
-        return ""
-
-    monkeypatch.setattr(stages, "_run", run)
+    program = tmp_path / "python"
+    line = judged("q", True, "a").model_dump_json()
+    program.write_text(f"#!/bin/sh\necho $2 $4 >> {tmp_path}/asked\necho '{line}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(stages.sys, "executable", str(program))
     heard: list[Line] = []
-    planned = {"0 a": Stage("m:f", 3), "1 b": Stage("m:g", 4)}
+    planned = {"0 a": Stage("m:f", 60), "1 b": Stage("m:g", 60)}
     found = stages.check(tmp_path, Device(), heard.append, planned)
     assert [line.stage for line in heard] == ["0 a", "1 b"]
     assert found.lines == tuple(heard) and found.passed
-    assert asked == [("perfsweep.pipelines.gpu_check", "m:f", 3), ("perfsweep.pipelines.gpu_check", "m:g", 4)]
+    asked = (tmp_path / "asked").read_text()
+    assert asked == "perfsweep.pipelines.gpu_check m:f\nperfsweep.pipelines.gpu_check m:g\n"
     assert found.device["type"] == "cpu" and found.versions["torch"]
     assert read(tmp_path / FILE) == found

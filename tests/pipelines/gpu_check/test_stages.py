@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import select
-from contextlib import suppress
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from perfsweep.pipelines.gpu_check import answer, stages
 from perfsweep.pipelines.gpu_check.__main__ import main
 from perfsweep.pipelines.gpu_check.answer import Line, Verdict
 from perfsweep.pipelines.gpu_check.stages import Stage
-from perfsweep.pipelines.store.files import read_json_lines, write_atomically
+from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, RecordError
 
@@ -44,17 +42,29 @@ def test_a_stage_that_breaks_takes_no_other_along(tmp_path: Path, monkeypatch: p
     assert answer.read(tmp_path / answer.FILE) == found
 
 
-def test_what_a_broken_stage_printed_last_is_quoted_whatever_its_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(arguments: list[str], log: Path, limit_s: float) -> str:
-        log.write_bytes(b"first\nCUDA error: \xff\n\n")
-        return "with status 1"
+PASSED = answer.judged("first", True, "all is well", figure=1.0)
 
-    monkeypatch.setattr(stages, "_run", run)
-    (line,) = stages.check(tmp_path, Device(), lambda line: None, {"0 raises": of("raises")}).lines
+
+@pytest.mark.parametrize(
+    ("then", "limit_s", "why"),
+    [
+        ("", 60, None),
+        ("printf 'first\\nCUDA error: \\377\\n\\n' >&2; exit 1", 60, "with status 1: CUDA error: \ufffd"),
+        ("kill -9 $$", 60, "with status -9: "),
+        ("exec sleep 600", 0.5, "not within 0.5 s: "),
+    ],
+)
+def test_lines_of_a_stage_are_kept_however_it_ends_and_what_it_printed_last_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, limit_s: float, why: str | None
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho '{PASSED.model_dump_json()}'\n{then}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(stages.sys, "executable", str(program))
+    found = stages.check(tmp_path, Device(), lambda line: None, {"0 raises": of("raises", limit_s)}).lines
     log = tmp_path / "0-raises" / "log.txt"
-    assert line.text == f"it ended with status 1: CUDA error: \N{REPLACEMENT CHARACTER} (see {log})"
+    assert [line.name for line in found] == ["first", "the stage itself"][: 2 if why else 1]
+    assert why is None or found[1].text == f"it ended {why} (see {log})"
 
 
 def test_a_file_of_another_version_is_refused_by_its_field(tmp_path: Path) -> None:
@@ -81,41 +91,13 @@ def test_every_stage_names_a_function_that_is_there() -> None:
         assert callable(getattr(importlib.import_module(module), function))
 
 
-@pytest.mark.parametrize(
-    ("code", "limit_s", "ended"),
-    [
-        ("print('said', flush=True); import sys; sys.exit(print('told', file=sys.stderr))", 60, ""),
-        ("print('said', flush=True); import sys; sys.exit('told')", 60, "with status 1"),
-        ("import os; print('said\\ntold', flush=True); os.kill(os.getpid(), 9)", 60, "with status -9"),
-        ("import time; time.sleep(600)", 0.1, "not within 0.1 s"),
-    ],
-)
-def test_how_a_process_ended_is_told_and_all_that_it_said_is_kept(
-    tmp_path: Path, code: str, limit_s: float, ended: str
-) -> None:
-    log = tmp_path / "log.txt"
-    assert stages._run(["-c", code], log, limit_s) == ended
-    assert limit_s < 1 or log.read_text().split() == ["said", "told"]
-
-
-def test_what_a_stage_left_behind_ends_with_it(tmp_path: Path) -> None:
-    child = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid)"
-    assert stages._run(["-c", child], tmp_path / "log.txt", 60) == ""
-    pid = int((tmp_path / "log.txt").read_text())
-    with suppress(ProcessLookupError):  # nobody is there any more
-        handle = os.pidfd_open(pid)
-        ended, _, _ = select.select([handle], [], [], 60)
-        os.close(handle)
-        assert ended
-
-
 def test_a_job_asks_one_stage_or_those_of_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(SUPPORT))
+    monkeypatch.setattr(stages, "answers", lambda: sys.stdout)
     assert main([str(tmp_path), "planted_stages:fine"]) == 0
-    ((_, line),) = read_json_lines(tmp_path / stages.LINES)
-    assert Line.model_validate(line) == answer.judged("first", True, "all is well", figure=1.0)
+    assert Line.model_validate_json(capsys.readouterr().out) == PASSED
     asked: list[str] = []
     monkeypatch.setattr(stages, "_lines", lambda place, stage: asked.append(place.name) or [])
     assert main([str(tmp_path), "2", "0"]) == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,68 +45,66 @@ def test_folders_that_somebody_has_imported_from(
     assert python_path() == folders
 
 
-class Process:
-    """Stands where the version's process runs."""
-
-    def __init__(self, answer: Answer | None = None, late: bool = False, said: bytes = b"") -> None:
-        self.answer, self.late, self.said = answer, late, said
-
-    def __call__(self, command: list[str], **options: Any) -> Any:
-        self.command, self.options = command, options
-        if self.late:
-            raise subprocess.TimeoutExpired(command, options["timeout"])
-        if self.answer:
-            (Path(command[-1]) / "answer.json").write_text(json.dumps(vars(self.answer)))
-        return SimpleNamespace(returncode=3, stderr=self.said)
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def stand(process: Process) -> Process:
-        monkeypatch.setattr(version_look.subprocess, "run", process)
-        return process
-
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, str]]:
+    """Makes an interpreter of a shell script, which has noted what it was started with and asked."""
     monkeypatch.setenv("PYTHONPATH", "/theirs")
-    return stand
+
+    def make(then: str) -> dict[str, str]:
+        program = tmp_path / "python"
+        note = f"echo $@ > {tmp_path}/words; env > {tmp_path}/env; read asked; echo $asked > {tmp_path}/asked"
+        program.write_text(f"#!/bin/sh\n{note}\n{then}\n")
+        program.chmod(0o755)
+        return {INTERPRETER: str(program)}
+
+    return make
 
 
-def test_a_version_is_asked_in_its_environment_with_its_code_first(run: Any, tmp_path: Path) -> None:
+def started_with(tmp_path: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)
+
+
+def test_a_version_is_asked_in_its_environment_with_its_code_first(
+    python: Callable[[str], dict[str, str]], tmp_path: Path
+) -> None:
     found = Answer(code="c", levels={"k": {"amp": "off"}}, by_exec=True)
-    process = run(Process(found))
-    variables = {INTERPRETER: "/env/bin/python", "PERFSWEEP_SOURCES": "/copies"}
-    assert ask(QUESTION, tmp_path / "look", variables, ["/users"]) == found
-    assert json.loads((tmp_path / "look/question.json").read_text()) == vars(QUESTION)
-    place = str(tmp_path / "look")
-    assert process.command == ["/env/bin/python", "-m", "perfsweep.pipelines.plan.version_process", place]
-    env = process.options["env"]
+    variables = {**python(f"echo '{json.dumps(vars(found))}'"), "PERFSWEEP_SOURCES": "/copies"}
+    assert ask(QUESTION, tmp_path / "look" / "log.txt", variables, ["/users"]) == found
+    assert json.loads((tmp_path / "asked").read_text()) == vars(QUESTION)
+    assert (tmp_path / "words").read_text() == "-m perfsweep.pipelines.plan.version_process\n"
+    env = started_with(tmp_path)
     assert env["PYTHONPATH"] == os.pathsep.join([str(OURS), "/users", "/theirs"])
     assert (env["PYTHONSAFEPATH"], env["PERFSWEEP_SOURCES"]) == ("1", "/copies")
-    assert process.options["timeout"] == 300
 
 
-def test_without_an_environment_of_its_own_this_interpreter_answers(run: Any, tmp_path: Path) -> None:
-    process = run(Process(Answer()))
-    ask(QUESTION, tmp_path, {"PYTHONPATH": "/whole"}, [])
-    assert process.command[0] == sys.executable
-    assert process.options["env"]["PYTHONPATH"] == "/whole", "what the version asks for wins"
+def test_without_an_environment_of_its_own_this_interpreter_answers(
+    python: Callable[[str], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", python("echo '{}'")[INTERPRETER])
+    assert ask(QUESTION, tmp_path / "log.txt", {"PYTHONPATH": "/whole"}, []) == Answer()
+    assert started_with(tmp_path)["PYTHONPATH"] == "/whole", "what the version asks for wins"
 
 
 @pytest.mark.parametrize(
-    ("process", "problem"),
+    ("then", "problem"),
     [
-        (Process(late=True), "importing its code did not end within 300 s"),
+        ("sleep 600", "importing its code did not end within 0.3 s"),
         (
-            Process(said=b"Trace\nValueError: no\n"),
+            "echo Trace >&2; echo ValueError: no >&2; exit 3",
             "importing its code ended the process with status 3: ValueError: no",
         ),
-        (Process(), "importing its code ended the process with status 3: "),
+        ("exit 3", "importing its code ended the process with status 3: "),
     ],
 )
 def test_whatever_goes_wrong_is_the_answers_problem(
-    run: Any, tmp_path: Path, process: Process, problem: str
+    python: Callable[[str], dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    then: str,
+    problem: str,
 ) -> None:
-    run(process)
-    assert ask(QUESTION, tmp_path, {}, []).problem == problem
+    monkeypatch.setattr(version_look, "TIMEOUT_S", 0.3 if "sleep" in then else 60.0)
+    assert ask(QUESTION, tmp_path / "log.txt", python(then), []).problem == problem
 
 
 def broken(name: str) -> Any:
@@ -123,10 +121,19 @@ def test_a_broken_installation_is_named_in_one_line(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_the_process_reads_its_question_and_writes_its_answer(
+def test_the_process_answers_one_question_and_a_module_that_prints_or_reads_disturbs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "question.json").write_text(json.dumps(vars(QUESTION)))
-    monkeypatch.setattr(version_process, "answer", lambda asked: Answer(problem=asked.workload["name"]))
-    version_process.main(tmp_path)
-    assert json.loads((tmp_path / "answer.json").read_text())["problem"] == "toys"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Loud:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            print('{loud}', sys.stdin.read())\n"
+        "            raise OSError('libgomp: not found')\n"
+        "sys.meta_path.insert(0, Loud())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = ask(QUESTION, tmp_path / "log.txt", {}, [])
+    assert found.problem.startswith("torch cannot be imported: OSError: libgomp: not found; install it anew")
+    assert (tmp_path / "log.txt").read_text() == "{loud} \n"

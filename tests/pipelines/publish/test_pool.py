@@ -14,15 +14,16 @@ from perfsweep.pipelines.publish.pool import GIVEN_UP, Crew, Delivered
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.server import status_sentence
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.worker import Worker
 
 WORKER = """#!/bin/sh
 echo "$$ $@" >> {folder}/started
-echo '"ready"'
+echo '{{"ready": true}}'
 while read key; do
     case $key in
     *good*) cat {folder}/run.json;;
     *strange*) echo '{{"run": null, "problems": ["damaged"]}}';;
-    *waits*) echo '"waiting"'; sleep {pause}; cat {folder}/run.json;;
+    *waits*) echo '{{"waiting": true}}'; sleep {pause}; cat {folder}/run.json;;
     *hangs*) exec sleep 600;;
     *half*) printf '{{"run"'; exit 1;;
     *dies*) echo "Traceback" >&2; echo "no room" >&2; exit 1;;
@@ -114,8 +115,10 @@ def test_who_waits_for_another_publisher_has_more_time(
     crew: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    line = pool._line
-    monkeypatch.setattr(pool, "_line", lambda process, seconds: asked.append(seconds) or line(process, 60.0))
+    answer = Worker.answer
+    monkeypatch.setattr(
+        Worker, "answer", lambda worker, seconds: asked.append(seconds) or answer(worker, 60.0)
+    )
     assert delivered(crew(patience_s=7.0), "waits").runs == {("p000", "waits"): RUN}
     assert asked == [pool.START_S, 7.0, 7.0 + pool.WAIT_S]
 
@@ -125,7 +128,7 @@ def test_processes_import_what_runs_here_and_nothing_of_the_folder_they_start_in
 ) -> None:
     seen = f"env > {tmp_path}/env\n"
     program = tmp_path / "python"
-    program.write_text(program.read_text().replace("echo '\"ready\"'", f"{seen}echo '\"ready\"'"))
+    program.write_text(program.read_text().replace("echo '{\"ready", f"{seen}echo '{{\"ready"))
     own = str(Path(pool.__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/user", own]))
     delivered(crew(), "good")
@@ -140,10 +143,3 @@ def test_a_crew_that_was_stopped_starts_nothing_more(crew: Callable[..., Crew], 
     done = delivered(made, "good")
     assert list(done.failures) == [("p000", "good")]
     assert started(tmp_path) == []
-
-
-def test_of_a_long_output_the_last_line_is_told(tmp_path: Path) -> None:
-    with (tmp_path / "errors").open("w+b") as file:
-        file.write(b"first\n" * 5000 + b"last \xff\n\n")
-        file.flush()
-        assert pool._last_line(file.fileno()) == "the publishing process ended: last \ufffd"

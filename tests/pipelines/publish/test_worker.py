@@ -19,7 +19,7 @@ from recorded import FAST, IDENTITY, NAIVE, Built, build
 
 from perfsweep.pipelines.publish import worker
 from perfsweep.pipelines.publish.content import RunContent
-from perfsweep.pipelines.publish.pool import WAITING
+from perfsweep.pipelines.publish.pool import READY, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import SweepRuns
 from perfsweep.pipelines.publish.worker import BUSY, Publisher, missing, run_lock
@@ -216,7 +216,7 @@ def test_each_run_has_one_answer_with_its_own_problems_and_nothing_else_that_is_
 
     monkeypatch.setattr(SweepRuns, "content", content)
     (ready, first, second), printed = served(KEY, ("p000", NAIVE.id))
-    assert ready == worker.READY
+    assert ready == {READY: True}
     assert (first["run"]["run_id"], first["run"]["note"]) == (RUN_ID, "written")
     assert first["problems"] == [f"a problem of {FAST.id}"]
     assert second == {"run": None, "problems": [f"a problem of {NAIVE.id}"]}
@@ -246,4 +246,4 @@ def test_who_asked_hears_that_another_publisher_is_waited_for(
     monkeypatch.setattr(worker, "WAIT_S", 0.0)
     with run_lock(built.folder, RUN_ID):
         (_, waiting, answer), _ = served(KEY)
-    assert (waiting, answer["run"]["note"]) == (WAITING, BUSY)
+    assert (waiting, answer["run"]["note"]) == ({WAITING: True}, BUSY)
