@@ -18,7 +18,7 @@ from typing import Any
 
 from perfsweep.pipelines.execution.spawn import Child, Exec, oom_kills_so_far
 from perfsweep.pipelines.trial.parent import die_with_parent, node_name
-from perfsweep.pipelines.worker import Messages
+from perfsweep.pipelines.worker_process import Messages
 
 BEAT_S = 5.0
 """Pause between two signs of life while ranks run."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from perfsweep.pipelines.execution.node_server import BEAT_S
 from perfsweep.pipelines.execution.spawn import Child, Termination, termination_of
 from perfsweep.pipelines.store.records import Failure, Outcome
-from perfsweep.pipelines.worker import Worker
+from perfsweep.pipelines.worker_process import Worker
 from perfsweep.slurm.allocation import Allocation, free_port
 from perfsweep.slurm.errors import ClusterError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perfsweep.pipelines.gpu_check.answer import Answer, Here, Line, judged, write
 from perfsweep.pipelines.trial.machine import environment, gpus
-from perfsweep.pipelines.worker import Worker, answers, last_line
+from perfsweep.pipelines.worker_process import Worker, answers, last_line
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 

@@ -266,7 +266,7 @@ class Cast:
         if environment and copies:
             ours = [str(code_snapshot.latest(copies)), *import_path, *version_look.python_path()]
             own |= activation.variables(environment, copies, ours)
-        return version_look.ask(question, folder / "log.txt", own, import_path)
+        return version_look.ask(question, folder, own, import_path)
 
     def _without(self, levels: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in levels.items() if name not in self._provided.names}

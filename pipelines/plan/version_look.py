@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.worker import Worker, last_line
+from perfsweep.pipelines.worker_process import Worker, last_line
 from perfsweep.workloads.api import Workload
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
@@ -86,21 +86,21 @@ def python_path() -> list[str]:
 
 
 def ask(
-    question: Question, log_file: Path, variables: Mapping[str, str], import_paths: Sequence[str]
+    question: Question, folder: Path, variables: Mapping[str, str], import_paths: Sequence[str]
 ) -> Answer:
     """Ask a version; whatever goes wrong there is the answer's problem.
 
     Parameters
     ----------
-    log_file : for what is printed there
+    folder : for the log of what is printed there
     variables : by which the process finds the version's code, and starts in its environment
     import_paths : folders that the workload is imported from
     """
     paths = [str(OURS), *import_paths, *python_path()]
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", **variables}
     command = [own.get(INTERPRETER, sys.executable), "-m", "perfsweep.pipelines.plan.version_process"]
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("w+b") as log:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "log.txt").open("w+b") as log:
         worker, late = Worker(command, {**os.environ, **changed(os.environ, own)}, log), True
         try:
             answer = worker.ask(dataclasses.asdict(question), TIMEOUT_S)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from perfsweep.pipelines.plan.version_look import Answer, Question
-from perfsweep.pipelines.worker import answers
+from perfsweep.pipelines.worker_process import answers
 
 
 def answer(question: Question) -> Answer:

@@ -20,7 +20,7 @@ from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import RunKey
 from perfsweep.pipelines.publish.server import refusal_in
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.worker import Worker, last_line
+from perfsweep.pipelines.worker_process import Worker, last_line
 from perfsweep.workloads.imports import OURS
 
 ASIDE = ".publishing-"

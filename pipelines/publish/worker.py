@@ -30,7 +30,7 @@ from perfsweep.pipelines.publish.upload import Server, upload
 from perfsweep.pipelines.store.locks import holding
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.trial.parent import die_with_parent
-from perfsweep.pipelines.worker import answers
+from perfsweep.pipelines.worker_process import answers
 
 BUSY = "another publisher is writing it"
 

@@ -12,11 +12,11 @@ import pytest
 from bench import alive
 from waiting import until
 
-from perfsweep.pipelines.worker import LAST_BYTES, Messages, Worker, last_line
+from perfsweep.pipelines.worker_process import LAST_BYTES, Messages, Worker, last_line
 
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
-from perfsweep.pipelines.worker import answers
+from perfsweep.pipelines.worker_process import answers
 stream = answers()
 print("said to people")
 for line in sys.stdin:

@@ -14,7 +14,7 @@ import pytest
 
 from perfsweep.pipelines.execution import node_server
 from perfsweep.pipelines.execution.node_server import NodeServer
-from perfsweep.pipelines.worker import Messages
+from perfsweep.pipelines.worker_process import Messages
 
 
 @pytest.fixture

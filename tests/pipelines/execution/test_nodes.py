@@ -379,5 +379,5 @@ def test_a_server_that_does_not_obey_is_ended_after_a_while(
     ranks = node.start(Path("spec.json"), range(2, 4), {})
     monkeypatch.setattr(nodes.connection, "wait", wait_no_longer)
     ranks.kill()
-    assert waits and node.answers.ended
+    assert waits and node.worker.gone
     node.close()

@@ -69,7 +69,7 @@ def test_a_version_is_asked_in_its_environment_with_its_code_first(
 ) -> None:
     found = Answer(code="c", levels={"k": {"amp": "off"}}, by_exec=True)
     variables = {**python(f"echo '{json.dumps(vars(found))}'"), "PERFSWEEP_SOURCES": "/copies"}
-    assert ask(QUESTION, tmp_path / "look" / "log.txt", variables, ["/users"]) == found
+    assert ask(QUESTION, tmp_path / "look", variables, ["/users"]) == found
     assert json.loads((tmp_path / "asked").read_text()) == vars(QUESTION)
     assert (tmp_path / "words").read_text() == "-m perfsweep.pipelines.plan.version_process\n"
     env = started_with(tmp_path)
@@ -81,7 +81,7 @@ def test_without_an_environment_of_its_own_this_interpreter_answers(
     python: Callable[[str], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", python("echo '{}'")[INTERPRETER])
-    assert ask(QUESTION, tmp_path / "log.txt", {"PYTHONPATH": "/whole"}, []) == Answer()
+    assert ask(QUESTION, tmp_path, {"PYTHONPATH": "/whole"}, []) == Answer()
     assert started_with(tmp_path)["PYTHONPATH"] == "/whole", "what the version asks for wins"
 
 
@@ -104,7 +104,7 @@ def test_whatever_goes_wrong_is_the_answers_problem(
     problem: str,
 ) -> None:
     monkeypatch.setattr(version_look, "TIMEOUT_S", 0.3 if "sleep" in then else 60.0)
-    assert ask(QUESTION, tmp_path / "log.txt", python(then), []).problem == problem
+    assert ask(QUESTION, tmp_path, python(then), []).problem == problem
 
 
 def broken(name: str) -> Any:
@@ -134,6 +134,6 @@ def test_the_process_answers_one_question_and_a_module_that_prints_or_reads_dist
         "sys.meta_path.insert(0, Loud())\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = ask(QUESTION, tmp_path / "log.txt", {}, [])
+    found = ask(QUESTION, tmp_path, {}, [])
     assert found.problem.startswith("torch cannot be imported: OSError: libgomp: not found; install it anew")
     assert (tmp_path / "log.txt").read_text() == "{loud} \n"

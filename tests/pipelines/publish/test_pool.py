@@ -14,7 +14,7 @@ from perfsweep.pipelines.publish.pool import GIVEN_UP, Crew, Delivered
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.server import status_sentence
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.worker import Worker
+from perfsweep.pipelines.worker_process import Worker
 
 WORKER = """#!/bin/sh
 echo "$$ $@" >> {folder}/started
