@@ -134,7 +134,7 @@ class Worker:
         return self._status
 
     def kill(self) -> None:
-        """Kill it and its group; safe beside a thread that asks it or ends it."""
+        """Kill it and its group; another thread may be waiting for its answer."""
         if self._status is None:
             self._signal(signal.SIGKILL)
 

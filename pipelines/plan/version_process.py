@@ -24,7 +24,7 @@ def answer(question: Question) -> Answer:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is the answer
             what = " ".join(f"{type(error).__name__}: {error}".split())
-            return Answer(problem=f"{name} cannot be imported: {what}; install it anew in {sys.prefix}")
+            return Answer(problem=f"{name} cannot be imported: {what}; reinstall it in {sys.prefix}")
     from perfsweep.pipelines.plan import version_reply
 
     return version_reply.answer(question)

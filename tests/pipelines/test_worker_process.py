@@ -85,7 +85,7 @@ def test_without_an_answer_it_can_be_told_who_died_from_who_hangs(
     assert worker.ask(order, 60.0 if gone else 0.1) is None
     assert worker.gone == gone
     assert worker.end(60.0 if gone else 0.0) == (1 if gone else -signal.SIGKILL)
-    worker.say("nobody listens")
+    worker.say("too late")
     assert worker.answer(60) is None
 
 
@@ -117,19 +117,9 @@ def test_a_command_that_is_not_there_cannot_be_started(start: Callable[..., Work
         start("/no/such/program")
 
 
-@pytest.fixture
-def line() -> Iterator[tuple[int, Messages]]:
-    """The end of a line that somebody writes to, and what arrives at the other."""
+def test_lines_arrive_when_they_are_whole_and_what_is_no_order_is_passed_over() -> None:
     theirs, ours = os.pipe()
     messages = Messages(theirs)
-    yield ours, messages
-    os.close(theirs)
-
-
-def test_lines_arrive_when_they_are_whole_and_what_is_no_order_is_passed_over(
-    line: tuple[int, Messages],
-) -> None:
-    ours, messages = line
     assert messages.arrived() == []
     os.write(ours, b'{"a": 1}\nsrun: a banner\n{"b"')
     assert messages.arrived() == [{"a": 1}]
@@ -140,6 +130,7 @@ def test_lines_arrive_when_they_are_whole_and_what_is_no_order_is_passed_over(
     os.close(ours)
     assert messages.arrived() == [{"d": 4}]
     assert messages.ended and messages.arrived() == []
+    os.close(theirs)
 
 
 def test_of_a_long_log_the_last_line_is_told(tmp_path: Path) -> None:

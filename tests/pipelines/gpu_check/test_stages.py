@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,26 +46,40 @@ def test_a_stage_that_breaks_takes_no_other_along(tmp_path: Path, monkeypatch: p
 PASSED = answer.judged("first", True, "all is well", figure=1.0)
 
 
+@pytest.fixture
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Line, ...]]:
+    """Checks with one stage, whose process answers with a line and then does this."""
+
+    def check(then: str, limit_s: float = 60) -> tuple[Line, ...]:
+        program = tmp_path / "python"
+        program.write_text(f"#!/bin/sh\necho '{PASSED.model_dump_json()}'\n{then}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(stages.sys, "executable", str(program))
+        return stages.check(tmp_path, Device(), lambda line: None, {"0 raises": of("raises", limit_s)}).lines
+
+    return check
+
+
 @pytest.mark.parametrize(
-    ("then", "limit_s", "why"),
+    ("then", "why"),
     [
-        ("", 60, None),
-        ("printf 'first\\nCUDA error: \\377\\n\\n' >&2; exit 1", 60, "with status 1: CUDA error: \ufffd"),
-        ("kill -9 $$", 60, "with status -9: "),
-        ("exec sleep 600", 0.5, "not within 0.5 s: "),
+        ("printf 'first\\nCUDA error: \\377\\n\\n' >&2; exit 1", "with status 1: CUDA error: \ufffd"),
+        ("kill -9 $$", "with status -9: "),
     ],
 )
-def test_lines_of_a_stage_are_kept_however_it_ends_and_what_it_printed_last_is_quoted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, limit_s: float, why: str | None
+def test_lines_of_a_broken_stage_are_kept_and_what_it_printed_last_is_quoted(
+    ended: Callable[..., tuple[Line, ...]], tmp_path: Path, then: str, why: str
 ) -> None:
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\necho '{PASSED.model_dump_json()}'\n{then}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(stages.sys, "executable", str(program))
-    found = stages.check(tmp_path, Device(), lambda line: None, {"0 raises": of("raises", limit_s)}).lines
-    log = tmp_path / "0-raises" / "log.txt"
-    assert [line.name for line in found] == ["first", "the stage itself"][: 2 if why else 1]
-    assert why is None or found[1].text == f"it ended {why} (see {log})"
+    first, last = ended(then)
+    assert (first.name, last.name) == ("first", "the stage itself")
+    assert last.text == f"it ended {why} (see {tmp_path / '0-raises' / 'log.txt'})"
+
+
+def test_a_stage_that_ends_well_has_its_own_lines_only_and_one_that_hangs_is_named(
+    ended: Callable[..., tuple[Line, ...]],
+) -> None:
+    assert [line.name for line in ended("")] == ["first"]
+    assert ended("exec sleep 600", 0.2)[-1].text.startswith("it ended not within 0.2 s: ")
 
 
 def test_a_file_of_another_version_is_refused_by_its_field(tmp_path: Path) -> None:

@@ -116,9 +116,7 @@ def broken(name: str) -> Any:
 def test_a_broken_installation_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version_process.importlib, "import_module", broken)
     problem = version_process.answer(QUESTION).problem
-    assert (
-        problem == f"torch cannot be imported: OSError: libgomp: not found; install it anew in {sys.prefix}"
-    )
+    assert problem == f"torch cannot be imported: OSError: libgomp: not found; reinstall it in {sys.prefix}"
 
 
 def test_the_process_answers_one_question_and_a_module_that_prints_or_reads_disturbs_nothing(
@@ -135,5 +133,5 @@ def test_the_process_answers_one_question_and_a_module_that_prints_or_reads_dist
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = ask(QUESTION, tmp_path, {}, [])
-    assert found.problem.startswith("torch cannot be imported: OSError: libgomp: not found; install it anew")
+    assert found.problem.startswith("torch cannot be imported: OSError: libgomp: not found; reinstall it")
     assert (tmp_path / "log.txt").read_text() == "{loud} \n"
