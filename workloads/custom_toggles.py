@@ -44,6 +44,12 @@ class CustomToggles:
     toggles: tuple[Toggle, ...]
     changes: Mapping[tuple[str, str], Change]
 
+    @property
+    def replaces(self) -> frozenset[str]:
+        """The modules in which levels put functions in the place of others."""
+        targets = (target for change in self.changes.values() for target in change.replace)
+        return frozenset(target.partition(":")[0] for target in targets)
+
     def chosen(self, levels: Levels) -> list[Change]:
         """The changes of an arm, in the order in which the toggles are declared."""
         names = [toggle.name for toggle in self.toggles]

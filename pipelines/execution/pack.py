@@ -54,6 +54,7 @@ from perfsweep.pipelines.store.records import (
 from perfsweep.pipelines.store.trainings import untrained
 from perfsweep.pipelines.trial import layout, scratch
 from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.shared_imports import noted
 from perfsweep.pipelines.versions import activation
 from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
@@ -112,6 +113,8 @@ class PackRun:
         for arm_id in reference_first:  # others replay its iterations
             for kind in ONCE:
                 self.support(self.manifest.arm(arm_id), kind)
+                if (arm_id, kind) == (self._reference, Kind.COUNTING):
+                    self._share_imports()
         self._seeds()
         self._results()
         tried: set[int] = set()
@@ -124,6 +127,11 @@ class PackRun:
         self._trainings()
         if self.manifest.sweep.measure.timed_parity:
             self._courses()
+
+    def _share_imports(self) -> None:
+        """Have servers import what every trial would, as the reference's first one has noted."""
+        if counted := self.progress.other.get((self._reference, Kind.COUNTING)):
+            self._servers.share(noted(counted.folder))
 
     def _forget(self, number: int) -> None:
         """Keep no records of a round that nothing more depends on: thousands may come."""

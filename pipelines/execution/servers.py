@@ -9,11 +9,21 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from perfsweep.pipelines.execution.generation import Starter
-from perfsweep.pipelines.execution.spawn import START_S, Child, Elsewhere, Exec, Forks, ForkServer, wait
+from perfsweep.pipelines.execution.spawn import (
+    START_S,
+    Child,
+    Elsewhere,
+    Exec,
+    Forks,
+    ForkServer,
+    ServerLost,
+    wait,
+)
 from perfsweep.pipelines.store.records import Pack, Sweep
 from perfsweep.pipelines.trial import layout
 from perfsweep.workloads import registry
@@ -55,7 +65,21 @@ class Servers:
         self._lasts = 1 if pack.start == "exec" else sweep.measure.rounds_per_server
         self._draws = self._served = self._begun = 0
         self._ahead: ForkServer | None = None
+        self._shared = ""
         self._renew()
+
+    def share(self, file: str) -> None:
+        """Fork from servers, from now on, that have imported what a file names; see `shared_imports`.
+
+        The first server goes on as a branch of itself, which hashes strings and draws addresses as it does.
+        """
+        if not file or self._early is None:
+            return
+        self.complete()
+        branch = self._early.branch(shared=file)
+        with suppress(ServerLost):  # it may not fork after these imports, as the log says
+            wait([branch.call(importlib.invalidate_caches)], START_S)
+            self._shared, self.starter, self._early = file, branch, None
 
     def begin_round(self) -> None:
         """Renew the draw where the present one has served its rounds, and the next is ready or is needed."""
@@ -105,7 +129,7 @@ class Servers:
         return {**self._env, **layout.environment(self._sweep.measure.allocator, seed)}
 
     def _server(self, draw: int) -> ForkServer:
-        return ForkServer([self._module], self._variables(draw), early=not draw)
+        return ForkServer([self._module], self._variables(draw), early=not draw, shared=self._shared)
 
     def _renew(self) -> None:
         self.seed = self._seed(self._draws)

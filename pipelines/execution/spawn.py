@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failures
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial import fork_server
-from perfsweep.pipelines.trial.fork_server import LATER, STATUS
+from perfsweep.pipelines.trial.fork_server import STATUS, Imports
 from perfsweep.pipelines.trial.forked_trial import forked
 from perfsweep.pipelines.trial.parent import Reply, descendants, kill_all
 from perfsweep.workloads.imports import OURS
@@ -161,21 +162,27 @@ class ForkServer(Forks):
     modules : what to import beside torch
     env : variables that it, and so every trial of it, starts with; one names its interpreter
     early : whether the first trial, which is none that is timed, starts before all is imported
+    shared : file of what trials would import otherwise; see `perfsweep.pipelines.trial.shared_imports`
     """
 
     def __init__(
-        self, modules: Sequence[str], env: Mapping[str, str] | None = None, early: bool = False
+        self,
+        modules: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        early: bool = False,
+        shared: str = "",
     ) -> None:
         requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(requests)
         self._waits_for_first, self._used = early, False
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
         own = ["perfsweep.pipelines.trial.process", *modules]
-        imports = ["torch", *own, LATER, _DYNAMO] if early else ["torch", _DYNAMO, *own]
+        late = Imports(["torch", *own], [_DYNAMO])
+        imports = late if early else Imports(["torch", _DYNAMO, *own], shared=shared)
         python = _interpreter(env or {})
         with theirs:
             self._process = subprocess.Popen(
-                [python, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), *imports],
+                [python, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), str(imports)],
                 env={**os.environ, **changed(os.environ, env or {})},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -186,11 +193,16 @@ class ForkServer(Forks):
         self._used = True
         return super()._fork(function, *arguments, **own)
 
-    def branch(self, modules: Sequence[str], variables: Mapping[str, str]) -> Forks:
-        """Fork a server that shares what this one has imported, with variables and modules of its own."""
+    def branch(
+        self,
+        modules: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
+        shared: str = "",
+    ) -> Forks:
+        """Fork a server that has what this one has imported, and variables and modules of its own."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            words = json.dumps(dict(variables)), json.dumps(list(modules))
+            words = json.dumps(dict(variables)), str(Imports(modules, shared=shared))
             return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
 
     def work_on(self, cores: Collection[int]) -> None:

@@ -1,8 +1,7 @@
 """A fork server: it has imported torch and the workload, and forks every trial from there.
 
-Run as ``python -m perfsweep.pipelines.trial.fork_server SOCKET MODULE... [-- LATER...]`` by
-`execution.spawn`. What stands behind the dashes is imported while the first child runs, which is forked
-without it. A fork costs milliseconds where imports cost seconds. One server is one draw of library addresses
+Run as ``python -m perfsweep.pipelines.trial.fork_server SOCKET IMPORTS`` by `execution.spawn`, with `Imports`
+as JSON. A fork costs milliseconds where imports cost seconds. One server is one draw of library addresses
 and hash seed, which all of its trials share: so that effects can be judged by several draws, it is a process
 of our own that ends and starts anew, and not the one for life that multiprocessing has. Nor do its children
 inherit a start method: their loaders start workers as a user's do.
@@ -22,34 +21,50 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 
 from perfsweep.pipelines import own_code
+from perfsweep.pipelines.trial import shared_imports
 from perfsweep.workloads import copied_imports
 
 STATUS = struct.Struct("i")
 """How a child ended, as it is written to its pipe: exit status, negative for a signal."""
 
-LATER = "--"
-"""Stands before the modules that the first child need not wait for."""
-
 MOST_BYTES = 1 << 16
 """Of one request: module, function and a few paths."""
+
+
+@dataclass(frozen=True)
+class Imports:
+    """Modules that a server imports before it forks; `later` while the first child runs, without them.
+
+    `shared` is a file of those that its children would import otherwise; see
+    `perfsweep.pipelines.trial.shared_imports`.
+    """
+
+    modules: Sequence[str]
+    later: Sequence[str] = ()
+    shared: str = ""
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
 
 _OF_THE_PACK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def preload(modules: Sequence[str]) -> None:
+def preload(imports: Imports) -> bool:
     """Import what trials need, and put it out of the collector's sight.
 
     A full collection over torch's objects takes a tenth of a second, which every trial would pay again, and
     it would touch and so copy every page it shares with the server. A workload that measures the collector
-    puts them back first.
+    puts them back first. Returns whether it may fork after that.
     """
     try:
         copied_imports.install_current()
     except OSError as error:
         sys.exit(f"the server that forks trials cannot read {error.filename}: {error.strerror}")
-    for module in modules:
+    for module in imports.modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - whatever a user's module raises, its trial raises and records
@@ -57,8 +72,10 @@ def preload(modules: Sequence[str]) -> None:
                 sys.exit(f"the server that forks trials cannot read its own code: {error}")
     if (registry := sys.modules.get("perfsweep.workloads.registry")) is not None:
         registry.names()  # for which each trial would read a file of every package that is installed
+    may_fork = not imports.shared or shared_imports.import_all(imports.shared)
     gc.collect()
     gc.freeze()
+    return may_fork
 
 
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:
@@ -100,17 +117,17 @@ def _serve(requests: socket.socket, later: Sequence[str]) -> None:
                 os.close(pipe)
             requests.send(STATUS.pack(pid))
             if later:
-                preload(later)
+                preload(Imports(later))
                 later = ()
 
 
-def branch(variables: str, modules: str, requests: int) -> None:
+def branch(variables: str, imports: str, requests: int) -> None:
     """First function of a child that becomes a server itself, of trials that share what its parent imported.
 
     Parameters
     ----------
     variables : those that it and its trials have beside the parent's, as a JSON object
-    modules : what else it imports, as a JSON list
+    imports : what else it imports, as JSON of `Imports`
     requests : descriptor of its socket
     """
     from perfsweep.pipelines.trial.parent import die_with_parent
@@ -119,7 +136,8 @@ def branch(variables: str, modules: str, requests: int) -> None:
     die_with_parent()
     os.environ.update(json.loads(variables))
     copied_imports.forget_originals()
-    preload(json.loads(modules))
+    if not preload(Imports(**json.loads(imports))):
+        sys.exit("imports start threads or a device: every trial imports by itself")
     with socket.socket(fileno=requests) as own, suppress(ConnectionError):
         serve(own)
 
@@ -191,8 +209,8 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
         _leave_signals_to_pack()
         die_with_parent(signal.SIGCONT)  # one that was stopped would not see that its pack has gone
-        _words = sys.argv[2:]
-        _first = _words.index(LATER) if LATER in _words else len(_words)
-        preload(_words[:_first])
+        _imports = Imports(**json.loads(sys.argv[2]))
+        if not preload(_imports):  # it begins again
+            os.execv(sys.executable, [*sys.orig_argv[:-1], str(replace(_imports, shared=""))])
         with suppress(ConnectionError):  # the pack was killed, perhaps while it waited for an answer
-            serve(_requests, _words[_first + 1 :])
+            serve(_requests, _imports.later)

@@ -18,6 +18,10 @@ from perfsweep.workloads.allocators import STEADY
 _PADDING = "PERFSWEEP_PADDING"
 _PAGE = mmap.PAGESIZE
 
+_SMALL_SIZES = range(24, 1032, 16)
+_BLOCKS_PER_SIZE = 24
+"""More than a server's imports leave free of any size: there are some two hundred holes in all."""
+
 _held: list[object] = []
 """Blocks that shift the heap, alive as long as the process."""
 
@@ -42,9 +46,18 @@ def environment(allocator: str, seed: int | None) -> dict[str, str]:
 
 
 def shift_addresses(seed: int) -> None:
-    """Move what this process allocates from here on: the heap's end, its free blocks, and new mappings."""
+    """Move what this process allocates from here on: the heap's end, its free blocks, and new mappings.
+
+    Holes that its server has left are filled first. They lie in the same places in every trial of it, far
+    from one another, and an arm that allocates a little more would fill them and be faster for that alone:
+    120 tensors of 64 floats made steps of 1.6 ms 1 % faster.
+    """
     rng = random.Random(seed)
     libc = ctypes.CDLL(None)
+    sizes = [size for size in _SMALL_SIZES for _ in range(_BLOCKS_PER_SIZE)]
+    rng.shuffle(sizes)
+    for size in sizes:
+        libc.malloc(ctypes.c_size_t(size))  # never given back
     if hasattr(libc, "sbrk"):
         libc.sbrk.restype = ctypes.c_void_p
         libc.sbrk(ctypes.c_ssize_t(64 * rng.randrange(4 * _PAGE // 64)))

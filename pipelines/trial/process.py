@@ -17,7 +17,7 @@ from typing import Any
 
 from perfsweep.pipelines.store.trial_files import read_spec, sizes_of_arrays, write_rank_failure, write_record
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
-from perfsweep.pipelines.trial import scratch
+from perfsweep.pipelines.trial import scratch, shared_imports
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
 from perfsweep.pipelines.trial.fork_server import flush_streams
 from perfsweep.pipelines.trial.parent import Reply, adopt_orphans, die_with_parent, take_workers_along
@@ -114,7 +114,10 @@ MEASURE = {
 
 def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
     """Everything between start and record, as fields of the record."""
+    before = {*sys.modules}
     with set_up(spec, folder, rank) as scene:
+        if spec.kind is Kind.COUNTING and rank == 0:
+            shared_imports.note(folder, before, scene.workload.replaces)
         measure = MEASURE[spec.kind]
         return scene.measure(spec, lambda: measure(scene.workload, spec, folder, scene.device, scene.log))
 

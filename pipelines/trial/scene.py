@@ -135,8 +135,8 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     device = environment.device_facts()
     _refuse_unsupported(levels, device, spec.world // spec.beside)
     if spec.kind is Kind.TIMING:
+        layout.keep_junk(spec.arm.placebo)  # first: the holes that are drawn are for what the arm does
         layout.shift_addresses(_layout_seed(spec))
-        layout.keep_junk(spec.arm.placebo)
     _prepare_process(spec, device, rank, folder)
     calibration_ns = work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)

@@ -6,8 +6,9 @@ import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
-from perfsweep.pipelines.execution.spawn import ForkServer
+from perfsweep.pipelines.execution.spawn import Forks, ForkServer
 
 TAKEN = (
     "perfsweep.pipelines.execution.servers",
@@ -26,9 +27,18 @@ class Shared(ForkServer):
 
     def rest(self) -> None: ...
 
+    def branch(
+        self,
+        modules: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
+        shared: str = "",
+    ) -> Forks:
+        """Of what is imported alone it is none: that is the children's business."""
+        return self if shared else super().branch(modules, variables)
+
 
 def shared_server(
-    modules: Sequence[str], env: Mapping[str, str] | None = None, early: bool = False
+    modules: Sequence[str], env: Mapping[str, str] | None = None, early: bool = False, shared: str = ""
 ) -> ForkServer:
     """One server for all that would start with the same allocator and paths, in the same folder.
 

@@ -88,6 +88,7 @@ class Script(Workload):
                 "ranks": config.ranks or 1,
                 "files": sources.files,
                 "origin": str(sources.script),
+                "replaces": custom.replaces | {config.iteration.rpartition(":")[0]},
                 "remarks": tracker.remark(
                     sources, (one for toggle in custom.toggles for one in toggle.levels)
                 ),

@@ -11,7 +11,7 @@ import pytest
 
 from perfsweep.pipelines.execution import servers
 from perfsweep.pipelines.execution.servers import Servers
-from perfsweep.pipelines.execution.spawn import Exec
+from perfsweep.pipelines.execution.spawn import Exec, ServerLost
 from perfsweep.workloads.snapshot import VARIABLE
 
 
@@ -21,9 +21,15 @@ class Server:
     made: list[Server] = []
 
     def __init__(
-        self, modules: Any, env: Any = None, early: bool = False, parent: Server | None = None
+        self,
+        modules: Any,
+        env: Any = None,
+        early: bool = False,
+        shared: str = "",
+        parent: Server | None = None,
     ) -> None:
         self.modules, self.env, self.early, self.parent = [*modules], dict(env or {}), early, parent
+        self.shared = shared
         self.completed, self.calls = 0, 0
         self.ready = self.rests = False
         self.cores: list[set[int]] = []
@@ -49,8 +55,8 @@ class Server:
     def call(self, *words: Any) -> None:
         self.calls += 1
 
-    def branch(self, modules: Any, variables: Any) -> Server:
-        return Server(modules, variables, parent=self)
+    def branch(self, modules: Any = (), variables: Any = None, shared: str = "") -> Server:
+        return Server(modules, variables, shared=shared, parent=self)
 
     def start(self, spec_file: Path, world: int, env: Any, stay: bool = False) -> list:
         self.started.append((spec_file, world, dict(env), stay))
@@ -176,6 +182,49 @@ def test_nothing_is_imported_ahead_where_a_draw_is_not_one_server(
         before = len(made)
         pack.import_ahead([7])
         assert len(made) == before and pack.ahead_s() == 0.0
+
+
+def test_trials_come_from_a_branch_of_the_first_server_once_imports_are_shared_and_later_servers_share_them(
+    made: list[Server],
+) -> None:
+    pack = draws()
+    pack.share("imports.json")
+    first, branch = made
+    assert (first.completed, branch.parent, branch.shared, branch.calls) == (1, first, "imports.json", 1)
+    for _ in range(2):
+        pack.begin_round()
+        assert pack.starter is branch
+        pack.import_ahead([7])
+    ahead = made[2]
+    ahead.ready = True
+    pack.begin_round()
+    assert pack.starter is ahead and ahead.shared == "imports.json"
+
+
+def test_the_first_server_goes_on_where_a_branch_may_not_fork_after_the_shared_imports(
+    made: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(children: Any, timeout_s: float) -> None:
+        raise ServerLost
+
+    pack = draws()
+    monkeypatch.setattr(servers, "wait", lost)
+    pack.share("imports.json")
+    for _ in range(2):
+        pack.begin_round()
+        assert pack.starter is made[0]
+    pack.begin_round()
+    assert made[2].shared == "" and pack.starter is made[2]
+
+
+@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])
+def test_versions_of_the_code_and_trials_by_exec_share_no_imports(
+    own: dict[str, Any], made: list[Server]
+) -> None:
+    pack = draws(**own)
+    pack.share("imports.json")
+    pack.begin_round()
+    assert not any(server.shared for server in made)
 
 
 def test_strings_hash_the_same_in_every_sweep_before_the_rounds_and_by_the_draw_afterwards(

@@ -68,6 +68,10 @@ def test_every_trial_has_its_own_addresses_and_every_server_its_own_hash_seed(me
     assert {record.numbers["hash"] for record in evidence} == {hashes[0]}, (
         "evidence is the same in every sweep"
     )
+    every = [record for rounds in arms.values() for record in rounds.values()]
+    assert {record.numbers["found_library"] for record in [*every, *evidence]} == {1.0}, (
+        "what a set-up imports is imported once by its server"
+    )
 
 
 def test_a_server_that_nobody_has_used_is_not_waited_for(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from perfsweep.pipelines.execution.spawn import ForkServer, ServerLost, wait
 from perfsweep.pipelines.store.records import Outcome
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial import forked_trial
-from perfsweep.pipelines.trial.fork_server import preload
+from perfsweep.pipelines.trial.fork_server import Imports, preload
 from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 pytestmark = pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_pack_that_dies_while_it_waits_for_an_answer_makes_no_server_complain(
             "-m",
             "perfsweep.pipelines.trial.fork_server",
             str(theirs.fileno()),
-            "json",
+            str(Imports(["json"])),
         ]
         server = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
     ended, status = os.pipe()
@@ -207,7 +207,7 @@ def test_a_server_whose_own_code_is_gone_says_so_in_one_line_and_blames_no_trial
             "-m",
             "perfsweep.pipelines.trial.fork_server",
             str(theirs.fileno()),
-            *modules,
+            str(Imports(modules)),
         ]
         fds = [theirs.fileno()]
         server = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=60)
@@ -222,7 +222,7 @@ def test_a_server_that_cannot_read_the_copies_of_a_users_code_says_so_in_one_lin
     copies = f"/{'too-long' * 40}"
     monkeypatch.setenv(VARIABLE, copies)
     with pytest.raises(SystemExit) as end:
-        preload(["toys.spinner"])
+        preload(Imports(["toys.spinner"]))
     assert end.value.code == f"the server that forks trials cannot read {copies}: File name too long"
 
 
@@ -261,7 +261,8 @@ def test_what_a_users_module_raises_is_left_to_its_trial(tmp_path: Path, body: s
     (tmp_path / "a_users_module.py").write_text(body)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        own = ["-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), "a_users_module"]
+        words = str(theirs.fileno()), str(Imports(["a_users_module"]))
+        own = ["-m", "perfsweep.pipelines.trial.fork_server", *words]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
         fds = [theirs.fileno()]
         server = subprocess.Popen(

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import until
 
 from perfsweep.pipelines.execution.spawn import Child, Forks, ServerLost, wait
 from perfsweep.pipelines.trial import fork_server
+from perfsweep.pipelines.trial.fork_server import Imports
 
 CHILD = """
 import gc, json, os, signal, sys
@@ -64,18 +66,20 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
+THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+
 
 class Server(Forks):
     """A server whose process a test has started."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, imports: Imports) -> None:
         requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(requests)
         own = str(Path(fork_server.__file__).parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), own]), "OWN": "yes"}
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), *words],
+                [sys.executable, "-m", fork_server.__name__, str(theirs.fileno()), str(imports)],
                 env=env,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
@@ -101,8 +105,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     (tmp_path / "forked_in_tests.py").write_text(CHILD)
     made: list[Server] = []
 
-    def start(*words: str) -> Server:
-        made.append(Server(tmp_path, *words))
+    def start(*modules: str, **others: Any) -> Server:
+        made.append(Server(tmp_path, Imports(modules, **others)))
         return made[-1]
 
     yield start
@@ -153,10 +157,20 @@ def test_a_child_finds_what_was_imported_and_signals_as_a_users_process_does(
     }
 
 
-def test_what_stands_behind_the_dashes_is_there_for_all_but_the_first(
+@pytest.mark.parametrize(("library", "found"), [("", ["wave"]), (THREAD, [])])
+def test_children_find_the_shared_imports_unless_one_has_started_a_thread(
+    library: str, found: list[str], serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    (tmp_path / "a_library.py").write_text(library)
+    file = tmp_path / "imports.json"
+    file.write_text('["wave", "a_module_that_has_gone", "a_library"]')
+    assert seen(serve(shared=str(file)), tmp_path / "seen")["modules"] == found
+
+
+def test_what_is_imported_later_is_there_for_all_but_the_first(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    server = serve("colorsys", fork_server.LATER, "wave")
+    server = serve("colorsys", later=["wave"])
     assert [seen(server, tmp_path / "seen")["modules"] for _ in range(3)] == [
         ["colorsys"],
         ["colorsys", "wave"],

@@ -1,8 +1,10 @@
-"""A workload that tells where its memory lies, and how its strings hash."""
+"""A workload that tells where its memory lies, and how its strings hash, and what it found imported."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +12,9 @@ import torch
 from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 PARAMETERS = 6
+
+LIBRARY = "wave"
+"""Something that is installed, and that nothing else imports."""
 
 
 @dataclass
@@ -30,6 +35,8 @@ class Addresses(Workload):
     def setup(self, config: Config, levels: Levels, context: Context) -> None:
         self.parameters = [torch.ones(config.values) for _ in range(PARAMETERS)]
         self.steps = 0
+        self.found_library = LIBRARY in sys.modules
+        importlib.import_module(LIBRARY)
 
     def step(self, clock: Clock) -> None:
         self.sum = float(sum(parameter.sum() for parameter in self.parameters))
@@ -43,6 +50,7 @@ class Addresses(Workload):
         return {
             **addresses,
             "hash": float(hash("a string")),
+            "found_library": float(self.found_library),
             "padding": float(len(os.environ.get("PERFSWEEP_PADDING", ""))),
         }
 

@@ -40,6 +40,12 @@ def planned(folder: Path, text: str, **fields: Any) -> type[Script]:
     return found
 
 
+def test_a_script_names_the_modules_that_its_levels_and_its_mark_replace_something_in(tmp_path: Path) -> None:
+    toggles = {"norm": {"off": {}, "on": {"replace": {"model:Norm": "fast:Norm"}}}}
+    script = planned(tmp_path, "import torch", toggles=toggles, iteration="trainer:Trainer.step")
+    assert script.replaces == {"model", "trainer"}
+
+
 def test_a_script_says_what_it_is_by_its_text(tmp_path: Path) -> None:
     plain = planned(tmp_path, "import torch")
     assert (plain.__name__, plain.title, plain.unit) == ("Script_My_Train", "my_train", "iteration")

@@ -1,0 +1,86 @@
+"""Imports that the trials of a pack share: which a trial notes, and what a server that has them forks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfsweep.pipelines.execution.spawn import ForkServer, ServerLost, wait
+from perfsweep.pipelines.trial import shared_imports
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder of installed modules: one that does nothing, and one that starts a thread."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "quiet_library.py").touch()
+    (folder / "threaded_library.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    return folder
+
+
+def imported(file: str, *names: str) -> None:
+    """First function of a child: write down which modules it finds imported."""
+    Path(file).write_text(" ".join(name for name in names if name in sys.modules))
+
+
+def names_noted(folder: Path, *replaced: str) -> str:
+    shared_imports.note(folder, {"json"}, replaced)
+    return Path(shared_imports.noted(folder)).read_text()
+
+
+def test_a_trial_notes_the_installed_modules_it_imported_and_none_of_a_users(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_users_module.py").touch()
+    for folder in (installed, tmp_path):
+        monkeypatch.syspath_prepend(folder)
+    for name in ("quiet_library", "a_users_module"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        __import__(name)
+    noted = names_noted(tmp_path)
+    assert all(f'"{name}"' in noted for name in ("quiet_library", "torch.nn", "random"))
+    assert all(f'"{name}"' not in noted for name in ("json", "a_users_module", shared_imports.__name__))
+
+
+def test_what_is_imported_after_a_package_that_a_level_replaces_something_in_is_not_shared(
+    tmp_path: Path,
+) -> None:
+    noted = names_noted(tmp_path, "torch.nn.functional")
+    assert '"random"' in noted and '"torch' not in noted
+
+
+@pytest.mark.parametrize("text", [None, "", "{", '{"json": 1}', "[1]", "[]"])
+def test_a_file_of_imports_that_is_missing_or_damaged_shares_none(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "imports.json").write_text(text)
+    assert shared_imports.noted(tmp_path) == ""
+
+
+def served(tmp_path: Path, installed: Path, name: str) -> tuple[dict[str, str], str]:
+    """Variables of a server that finds the installed modules, and a file that names one of them."""
+    file = tmp_path / "imports.json"
+    file.write_text(f'["a_module_that_has_gone", "{name}"]')
+    path = (installed, Path(__file__).parent, os.environ.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": os.pathsep.join(map(str, path))}, str(file)
+
+
+@pytest.mark.slow
+def test_a_branch_has_the_shared_imports_and_ends_where_one_has_started_a_thread(
+    tmp_path: Path, installed: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    env, file = served(tmp_path, installed, "quiet_library")
+    server = ForkServer([], env)
+    child = server.branch(shared=file).call(imported, str(tmp_path / "branch"), "quiet_library")
+    assert wait([child], 120) is None and (tmp_path / "branch").read_text() == "quiet_library"
+    served(tmp_path, installed, "threaded_library")
+    with pytest.raises(ServerLost):
+        server.branch(shared=file).call(imported, str(tmp_path / "branch"))
+    assert "imports start threads or a device: every trial imports by itself" in capfd.readouterr().err
+    assert wait([server.call(imported, str(tmp_path / "first"), "threaded_library")], 120) is None
+    assert (tmp_path / "first").read_text() == ""
