@@ -109,6 +109,7 @@ class Wanted:
 
     def __init__(self, cadence: int, iterations: int, done: int, cold: Iterable[int] = ()) -> None:
         self._each = [iterations // cadence] * cadence
+        self._ahead = iterations
         self._cold = {place for place in cold if place >= done}
         self._at = done % cadence
         self.left = iterations
@@ -116,6 +117,7 @@ class Wanted:
 
     def pass_over(self, steps: int) -> None:
         """Iterations that are done and not timed."""
+        self._ahead -= steps
         for _ in range(min(steps, len(self._each)) if self._cold else 0):
             self._cold.discard(self._at)
             self._at = (self._at + 1) % len(self._each)
@@ -131,12 +133,21 @@ class Wanted:
         return skipped
 
     def take(self, most: int) -> int:
-        """Count the next ones, up to `most`, as timed; how many they are."""
+        """Count the next ones, up to `most`, as timed; how many they are.
+
+        Once all have come as often as they are to be timed, a single one that is missing is taken too: as the
+        first of the next turn it would not be timed, and the whole cadence had to come again for it.
+        """
         taken = 0
-        while taken < most and self._each[self._at] and self._at not in self._cold:
+        while (
+            (taken < most or self._is_last_missing()) and self._each[self._at] and self._at not in self._cold
+        ):
             self._each[self._at] -= 1
             self.places.append(self._at)
             self.pass_over(1)
             taken += 1
         self.left -= taken
         return taken
+
+    def _is_last_missing(self) -> bool:
+        return self._ahead <= 0 and not self._each[(self._at + 1) % len(self._each)]

@@ -197,7 +197,7 @@ class Timing:
                 self._untimed(turn.untimed)
                 wanted.pass_over(turn.untimed)
                 left = turn.steps
-                while left and wanted.left:
+                while left > 0 and wanted.left:
                     self._untimed(wanted.skip())
                     left -= (steps := wanted.take(left))
                     stretches.steps(steps)

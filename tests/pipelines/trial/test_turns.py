@@ -235,3 +235,20 @@ def test_every_place_is_timed_equally_often_and_no_turn_is_given_for_nothing(see
         wanted.skip()
         assert wanted.take(rng.randrange(1, 9)) > 0
     assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
+
+
+@pytest.mark.parametrize("done", range(5, 16))
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+def test_a_place_that_was_cold_the_first_time_costs_no_third_run_of_its_cadence(
+    steps: int, done: int
+) -> None:
+    wanted, untimed, longest = Wanted(55, 55, done, cold=[54]), 0, 0
+    while wanted.left:
+        wanted.pass_over(1)
+        untimed += 1
+        before, left = wanted.left, steps
+        while left > 0 and wanted.left:
+            untimed += wanted.skip()
+            left -= wanted.take(left)
+        longest = max(longest, before - wanted.left)
+    assert untimed <= 55 + steps and longest <= steps + 1
