@@ -60,6 +60,12 @@ class Sweeps:
         return float(np.sqrt(np.mean(deviations**2 / np.mean(self.errors**2, axis=0))))
 
     @property
+    def mean(self) -> tuple[float, float]:
+        """The mean of all effects as a log ratio, none if there is no bias, and its standard error."""
+        means = self.log_ratios.mean(axis=1)
+        return float(means.mean()), float(means.std(ddof=1)) / math.sqrt(len(means))
+
+    @property
     def chi2(self) -> float:
         """Chi square of a tuned arm over its degrees of freedom: about one where sweeps agree."""
         if self.tuned is None:
@@ -127,7 +133,8 @@ def row(workload: str, found: Sweeps) -> str:
     width = math.expm1(float(np.median(found.high - found.low)) / 2)
     return (
         f"| {workload} | {sweeps} x {placebos} | {missing} of {sweeps * placebos} |"
-        f" {int(found.called.any(axis=1).sum())} of {sweeps} | {found.spread:.2f} | {width:.1%} |"
+        f" {int(found.called.any(axis=1).sum())} of {sweeps} | {found.spread:.2f} |"
+        f" {found.mean[0]:+.1%} ({2 * found.mean[1]:.1%}) | {width:.1%} |"
         f" {found.servers:.0f} | {found.faults[0]:.0f}, {found.faults[1]:.0f} | {found.chi2:.2f} |"
     )
 
@@ -144,9 +151,10 @@ def main() -> None:
         toggle, _, level = arguments.tuned.partition("=")
         options.append(f"sweep.designs=[{{kind: one_at_a_time, levels: {{{toggle}: [{level}]}}}}]")
     print("| workload | sweeps x placebos | intervals that miss zero | sweeps that call one |", end="")
-    print(" sd between sweeps / standard error | median half-width | servers |", end="")
+    print(" sd between sweeps / standard error | mean effect (two standard errors) |", end="")
+    print(" median half-width | servers |", end="")
     print(f" faults an iteration: median, 95 % | chi2/df of {arguments.tuned or 'a tuned arm'} |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for workload in arguments.workloads:
         folders = [measure(workload, n, arguments.runs, options) for n in range(arguments.sweeps)]
         print(row(workload, collect(folders)), flush=True)
