@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 from perfsweep.pipelines.execution.spawn import Forks, ForkServer
 
@@ -27,14 +27,9 @@ class Shared(ForkServer):
 
     def rest(self) -> None: ...
 
-    def branch(
-        self,
-        modules: Sequence[str] = (),
-        variables: Mapping[str, str] = MappingProxyType({}),
-        shared: str = "",
-    ) -> Forks:
+    def branch(self, *others: Any, shared: str = "", **own: Any) -> Forks:
         """Of what is imported alone it is none: that is the children's business."""
-        return self if shared else super().branch(modules, variables)
+        return self if shared else super().branch(*others, **own)
 
 
 def shared_server(
