@@ -102,6 +102,14 @@ class ArmRecords:
         counted = (self.counters(arm) or {}).get("compile_s")
         return counted if counted is not None else self.median(arm, "compile_s")
 
+    def warm_compile_s(self, arm: str) -> float | None:
+        """Seconds of compiling in a process that finds on disk what the sweep has compiled.
+
+        Timing trials may know what torch.compile asks once per process; evidence trials ask it themselves.
+        """
+        evidence = self._untimed.get(arm, {}).get(Kind.EVIDENCE)
+        return evidence.compile_s if evidence and evidence.compile_s else self.median(arm, "compile_s")
+
     def one_off_s(self, arm: str) -> float | None:
         """Seconds of set-up and first iteration, median, with all compiling done anew; None without times."""
         cold_s = self.cold_compile_s(arm) or 0.0

@@ -106,7 +106,7 @@ class EffectResult:
     parity: ParityResult | None = None
     memory_bytes: float | None = None
     compile_s: float | None = None  # with nothing compiled yet
-    warm_compile_s: float | None = None  # in a timing trial, which finds compiled code on disk
+    warm_compile_s: float | None = None  # in a process that finds compiled code on disk
     break_even: float | None = None
     rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...

@@ -148,7 +148,7 @@ class Judge:
         return replace(
             result,
             compile_s=self.records.cold_compile_s(arm),
-            warm_compile_s=self.records.median(arm, "compile_s"),
+            warm_compile_s=self.records.warm_compile_s(arm),
             break_even=self._break_even(arm, base) if result.verdict is Verdict.FASTER else None,
         )
 

@@ -176,6 +176,8 @@ class Ruler:
         """A counter of an arm, a number of its evidence, or whether it kept the reference's results."""
         if name == RESULTS_KEPT:
             return self._results_kept(arm)
+        if name == WARM_COMPILE_S:
+            return self.records.warm_compile_s(arm)
         value = (self.records.counters(arm) or {}).get(name)
         if value is None and (evidence := self.agreement.evidence(arm)):
             value = evidence.numbers.get(name)
@@ -290,6 +292,9 @@ Lookup = Callable[[str], float | None]
 Timings = Sequence[TrialRecord]
 """Timing trials of one arm that ended well."""
 
+WARM_COMPILE_S = "warm_compile_s"
+"""Seconds of compiling with a cache on disk; `compile_s` is without it."""
+
 RESULTS_KEPT = "results_kept"
 """1 where parity calls an arm's results the reference's, 0 where it calls them others; of those who judge
 parity."""
@@ -324,14 +329,8 @@ def _device_busy_share(lookup: Lookup, timings: Timings) -> float | None:
     return busy_ns / median(wall_ns) if busy_ns is not None and wall_ns else None
 
 
-def _warm_compile_s(lookup: Lookup, timings: Timings) -> float | None:
-    """Median seconds of compiling in timing trials, with a cache on disk; `compile_s` is without it."""
-    return median([record.compile_s for record in timings]) if timings else None
-
-
 DERIVED_FIGURES: Mapping[str, Callable[[Lookup, Timings], float | None]] = {
     "seconds_per_iteration": _seconds_per_iteration,
     "device_busy_share": _device_busy_share,
-    "warm_compile_s": _warm_compile_s,
 }
 """Figures that any workload's claims may name beside its own counters and numbers."""

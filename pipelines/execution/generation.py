@@ -230,12 +230,12 @@ class Generation:
         for folder in self._folders:  # those that were killed could not
             scratch.remove(folder)
 
-    def start(self, trial: Trial) -> None:
-        """Start an arm and wait until it is warm."""
+    def start(self, trial: Trial, starter: Starter | None = None) -> None:
+        """Start an arm and wait until it is warm; `starter` is its own, where it has one."""
         started, begun = time.time(), time.monotonic()
         spec_file = write_spec(trial.folder, trial.spec)
         self._folders.append(trial.folder)
-        children = self._starter.start(spec_file, trial.spec.world, trial.env, stay=True)
+        children = (starter or self._starter).start(spec_file, trial.spec.world, trial.env, stay=True)
         if any(child.pipe is None for child in children):
             end(children)
             self.alone.append((trial, "it has ranks on other nodes"))

@@ -19,7 +19,7 @@ from typing import Any
 
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.disk import refuse_disk
-from perfsweep.pipelines.execution.generation import Generation, Trial, record_of
+from perfsweep.pipelines.execution.generation import Generation, Starter, Trial, record_of
 from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from perfsweep.pipelines.execution.missing_trials import ONCE
@@ -219,7 +219,7 @@ class PackRun:
         with Generation(starter, memory_bytes, measure.timeout_s, measure.turn_s, began) as generation:
             for arm in arms:
                 self._stop_if_asked()
-                generation.start(self._timing(arm, number))
+                generation.start(self._timing(arm, number), self._starter_of(arm, Kind.TIMING))
             self._rare = {**generation.rare, **self._rare}
             for trial, record in generation.run(rng, self._servers):
                 refuse_disk(trial.folder, record)
@@ -234,6 +234,17 @@ class PackRun:
     def _timing(self, arm_id: str, number: int) -> Trial:
         spec, env = self._spec(self.manifest.arm(arm_id), Kind.TIMING, number)
         return Trial(spec, self.folder.trial_dir(spec), env)
+
+    def _starter_of(self, arm_id: str, kind: Kind) -> Starter:
+        """What starts a trial: those of an arm that compiled when it was counted know the compiler.
+
+        Its evidence says what a process pays that finds compiled code on disk, and nothing more. On a GPU the
+        compiler asks the driver, which must not be in use where processes are forked.
+        """
+        counted = self.progress.other.get((arm_id, Kind.COUNTING))
+        compiles = counted is not None and (counted.record.counters.get("compile_s") or 0.0) > 0
+        early = kind in ONCE or self._device.type != "cpu"
+        return self._servers.starter_of(None if early or not compiles else self.folder.cache_dir)
 
     @cached_property
     def _cls(self) -> type[Workload]:
@@ -301,7 +312,7 @@ class PackRun:
         if kind is Kind.EVIDENCE and not replicate:
             spec = replace(spec, replay=self._states(arm, folder))
         started = time.time()
-        children = self._servers.starter.start(write_spec(folder, spec), spec.world, env)
+        children = self._starter_of(arm.id, kind).start(write_spec(folder, spec), spec.world, env)
         termination = wait(children, spec.measure.timeout_s)
         record = record_of(folder)
         refuse_disk(folder, record, termination)

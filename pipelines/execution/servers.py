@@ -45,7 +45,7 @@ class Servers:
 
     Attributes
     ----------
-    starter : what starts trials now
+    starter : what starts trials now, but for those of `starter_of`
     seed : of the present draw, which no other draw of the sweep shares
     """
 
@@ -79,7 +79,25 @@ class Servers:
         branch = self._early.branch(shared=file)
         with suppress(ServerLost):  # it may not fork after these imports, as the log says
             wait([branch.call(importlib.invalidate_caches)], START_S)
-            self._shared, self.starter, self._early = file, branch, None
+            self._shared, self._early = file, None
+            self.starter = self._forks = branch
+
+    def starter_of(self, cache_dir: Path | None) -> Starter:
+        """What starts trials of an arm now: of one that compiles, a branch that has compiled something.
+
+        `cache_dir` is where the sweep keeps compiled code; None for arms that do not compile.
+        """
+        if cache_dir is None or self._forks is None:
+            return self.starter
+        if self._compiling is None:
+            self.complete()
+            branch = self._forks.branch(compiles=str(cache_dir))
+            try:
+                wait([branch.call(importlib.invalidate_caches)], START_S)
+                self._compiling = branch
+            except ServerLost:  # it may not fork afterwards, as the log says
+                self._compiling = self.starter
+        return self._compiling
 
     def begin_round(self) -> None:
         """Renew the draw where the present one has served its rounds, and the next is ready or is needed."""
@@ -100,9 +118,8 @@ class Servers:
     def import_ahead(self, cores: Collection[int]) -> None:
         """Let the next server import, on these cores alone; without effect where no other is to come."""
         measure = self._sweep.measure
-        simple = self._pack.start == "fork" and not any(self._different)
         ends = self._begun + max(0, self._lasts - self._served)  # the round that the present one serves to
-        if self._ahead is None and simple and (measure.adaptive or ends < measure.rounds):
+        if self._ahead is None and self._forks and (measure.adaptive or ends < measure.rounds):
             self._ahead = self._server(self._draws + 1)
         if self._ahead:
             self._ahead.work_on(cores)
@@ -134,6 +151,8 @@ class Servers:
     def _renew(self) -> None:
         self.seed = self._seed(self._draws)
         self._early: ForkServer | None = None
+        self._forks: Forks | None = None  # where all trials of the draw are forked, and from one server
+        self._compiling: Starter | None = None
         ahead, self._ahead = self._ahead, None
         self.starter: Starter
         if self._pack.start == "exec":
@@ -143,7 +162,7 @@ class Servers:
         else:
             if ahead:
                 ahead.work_on(os.sched_getaffinity(0))
-            self._early = self.starter = ahead or self._server(self._draws)
+            self._early = self._forks = self.starter = ahead or self._server(self._draws)
 
     def _chosen(self, env: Mapping[str, str]) -> Starter:
         module = self._module

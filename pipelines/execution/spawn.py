@@ -125,6 +125,20 @@ class Forks:
         """Fork a process that calls a function of a module."""
         return self._fork(function, *arguments)
 
+    def branch(
+        self,
+        modules: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
+        shared: str = "",
+        compiles: str = "",
+    ) -> Forks:
+        """Fork a server that has what this one has imported, and variables and modules of its own."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            imports = Imports(modules, shared=shared, compiles=compiles)
+            words = json.dumps(dict(variables)), str(imports)
+            return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
+
     def _fork(
         self,
         function: Callable[..., None],
@@ -192,18 +206,6 @@ class ForkServer(Forks):
     def _fork(self, function: Callable[..., None], *arguments: str, **own: Any) -> Child:
         self._used = True
         return super()._fork(function, *arguments, **own)
-
-    def branch(
-        self,
-        modules: Sequence[str] = (),
-        variables: Mapping[str, str] = MappingProxyType({}),
-        shared: str = "",
-    ) -> Forks:
-        """Fork a server that has what this one has imported, and variables and modules of its own."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            words = json.dumps(dict(variables)), str(Imports(modules, shared=shared))
-            return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
 
     def work_on(self, cores: Collection[int]) -> None:
         """Let it, and what it forks from now on, work on these cores alone."""

@@ -43,16 +43,46 @@ def compile_cache(
     own.mkdir(parents=True, exist_ok=True)
     if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)
-    before = {name: os.environ.get(name) for name in VARIABLES}
-    os.environ.update({name: str(own / part) for name, part in VARIABLES.items()})
     try:
-        yield
+        with _variables(own):
+            yield
         if (drawn or kind in (Kind.COUNTING, Kind.EVIDENCE)) and not anew:
             link_files(own, shared)
     finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+@contextmanager
+def _variables(folder: Path) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in VARIABLES}
+    os.environ.update({name: str(folder / part) for name, part in VARIABLES.items()})
+    try:
+        yield
+    finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
-        shutil.rmtree(own, ignore_errors=True)
+
+
+def learn(cache_dir: Path) -> None:
+    """Compile an addition: a process's first compilation asks much that holds for all of them.
+
+    What the processor can do, which compiler there is, and digests of torch's own code take a second or two,
+    however much is found on disk. Processes that are forked afterwards know it. Nothing here may start
+    threads, which a fork does not take along.
+    """
+    import torch
+    from torch._inductor import config
+    from torch.hub import tqdm  # pyright: ignore[reportPrivateImportUsage]: torch's own where there is none
+
+    own = cache_dir / "compiler"
+    for compiled in (cache_dir / "compiled").iterdir():
+        link_files(compiled, own)  # small programs among them, which tell what the processor can do
+    torch.set_num_threads(1)  # every trial sets its own number
+    interval, tqdm.monitor_interval = getattr(tqdm, "monitor_interval", 0), 0  # bars would start a thread
+    with _variables(own), config.patch(compile_threads=1), torch.no_grad():
+        torch.compile(lambda tensor: tensor + 1)(torch.zeros(1))
+    tqdm.monitor_interval = interval
+    torch.compiler.reset()
 
 
 def link_files(source: Path, target: Path) -> None:

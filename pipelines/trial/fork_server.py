@@ -22,9 +22,10 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from perfsweep.pipelines import own_code
-from perfsweep.pipelines.trial import shared_imports
+from perfsweep.pipelines.trial import compile_cache, shared_imports
 from perfsweep.workloads import copied_imports
 
 STATUS = struct.Struct("i")
@@ -39,12 +40,14 @@ class Imports:
     """Modules that a server imports before it forks; `later` while the first child runs, without them.
 
     `shared` is a file of those that its children would import otherwise; see
-    `perfsweep.pipelines.trial.shared_imports`.
+    `perfsweep.pipelines.trial.shared_imports`. `compiles` is a sweep's folder of caches, where its
+    children compile; see `perfsweep.pipelines.trial.compile_cache.learn`.
     """
 
     modules: Sequence[str]
     later: Sequence[str] = ()
     shared: str = ""
+    compiles: str = ""
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
@@ -72,10 +75,13 @@ def preload(imports: Imports) -> bool:
                 sys.exit(f"the server that forks trials cannot read its own code: {error}")
     if (registry := sys.modules.get("perfsweep.workloads.registry")) is not None:
         registry.names()  # for which each trial would read a file of every package that is installed
-    may_fork = not imports.shared or shared_imports.import_all(imports.shared)
+    shared_imports.import_all(imports.shared)
+    if imports.compiles:
+        with suppress(Exception):  # whatever it raises, the trial that compiles raises and records
+            compile_cache.learn(Path(imports.compiles))
     gc.collect()
     gc.freeze()
-    return may_fork
+    return not (imports.shared or imports.compiles) or shared_imports.may_fork()
 
 
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:

@@ -42,14 +42,15 @@ def noted(folder: Path) -> str:
     return str(file) if _names(file) else ""
 
 
-def import_all(file: str) -> bool:
-    """Import what a file names, in a process that will fork; whether it may.
-
-    It may not where a module has started threads or a device, which a fork does not take along.
-    """
-    for name in _names(Path(file)):
+def import_all(file: str) -> None:
+    """Import what a file names, in a process that will fork."""
+    for name in _names(Path(file)) if file else ():
         with suppress(Exception):  # whatever an installed module raises, the trial that imports it tells
             importlib.import_module(name)
+
+
+def may_fork() -> bool:
+    """Whether no import has started threads or a device, which a fork does not take along."""
     torch = sys.modules.get("torch")
     return threading.active_count() == 1 and not (torch and torch.cuda.is_initialized())
 

@@ -132,6 +132,9 @@ def test_compiling_is_repaid_by_what_a_faster_arm_saves_and_by_no_other(command)
             change(record, compile_s=2.0)
     faster, slower = sorted(compared(folder, manifest).effects, key=lambda one: one.ratio)
     assert (faster.effect.toggle, faster.compile_s, faster.warm_compile_s) == ("work", 20.0, 2.0)
+    for record in folder.path.glob(f"trials/{arms['work']}/*-evidence-*/record.json"):
+        change(record, compile_s=3.0)  # a process that asks the machine what timed ones know
+    assert min(compared(folder, manifest).effects, key=lambda one: one.ratio).warm_compile_s == 3.0
     # Iterations take 0.1 s in place of 0.2, and what was found on disk in set-ups would take 18 s more.
     assert faster.break_even == pytest.approx(18 / 0.1, rel=0.02)
     assert (slower.verdict, slower.compile_s, slower.break_even) == (Verdict.SLOWER, 20.0, None)

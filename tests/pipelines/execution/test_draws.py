@@ -27,9 +27,10 @@ class Server:
         early: bool = False,
         shared: str = "",
         parent: Server | None = None,
+        compiles: str = "",
     ) -> None:
         self.modules, self.env, self.early, self.parent = [*modules], dict(env or {}), early, parent
-        self.shared = shared
+        self.shared, self.compiles = shared, compiles
         self.completed, self.calls = 0, 0
         self.ready = self.rests = False
         self.cores: list[set[int]] = []
@@ -55,8 +56,10 @@ class Server:
     def call(self, *words: Any) -> None:
         self.calls += 1
 
-    def branch(self, modules: Any = (), variables: Any = None, shared: str = "") -> Server:
-        return Server(modules, variables, shared=shared, parent=self)
+    def branch(
+        self, modules: Any = (), variables: Any = None, shared: str = "", compiles: str = ""
+    ) -> Server:
+        return Server(modules, variables, shared=shared, parent=self, compiles=compiles)
 
     def start(self, spec_file: Path, world: int, env: Any, stay: bool = False) -> list:
         self.started.append((spec_file, world, dict(env), stay))
@@ -215,6 +218,40 @@ def test_the_first_server_goes_on_where_a_branch_may_not_fork_after_the_shared_i
         assert pack.starter is made[0]
     pack.begin_round()
     assert made[2].shared == "" and pack.starter is made[2]
+
+
+def test_trials_that_compile_come_from_one_branch_of_each_draw_that_has_compiled(made: list[Server]) -> None:
+    pack = draws()
+    pack.share("imports.json")
+    shared = made[-1]
+    for _ in range(2):
+        pack.begin_round()
+        assert pack.starter_of(None) is shared
+        compiling = pack.starter_of(Path("cache"))
+        assert isinstance(compiling, Server) and compiling is made[-1] and len(made) == 3
+        assert (compiling.parent, compiling.compiles, compiling.calls) == (shared, "cache", 1)
+    pack.begin_round()
+    pack.starter_of(Path("cache"))
+    assert made[-1].parent is pack.starter is made[3]
+
+
+def test_trials_that_compile_come_from_the_server_where_a_branch_may_not_fork_after_it_compiled(
+    made: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(children: Any, timeout_s: float) -> None:
+        raise ServerLost
+
+    pack = draws()
+    monkeypatch.setattr(servers, "wait", lost)
+    assert [pack.starter_of(Path("cache")) for _ in range(2)] == [made[0]] * 2 and len(made) == 2
+
+
+@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])
+def test_versions_of_the_code_and_trials_by_exec_have_no_branch_that_compiles(
+    made: list[Server], own: dict[str, Any]
+) -> None:
+    pack = draws(**own)
+    assert pack.starter_of(Path("cache")) is pack.starter and not any(server.compiles for server in made)
 
 
 @pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])

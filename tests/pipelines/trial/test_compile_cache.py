@@ -148,6 +148,7 @@ def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
     assert before, "the counting trial left nothing"
     assert result.compile_s is not None and result.warm_compile_s is not None
     assert max(warm) < 0.7 * result.compile_s, (warm, result.compile_s)
+    assert files_of(folder.cache_dir / "compiler"), "timed trials come from a process that has compiled"
 
 
 @pytest.mark.slow
