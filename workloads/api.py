@@ -149,7 +149,7 @@ class Workload:
     `reset` starts the next one in the same process. `cadence` is the number of iterations after which
     periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. Where it is not
     known, evidence trials look for it in the iterations' times. `length` are the iterations of a whole
-    training, where its configuration has any. Trials that must be
+    training, where its configuration has any, or where it has come to its end. Trials that must be
     alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
     for more; `files` decide what is computed, next to the sources that the class's module imports. Fields of
     Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a

@@ -39,7 +39,7 @@ A round costs a server to import for, two processes to set up and their regions:
 half of the time to what is measured. A server for each round counts most replications.
 """
 
-REGION_S = 2.0
+REGION_S = 0.5
 """Seconds of a timed region, unless iterations are typed."""
 
 PRECISE = 0.5

@@ -52,6 +52,7 @@ from perfsweep.pipelines.store.records import (
     write_spec,
 )
 from perfsweep.pipelines.store.trainings import untrained
+from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION
 from perfsweep.pipelines.trial import layout, scratch
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.shared_imports import noted
@@ -275,12 +276,17 @@ class PackRun:
 
     @property
     def _iterations(self) -> int | None:
-        """Iterations that last `measure.region_s` by the reference's evidence; None where it has none."""
+        """Iterations that last `measure.region_s` by the reference's evidence; None where it has none.
+
+        Fewer where the evidence has come to the end of a short loop.
+        """
         measure = self.manifest.sweep.measure
         evidence = self.progress.other.get((self._reference, Kind.EVIDENCE))
         if measure.iterations is not None or evidence is None or not evidence.record.iteration_ns:
             return None
-        return min(math.ceil(measure.region_s * 1e9 / evidence.record.iteration_ns), MOST_ITERATIONS)
+        wanted = math.ceil(measure.region_s * 1e9 / evidence.record.iteration_ns)
+        loop = evidence.record.quantities.get("length", math.inf)
+        return max(1, int(min(wanted, MOST_ITERATIONS, loop // LOOP_BY_REGION)))
 
     def _process_of(self, arm: Arm) -> tuple[int, dict[str, str]]:
         """Number of an arm's processes, and the variables they start with."""

@@ -81,6 +81,9 @@ class Keep:
     iterations: int
 
 
+LOOP_BY_REGION = 3
+"""Iterations of a loop for each one that a region times: some warm up, and some bring caches back."""
+
 FOUND_ON_DISK = ("cache_hits", "cache_misses")
 """Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing.
 """

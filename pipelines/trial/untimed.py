@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from perfsweep.pipelines.store import trial_files
 from perfsweep.pipelines.store.target import Target
 from perfsweep.pipelines.store.trial_files import write_evidence, write_status
-from perfsweep.pipelines.store.trial_schema import TrialSpec
+from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION, TrialSpec
 from perfsweep.pipelines.trial import process_group, replay
 from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting, CountingGc
 from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
@@ -130,9 +131,29 @@ def _evidence(workload: Workload, spec: TrialSpec, folder: Path, device: Device)
         clock = clock_of(workload, device)
         iteration_ns = over_a_cadence(workload, clock, spec.measure.region_s) or iteration_ns
     found = {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
-    if spec.world > 1 or workload.cadence_is_known or workload.cadence > 1:
+    if spec.world > 1 or workload.cadence_is_known:
         return found
-    return found | beat_of(workload, clock_of(workload, device))
+    if workload.cadence == 1:
+        found |= beat_of(workload, clock_of(workload, device))
+    if own or states is None:
+        _look_for_end(workload, spec, iteration_ns)
+    return found | {"quantities": {**found.get("quantities", {}), **_length(workload)}}
+
+
+def _look_for_end(workload: Workload, spec: TrialSpec, iteration_ns: int | None) -> None:
+    """Go on for as long as timing trials may: a script may have fewer iterations than a region wants."""
+    wanted = spec.measure.region_s * 1e9 / iteration_ns if iteration_ns else 0
+    for _ in range(math.ceil(wanted * LOOP_BY_REGION) if spec.measure.iterations is None else 0):
+        try:
+            workload.step(NullClock())
+        except ConfigError:
+            if workload.length is None:
+                raise
+            return
+
+
+def _length(workload: Workload) -> dict[str, float]:
+    return {} if workload.length is None else {"length": float(workload.length)}
 
 
 def course_trial(

@@ -7,12 +7,13 @@ from pathlib import Path
 from git_repository import begin, commit
 
 TRAIN = """
+import sys
 import torch
 import work
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(100_000):
+for step in range(int([*sys.argv, 100_000][1])):
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(step))
     work.burn()
     loss = (model(x).squeeze() - x.sum(1)).pow(2).mean() * work.SCALE

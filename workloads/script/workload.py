@@ -258,7 +258,7 @@ class Script(Workload):
         try:
             self._program.advance()
         except Ended as end:
-            self.has_ended = True
+            self.has_ended, self.length = True, self._watched.total("iterations")
             raise ConfigError(self._ended_early()) from end
         except WriteRefused as error:
             raise ConfigError(str(error)) from error  # every trial would ask for the same

@@ -27,8 +27,8 @@ from perfsweep.workloads.script.edits.draft import Patch
 from perfsweep.workloads.script.edits.patch import patch as written
 from perfsweep.workloads.script.edits.site import read
 
-JUDGED = ("measure.region_s=0.5", "measure.servers=3", "measure.budget_s=60")
-"""How the patched script is measured: effects that are worth a patch are large, and a person waits."""
+JUDGED = ("measure.region_s=0.2", "measure.servers=3", "measure.budget_s=60", "measure.warmup_max=100")
+"""How the patched script is measured: effects that are worth a patch are large, and a script may be short."""
 
 TUNED = "tuned.yaml"
 """The levels that won, in the folder of the search."""

@@ -59,11 +59,11 @@ def test_more_counted_work_is_slower_and_nothing_of_the_users_is_touched(root: P
 
 
 @pytest.mark.slow
-def test_versions_of_short_steps_take_turns_in_regions_of_the_same_iterations(
+def test_versions_of_a_short_script_take_turns_in_regions_of_a_third_of_its_iterations(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = [word for word in SMALL if not word.startswith("measure.iterations=")]
-    options = (*few, "measure.region_s=0.2", f"runs={tmp_path / 'runs'}")
+    options = (*few, "measure.region_s=5", "workload.args='600'", f"runs={tmp_path / 'runs'}")
     with pytest.raises(SystemExit):
         main(["judge", "base", "comment", "--json", "--", *options])
     said = capsys.readouterr()
@@ -79,10 +79,10 @@ def test_versions_of_short_steps_take_turns_in_regions_of_the_same_iterations(
     ]
     (spec, one, starts), (other_spec, other, others) = trials
     assert one is not None and other is not None
-    assert spec.iterations == other_spec.iterations is not None and spec.iterations > 60
+    assert spec.iterations == other_spec.iterations == 200
     # Each is rounded up to whole periods of its own, which its evidence may or may not show.
-    assert 0 <= one.iterations - spec.iterations < (spec.cadence or 1), (one.iterations, spec)
-    assert 0 <= other.iterations - spec.iterations < (other_spec.cadence or 1), (other.iterations, other_spec)
+    assert 0 <= one.iterations - 200 < (spec.cadence or 1), (one.iterations, spec)
+    assert 0 <= other.iterations - 200 < (other_spec.cadence or 1), (other.iterations, other_spec)
     assert starts[0] < others[-1] and others[0] < starts[-1], "their regions overlap: they took turns"
 
 
