@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from perfsweep.pipelines.analysis.combinations import BETWEEN
+from perfsweep.pipelines.analysis.combinations import ALONE, BETWEEN
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import PLACEBO, Outcome
@@ -68,13 +68,17 @@ def by_todo(results: Iterable[EffectResult]) -> list[EffectResult]:
 def winners(effects: Sequence[EffectResult], reference: str) -> list[EffectResult]:
     """Pick what to turn on at once: of each toggle its fastest level, the largest gain first.
 
+    A level that was measured on top of a winner is one too, and comes after it.
+
     Parameters
     ----------
-    reference : id of the arm that they were each measured against, alone
+    reference : id of the arm that levels are measured against, alone
     """
     best: dict[str, EffectResult] = {}
-    for result in by_todo(effects):
-        alone = result.effect.design == "one_at_a_time" and result.effect.pairs[0][1] == reference
-        if alone and todo(result) is ToDo.TURN_ON:
+    gain = [r for r in by_speed(effects) if r.effect.design == ALONE and todo(r) is ToDo.TURN_ON]
+    bases = [reference]
+    while added := [r for r in gain if r.effect.pairs[0][1] in bases and r.effect.toggle not in best]:
+        for result in added:
             best.setdefault(result.effect.toggle, result)
+        bases = [result.effect.pairs[0][0] for result in best.values()]
     return list(best.values())

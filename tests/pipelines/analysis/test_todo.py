@@ -25,8 +25,9 @@ def effect(
     base: str = "base",
     outcome: str = "",
 ) -> EffectResult:
+    """The effect of a level, whose arm has the id ``a=1`` of the level."""
     toggle, _, level = name.partition("=")
-    made = Effect(id=f"{next(NUMBERS)}", design=design, toggle=toggle, level=level, pairs=(("arm", base),))
+    made = Effect(id=f"{next(NUMBERS)}", design=design, toggle=toggle, level=level, pairs=((name, base),))
     known = ParityResult(parity, Parity.EXACT) if parity else None
     return EffectResult(made, name, "baseline", verdict, ratio, parity=known, outcome=outcome)
 
@@ -144,3 +145,21 @@ def test_only_levels_measured_alone_against_the_first_reference_with_the_same_re
 ) -> None:
     assert names(winners([effect("a=1"), loser], "base")) == ["a=1"]
     assert winners([loser], "base") == []
+
+
+def test_a_level_on_top_of_a_winner_wins_after_it_however_large_its_gain() -> None:
+    effects = [
+        effect("c=1", ratio=0.1, base="b=1"),
+        effect("d=1", ratio=0.2, base="c=1"),
+        effect("a=1", ratio=0.9),
+        effect("b=1", ratio=0.8),
+        effect("b=2", ratio=0.85),
+        effect("e=1", ratio=0.1, base="b=2"),
+        effect("a=2", ratio=0.1, base="b=1"),
+    ]
+    assert names(winners(effects, "base")) == ["b=1", "a=1", "c=1", "d=1"]
+
+
+def test_a_level_on_top_of_one_that_gains_nothing_is_no_winner() -> None:
+    slower = effect("b=1", Verdict.SLOWER, 1.1)
+    assert names(winners([effect("c=1", ratio=0.1, base="b=1"), slower, effect("a=1")], "base")) == ["a=1"]

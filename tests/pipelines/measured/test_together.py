@@ -78,6 +78,24 @@ def test_its_budget_is_a_third_and_no_less_than_twenty_seconds(first, first_s, s
     assert second.measure.rounds == measure.rounds
 
 
+def needy(levels: Levels) -> float:
+    """Half the work, a slab, and what needs half the work and gains most."""
+    seconds = 0.5 if levels["work"] == "single" else 1.0
+    return seconds * (0.9 if levels["slab"] == 8 else 1.0) * (0.3 if levels["after"] == "on" else 1.0)
+
+
+def test_a_level_that_needs_another_one_is_added_after_it(first) -> None:
+    levels = {"after": ["on"], "slab": [8], "work": ["single"]}
+    found = first(DesignConfig("one_at_a_time", levels=levels), needy)
+    second = found.second()
+    assert second is not None
+    assert second.sweep.designs[0].steps == [{"work": "single"}, {"slab": 8}, {"after": "on"}]
+    measured(second, needy)
+    whole = found.together().together
+    assert whole is not None and whole.whole.speed == pytest.approx(1 / 0.135, rel=0.02)
+    assert whole.whole.arm_label == "work=single,after=on,slab=8"
+
+
 def test_one_winner_has_nothing_to_be_stacked_with(first) -> None:
     found = first(DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wrong"]}))
     assert len(found.comparison.winners) == 1 and found.second() is None
