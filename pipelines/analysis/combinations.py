@@ -132,12 +132,17 @@ def _setting(arm: Arm, varied: Sequence[str]) -> tuple[LevelValue, ...]:
 class Together:
     """All winners of a sweep at once, as a sweep of its own (in `folder`) measured them.
 
-    `whole` is all of them against the first reference, `steps` each of them on top of those before it.
+    Attributes
+    ----------
+    whole : all of them against the baseline
+    steps : each of them on top of the ones before it
+    parts : for each step, it and all before it against the baseline; None where that was not compared
     """
 
     folder: str
     whole: EffectResult
     steps: tuple[EffectResult, ...]
+    parts: tuple[EffectResult | None, ...] = ()
 
 
 ALONE, BESIDE = "one_at_a_time", "leave_one_out"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from perfsweep.pipelines.analysis.combinations import ALONE, BETWEEN
-from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult, counts
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import PLACEBO, Outcome
 
@@ -63,6 +63,12 @@ def by_todo(results: Iterable[EffectResult]) -> list[EffectResult]:
     """Sort effects by what to do about them, the fastest of each group first."""
     order = list(ToDo)
     return sorted(by_speed(results), key=lambda r: order.index(todo(r)))
+
+
+def adds_nothing(step: EffectResult, margin: float) -> bool:
+    """Whether a step is shown to gain nothing: it cannot act there, or no gain above the margin is left."""
+    shown = counts(step) and step.low is not None and step.low > 1 / (1 + margin)
+    return shown or todo(step) is ToDo.NOT_HERE
 
 
 def winners(effects: Sequence[EffectResult], reference: str) -> list[EffectResult]:

@@ -85,7 +85,7 @@ def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
 
 
 def recommended(comparison: Comparison, manifest: Manifest) -> Setting | None:
-    """Give all winners together where that is measured and faster, else the best; None as of `best`."""
+    """Give the winners together, as far as they add something and that is measured, else `best`."""
     found = sentences.recommended(comparison)
     return _setting(comparison, manifest, found) if found else best(comparison, manifest)
 

@@ -86,7 +86,7 @@ class Sweep:
 
     @property
     def recommended(self) -> Setting | None:
-        """All winners together where that is measured and faster, else `best`."""
+        """The winners together, as far as they add something and that is measured, else `best`."""
         return answers.recommended(self.comparison, self.manifest)
 
     @property

@@ -5,8 +5,9 @@ Gains are never multiplied up. Two levels may save the same time, and then the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.analysis.combinations import Together
@@ -30,10 +31,11 @@ def second_sweep(command: SweepCommand, manifest: Manifest, comparison: Comparis
     if len(won) < 2 or not command.sweep.together or manifest.sweep.name.endswith(SUFFIX):
         return None
     name = next(iter(manifest.sweep.references))
+    base = command.sweep.references.get(name, {})
     own = SweepConfig(
         name=f"{command.sweep.name}{SUFFIX}",
-        designs=[DesignConfig("chain", steps=[_level(one, manifest) for one in won])],
-        references={name: command.sweep.references.get(name, {})},
+        designs=_designs([_level(one, manifest) for one in won], base),
+        references={name: base},
     )
     return replace(
         command,
@@ -46,12 +48,21 @@ def second_sweep(command: SweepCommand, manifest: Manifest, comparison: Comparis
     )
 
 
+def _designs(steps: list[dict[str, Any]], base: Mapping[str, Any]) -> list[DesignConfig]:
+    """The steps one by one, and the first two, three ... of them at once against the baseline."""
+    arms, levels = {}, {**base, **steps[0]}
+    for count, step in enumerate(steps[1:-1], 2):
+        levels = {**levels, **step}
+        arms[f"first {count} steps"] = levels
+    return [DesignConfig("chain", steps=steps), *([DesignConfig("arms", arms=arms)] if arms else [])]
+
+
 def _measure(first: MeasureConfig) -> MeasureConfig:
     budget_s = None if first.budget_s is None else max(LEAST_S, SHARE * first.budget_s)
     return replace(first, budget_s=budget_s, placebo=0, stall=False, target=None)
 
 
-def _level(result: EffectResult, manifest: Manifest) -> dict[str, object]:
+def _level(result: EffectResult, manifest: Manifest) -> dict[str, Any]:
     toggle = result.effect.toggle
     return {toggle: manifest.arm(result.effect.pairs[0][0]).levels[toggle]}
 
@@ -67,9 +78,20 @@ def with_together(comparison: Comparison, folder: SweepFolder, manifest: Manifes
         found = compare(second, own, collect(second, own, progress), progress)
     except PerfsweepError:
         return comparison  # `perfsweep compare` of that folder says what is wrong with it
-    if not found.effects or not _same(comparison.winners, manifest, found.effects[-1], own):
+    chain = [one for one in found.effects if one.effect.design == "chain"]
+    if not chain or not _same(comparison.winners, manifest, chain[-1], own):
         return comparison
-    return replace(comparison, together=Together(str(second.path), found.effects[-1], found.effects[:-1]))
+    return replace(comparison, together=_together(comparison.winners, str(second.path), found.effects, chain))
+
+
+def _together(
+    won: Sequence[EffectResult], folder: str, effects: Sequence[EffectResult], chain: Sequence[EffectResult]
+) -> Together:
+    *steps, whole = chain
+    baseline = whole.effect.pairs[0][1]
+    of_pair = {one.effect.pairs[0]: one for one in (*effects, *won)}
+    parts = tuple(of_pair.get((step.effect.pairs[0][0], baseline)) for step in steps)
+    return Together(folder, whole, tuple(steps), parts)
 
 
 def _same(won: Sequence[EffectResult], manifest: Manifest, whole: EffectResult, second: Manifest) -> bool:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
+from perfsweep.pipelines.analysis.combinations import Together
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import (
     SHOWN_ROUNDS,
@@ -17,7 +18,7 @@ from perfsweep.pipelines.analysis.effect_result import (
     size,
     speed_text,
 )
-from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo
+from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.report.tables import design_title, has_several_designs
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
@@ -61,29 +62,61 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def recommended(comparison: Comparison) -> EffectResult | None:
-    """The arm to use: all winners at once where that is measured and good, else the best one alone."""
-    whole = comparison.together.whole if comparison.together else None
-    if whole and todo(whole) is ToDo.TURN_ON:
-        return whole
-    return next(iter(comparison.winners), None)
+    """The arm to use: all winners at once where that is measured and good, else the best one alone.
+
+    The last steps are left out if each is shown to add nothing and the rest is measured and good.
+    """
+    return _used(comparison)[0]
+
+
+def _used(comparison: Comparison) -> tuple[EffectResult | None, int]:
+    """The arm to use, and how many steps of the stack it has: none of one level alone."""
+    if found := comparison.together:
+        gaining = [n for n, step in enumerate(found.steps, 1) if not adds_nothing(step, comparison.margin)]
+        last = max(gaining, default=1)
+        part = dict(enumerate(found.parts, 1)).get(last)
+        for arm, steps in ((part, last), (found.whole, len(found.steps))):
+            if arm and todo(arm) is ToDo.TURN_ON:
+                return arm, steps
+    return next(iter(comparison.winners), None), 0
 
 
 def _together(comparison: Comparison) -> list[tuple[str, str]]:
     found = comparison.together
     if found is None:
         return [("All winners together", _not_together(comparison))]
-    steps = (f"{effect_name(step)} {_step(step)}" for step in found.steps)
-    known = counts(found.whole) and found.whole.parity_text
-    results = f", results {found.whole.parity_text}" if known else ""
+    steps = (f"{effect_name(step)} {_step(step, comparison.margin)}" for step in found.steps)
     return [
-        ("All winners together", f"{size(found.whole)}{results}"),
+        ("All winners together", _measured(found.whole)),
         ("Step by step", ", then ".join(steps)),
+        *_used_steps(comparison, found),
     ]
 
 
-def _step(step: EffectResult) -> str:
+def _measured(result: EffectResult) -> str:
+    """The speed with its interval, and what became of the results."""
+    known = counts(result) and result.parity_text
+    return size(result) + (f", results {result.parity_text}" if known else "")
+
+
+def _used_steps(comparison: Comparison, found: Together) -> list[tuple[str, str]]:
+    """Which steps that add nothing are left out of the arm to use, and which are not, and why."""
+    arm, used = _used(comparison)
+    out = [effect_name(step) for step in found.steps[used:]] if used else []
+    idle = [effect_name(step) for step in found.steps[:used] if adds_nothing(step, comparison.margin)]
+    it = "it" if len(idle) == 1 else "them"
+    return [
+        ("Left out", f"{', '.join(out)}; the rest is {_measured(arm)}" if arm and out else ""),
+        ("Kept", f"{', '.join(idle)}; the others are not measured without {it}" if idle else ""),
+    ]
+
+
+def _step(step: EffectResult, margin: float) -> str:
+    nothing = adds_nothing(step, margin)
     if step.ratio is None:
-        return "adds nothing" if todo(step) is ToDo.NOT_HERE else f"is not measured ({step.word})"
+        return "adds nothing" if nothing else f"is not measured ({step.word})"
+    if nothing and step.verdict is not Verdict.SLOWER:
+        return f"adds nothing ({speed_text(step)})"
     settled = step.verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
     return speed_text(step) if settled else f"adds nothing that is certain ({speed_text(step)})"
 

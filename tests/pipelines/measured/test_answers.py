@@ -101,6 +101,12 @@ def test_all_winners_together_are_recommended_where_they_are_measured_and_faster
     assert repr(recommended(worse, MANIFEST)) == repr(GC)
 
 
+def test_a_last_step_that_adds_nothing_is_not_recommended() -> None:
+    idle = replace(SLAB, verdict=Verdict.NO_DIFFERENCE, ratio=1.0, low=0.995, high=1.005)
+    found = replace(FASTER, together=Together("x", WHOLE, (GC, idle), (GC, WHOLE)))
+    assert repr(recommended(found, MANIFEST)) == repr(GC)
+
+
 def test_where_nothing_is_faster_nothing_is_recommended() -> None:
     assert best(NOT_HERE, MANIFEST) is None and recommended(NOT_HERE, MANIFEST) is None
 

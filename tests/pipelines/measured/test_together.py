@@ -131,8 +131,36 @@ def test_what_the_second_sweep_found_is_the_answer_of_the_first(first) -> None:
     assert re.match(r"2\.(4|5)\dx faster \[", said["All winners together"]), (
         "not 2.5 times 1.4: both save the same"
     )
-    assert "slab=8 adds nothing that is certain" in said["Step by step"]
-    assert said["Use it"].endswith("toggles.work=single toggles.slab=8")
+    assert "slab=8 adds nothing (1.0" in said["Step by step"]
+    assert said["Use it"].endswith(" toggles.work=single") and said["Left out"].startswith(
+        "slab=8; the rest is"
+    )
+
+
+def halved(levels: Levels) -> float:
+    return cost(levels) * (0.9 if levels["half"] == "on" else 1.0)
+
+
+def test_the_first_steps_at_once_are_compared_with_the_baseline(first) -> None:
+    levels = {"work": ["single"], "half": ["on"], "slab": [8]}
+    cost_of = lambda at: cost(at) * (0.9 if at["half"] == "on" else 1.0)  # noqa: E731
+    found = first(DesignConfig("one_at_a_time", levels=levels), cost_of)
+    second = found.second()
+    assert second is not None and second.sweep.designs[0].steps == [
+        {"work": "single"},
+        {"slab": 8},
+        {"half": "on"},
+    ]
+    assert second.sweep.designs[1].arms == {"first 2 steps": {"work": "single", "slab": 8}}
+    measured(second, halved)
+    whole = found.together()
+    assert whole.together is not None
+    labels = ["work=single", "work=single,slab=8", "work=single,half=on,slab=8"]
+    assert [one.arm_label for one in whole.together.parts if one] == labels
+    speeds = [one.speed for one in whole.together.parts if one]
+    assert speeds == pytest.approx([2.5, 2.5, 2.5 / 0.9], rel=0.02)
+    assert whole.together.parts[0] == found.comparison.winners[0], "the same figures as in the table"
+    assert dict(conclusions(whole))["Kept"] == "slab=8; the others are not measured without it"
 
 
 def test_results_of_other_winners_are_not_taken_for_those_of_these(first) -> None:

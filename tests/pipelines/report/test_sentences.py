@@ -100,6 +100,52 @@ def test_winners_that_were_measured_together_are_told_with_their_gain_and_step_b
     )
 
 
+NOTHING = effect("a=1", Verdict.NO_DIFFERENCE, 0.999, low=0.995, high=1.004, design="chain")
+WORSE = effect("d=4", Verdict.SLOWER, 1.1, low=1.05, high=1.15, design="chain")
+GAIN = effect("b=2", Verdict.FASTER, 0.25, low=0.2, high=0.3, design="chain")
+NOT_HERE = effect("e=5", None, outcome="inert", design="chain")
+OPEN = effect("c=3", Verdict.UNDECIDED, 0.99, low=0.95, high=1.03, design="chain")
+PART = replace(WHOLE, arm_label="b=2,c=3")
+USE_B, USE_ALL = (
+    f"perfsweep run workload=digits {one}" for one in ("toggles.b=2", "toggles.a=1 toggles.b=2")
+)
+
+
+def stacked(*steps: EffectResult, parts: tuple[EffectResult | None, ...] = (), **own: EffectResult) -> dict:
+    found = together(*steps, **own)
+    assert found.together is not None
+    return said(replace(found, together=replace(found.together, parts=parts)))
+
+
+def test_last_steps_that_add_nothing_are_left_out_where_the_rest_is_measured() -> None:
+    found = stacked(GAIN, NOTHING, NOT_HERE, WORSE, parts=(FASTER, None, None, STACK))
+    assert found["Step by step"] == (
+        "b=2 4.00x faster, then a=1 adds nothing (1.001x faster), then e=5 adds nothing,"
+        " then d=4 1.10x slower"
+    )
+    assert found["Left out"] == "a=1, e=5, d=4; the rest is 4.00x faster [3.33 .. 5.00], results identical"
+    assert found["Use it"] == USE_B and "Kept" not in found
+
+
+def test_a_step_that_may_still_gain_is_not_left_out_nor_one_before_it() -> None:
+    found = stacked(GAIN, OPEN, NOTHING, parts=(FASTER, PART, STACK))
+    assert found["Use it"] == "perfsweep run workload=digits toggles.b=2 toggles.c=3"
+    between = stacked(GAIN, NOTHING, OPEN, parts=(FASTER, None, STACK))
+    assert (between["Use it"], between["Kept"]) == (USE_ALL, "a=1; the others are not measured without it")
+    assert "Left out" not in between
+
+
+@pytest.mark.parametrize("part", [None, replace(PART, verdict=Verdict.UNDECIDED)])
+def test_what_is_not_measured_without_a_step_keeps_it(part: EffectResult | None) -> None:
+    found = stacked(GAIN, OPEN, NOTHING, parts=(FASTER, part, STACK))
+    assert (found["Use it"], found["Kept"]) == (USE_ALL, "a=1; the others are not measured without it")
+
+
+def test_where_all_together_are_not_faster_the_part_is_that_is() -> None:
+    slow = replace(STACK, verdict=Verdict.SLOWER, ratio=1.1)
+    assert stacked(GAIN, WORSE, parts=(FASTER, slow), whole=slow)["Use it"] == USE_B
+
+
 def test_gains_are_never_multiplied_up() -> None:
     found = said(comparison(FAST, FASTER, **WON))
     assert found["All winners together"].startswith("not measured yet")
