@@ -285,7 +285,7 @@ class Workload:
     def counters(self) -> Mapping[str, float]:
         """Machine-independent counts since `setup`; every witness of a level is here or a generic counter.
 
-        A count `idle_share` is the share of work that was for what had ended already: reports mark references
+        A count `idle_share` is the share of work that was for what had ended already: reports mark baselines
         that do most of theirs so.
         """
         return {}

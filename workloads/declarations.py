@@ -152,7 +152,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Toggle:
-    """One optimisation choice. The first level is the baseline, the naive path, unless `baselines` says else.
+    """One optimisation choice. The first level is its baseline, unless `baselines` says else.
 
     The pipelines know a toggle by what it declares here, never by its name. `owns_collector` says that its
     levels decide when Python's collector runs: no trial of the workload then settles or freezes it.
@@ -232,7 +232,7 @@ class Claim:
     """What a report said, as data.
 
     `arms` are the levels it speaks of, one mapping for each alternative; their base stands at the levels
-    `against` where the report compares with something else than the naive path. `low` and `high` bound the
+    `against` where the report compares with something else than the baseline. `low` and `high` bound the
     speed ratio (2.0 = half the time), for ``memory`` the ratio of peak memory, for a ``predicate`` the
     counter or number `figure` of the arm itself; `word` is the size word of a ``qualitative`` claim, or of
     one about memory without numbers; `unsupported` the reason why a device cannot decide it, or None.
@@ -276,8 +276,8 @@ class Check:
 
 
 REPLAYED = "replay/"
-"""Begins the names of tensors that come from single iterations, replayed from states of the reference."""
+"""Begins the names of tensors that come from single iterations, replayed from states of the baseline."""
 
 REPLAY = Check(f"{REPLAYED}*")
-"""Gradients of single iterations from the reference's own states, where a workload is `replayable`: judged
+"""Gradients of single iterations from the baseline's own states, where a workload is `replayable`: judged
 beside its checks, in every workload. Levels may state bounds for it."""

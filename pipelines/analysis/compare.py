@@ -62,7 +62,7 @@ class Comparison:
     ----------
     name, unit : of the sweep, and what its times are per
     margin : share of the time within which there is no difference
-    reference : arm that the sweep's numbers are read against; None while it has no finished round
+    reference : the baseline that the sweep's numbers are read against; None while it has no finished round
     effects, arms : one result for each effect and for each arm of the plan
     notes : what else a reader must know, as sentences
     quality : deviations of each arm from the oracles that the workload checks against

@@ -86,7 +86,7 @@ class Judge:
         excluded, decisions = {**excluded, **idle}, decisions.without(idle)
         self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld)
         if decisions.floor:
-            shown = f"placebos, which equal the reference, show up to {math.expm1(decisions.floor):.2%}"
+            shown = f"placebos, which equal the baseline, show up to {math.expm1(decisions.floor):.2%}"
             self.notes.append(f"{shown}: no smaller effect is called")
         return tuple(
             self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects

@@ -112,7 +112,7 @@ def _missing_references(manifest: Manifest, used: pl.DataFrame) -> list[str]:
     missing = [name for name, arm in manifest.sweep.references.items() if arm not in there]
     if not missing or not there:
         return []
-    return [f"reference {name} has no finished round, so nothing is compared with it" for name in missing]
+    return [f"baseline {name} has no finished round, so nothing is compared with it" for name in missing]
 
 
 def _left_out(manifest: Manifest, progress: Progress) -> list[str]:
@@ -140,7 +140,7 @@ def _references_as_timed(judge: Judge) -> list[str]:
     """References whose timing trials computed something else than their evidence: nothing else tells."""
     references = {name: judge.manifest.arm(arm) for name, arm in judge.manifest.sweep.references.items()}
     departures = [(name, judge.agreement.timed(arm, arm).departure) for name, arm in references.items()]
-    return [f"reference {name}: {departure.where}" for name, departure in departures if departure]
+    return [f"baseline {name}: {departure.where}" for name, departure in departures if departure]
 
 
 def _samples(judge: Judge) -> list[str]:

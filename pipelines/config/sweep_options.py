@@ -22,7 +22,7 @@ class MeasurePart(TypedDict, total=False):
     `region_s` says.
     """
     region_s: float
-    """Seconds of timed iterations in each round, at least one cadence of them: as many as the reference's
+    """Seconds of timed iterations in each round, at least one cadence of them: as many as the baseline's
     evidence does in that time, the same for all arms; more rounds buy more than longer ones.
     """
     turn_s: float
@@ -66,8 +66,8 @@ class MeasurePart(TypedDict, total=False):
     repeats: int
     """Rounds of a pack that are measured again because something disturbed them."""
     placebo: int
-    """Copies of the first reference that only keep junk from their set-up; no effect is called that is
-    smaller than what they show.
+    """Copies of the baseline that only keep junk from their set-up; no effect is called that is smaller than
+    what they show.
     """
     look: bool
     """Only look: `rounds` and no more, so few that they may decide nothing; no verdict is called."""
@@ -76,9 +76,7 @@ class MeasurePart(TypedDict, total=False):
     seeds: int
     """Paired seeds by which a stochastic level is judged; three more where they leave it open."""
     stall: bool
-    """Measure the first reference once more on its first batches, kept in memory: what an ideal loader would
-    buy.
-    """
+    """Measure the baseline once more on its first batches, kept in memory: what an ideal loader would buy."""
     target: float | None
     """Value of target_figure that trainings go on to, from which time to quality follows; null: none does."""
     target_figure: str
@@ -264,7 +262,7 @@ class DesignPart(TypedDict, total=False):
     arms: Mapping[str, Mapping[str, Any]]
     """arms: levels of each arm, by name."""
     reference: str | None
-    """Reference that the design starts from; null: the first."""
+    """Baseline that the design starts from; null: the first."""
     resolution: int | None
     """fractional: 4 knows interactions in groups, 5 and 6 one by one; null: the fewest arms."""
 
@@ -277,7 +275,7 @@ class SweepPart(TypedDict, total=False):
     designs: Sequence[DesignPart]
     """Designs whose arms the sweep measures."""
     references: Mapping[str, Mapping[str, Any]]
-    """Levels of the arms that others are measured against; the first is the default."""
+    """Baselines by name, with their levels: what others are measured against; the first is the default."""
     together: bool
     """Measure all winners of the sweep at once, step by step, in a second sweep after it."""
 
@@ -329,7 +327,7 @@ class SweepOptions(TypedDict, total=False):
     `region_s` says.
     """
     region_s: float
-    """Seconds of timed iterations in each round, at least one cadence of them: as many as the reference's
+    """Seconds of timed iterations in each round, at least one cadence of them: as many as the baseline's
     evidence does in that time, the same for all arms; more rounds buy more than longer ones.
     """
     turn_s: float
@@ -373,8 +371,8 @@ class SweepOptions(TypedDict, total=False):
     repeats: int
     """Rounds of a pack that are measured again because something disturbed them."""
     placebo: int
-    """Copies of the first reference that only keep junk from their set-up; no effect is called that is
-    smaller than what they show.
+    """Copies of the baseline that only keep junk from their set-up; no effect is called that is smaller than
+    what they show.
     """
     look: bool
     """Only look: `rounds` and no more, so few that they may decide nothing; no verdict is called."""
@@ -383,9 +381,7 @@ class SweepOptions(TypedDict, total=False):
     seeds: int
     """Paired seeds by which a stochastic level is judged; three more where they leave it open."""
     stall: bool
-    """Measure the first reference once more on its first batches, kept in memory: what an ideal loader would
-    buy.
-    """
+    """Measure the baseline once more on its first batches, kept in memory: what an ideal loader would buy."""
     target: float | None
     """Value of target_figure that trainings go on to, from which time to quality follows; null: none does."""
     target_figure: str

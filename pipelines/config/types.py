@@ -87,7 +87,7 @@ class DesignConfig:
     best: dict[str, Any] = option(dict, "leave_one_out: levels of the arm that loses one toggle at a time.")
     steps: list[dict[str, Any]] = option(list, "chain: levels that each step adds.")
     arms: dict[str, dict[str, Any]] = option(dict, "arms: levels of each arm, by name.")
-    reference: str | None = option(None, "Reference that the design starts from; null: the first.")
+    reference: str | None = option(None, "Baseline that the design starts from; null: the first.")
     resolution: int | None = option(
         None, "fractional: 4 knows interactions in groups, 5 and 6 one by one; null: the fewest arms."
     )
@@ -101,7 +101,7 @@ class SweepConfig:
     designs: list[DesignConfig] = option(list, "Designs whose arms the sweep measures.")
     references: dict[str, dict[str, Any]] = option(
         lambda: {"naive": {}},
-        "Levels of the arms that others are measured against; the first is the default.",
+        "Baselines by name, with their levels: what others are measured against; the first is the default.",
     )
     together: bool = option(
         True, "Measure all winners of the sweep at once, step by step, in a second sweep after it."
@@ -117,7 +117,8 @@ class TuneConfig:
     ladder: str | None = option(None, "Toggle of sizes that is climbed first; null: none.")
     sizes: list[int] = option(list, "Sizes of the ladder; empty: powers of two.")
     reference: dict[str, Any] = option(
-        dict, "Levels of the arm to start from and to be measured against; empty: the baseline."
+        dict,
+        "Levels of the baseline: the arm to start from and to be measured against; empty: no level moved.",
     )
     iterations: float | None = option(
         None,

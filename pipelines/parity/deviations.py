@@ -100,7 +100,7 @@ def _compare_all(
 
 
 def _note(reference_fails: Sequence[Deviation]) -> str:
-    return f"the reference itself fails an oracle: {reference_fails[0]}" if reference_fails else ""
+    return f"the baseline itself fails an oracle: {reference_fails[0]}" if reference_fails else ""
 
 
 def _comparable(deviation: Deviation) -> bool:
@@ -127,7 +127,7 @@ def _decide(
                 ParityVerdict.WITHIN_TOLERANCE,
                 f"{_note(reference_fails)}; this arm departs from it and meets every oracle",
             )
-        return ParityVerdict.DIFFERENT, f"departs from the reference: {departed[0]}"
+        return ParityVerdict.DIFFERENT, f"departs from the baseline: {departed[0]}"
     if unjudged:
         return ParityVerdict.UNCHECKED, f"no evidence to compare for {', '.join(unjudged)}"
     if not compared and not oracles:
@@ -170,7 +170,7 @@ def reference_deviations(
     for name in dict.fromkeys(names_of(check.name, reference) + names_of(check.name, arm)):
         ours, theirs = entry_of(arm, name), entry_of(reference, name)
         if ours is None or theirs is None:
-            deviations.append(_broken(name, 0.0, f"missing in the {'arm' if ours is None else 'reference'}"))
+            deviations.append(_broken(name, 0.0, f"missing in the {'arm' if ours is None else 'baseline'}"))
             continue
         bound = bound_of(check, name, theirs, reference, parity, bounds)
         excuse = _excuse(check, reference, arm, theirs.shape)
@@ -342,19 +342,19 @@ def _value(comparator: Comparator, gaps: np.ndarray, reference: np.ndarray, arm:
 
 def _incomparable(reference: np.ndarray, arm: np.ndarray) -> str | None:
     if reference.shape != arm.shape:
-        return f"has shape {list(arm.shape)}, and the reference has {list(reference.shape)}"
+        return f"has shape {list(arm.shape)}, and the baseline has {list(reference.shape)}"
     kinds = [_FAMILIES.get(array.dtype.kind, array.dtype.name) for array in (reference, arm)]
     if kinds[0] != kinds[1]:
-        return f"is {kinds[1]}, and the reference is {kinds[0]}"
+        return f"is {kinds[1]}, and the baseline is {kinds[0]}"
     if kinds[0] not in ("floating", "complex"):
         return None
-    for array, whose in ((reference, "the reference"), (arm, "the arm")):
+    for array, whose in ((reference, "the baseline"), (arm, "the arm")):
         if nans := int(np.count_nonzero(np.isnan(array))):
             return f"is NaN in {nans} of {array.size} entries of {whose}"
     infinite = np.isinf(reference) | np.isinf(arm)
     # Equal infinities, such as masked scores, are what the reference means; any other one is new or lost.
     strange = int(np.count_nonzero(reference[infinite] != arm[infinite]))
-    return f"is infinite in {strange} entries where the reference has another value" if strange else None
+    return f"is infinite in {strange} entries where the baseline has another value" if strange else None
 
 
 def _same_shape(array: np.ndarray, excuse: np.ndarray | None) -> np.ndarray:

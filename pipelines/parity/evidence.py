@@ -127,7 +127,7 @@ class Agreement:
         if own.verdict is not ParityVerdict.DIFFERENT:
             return None
         seen = own.reason or own.worst
-        reason = f"the reference does not repeat itself: two runs of it with one seed differ, {seen}"
+        reason = f"the baseline does not repeat itself: two runs of it with one seed differ, {seen}"
         return dataclasses.replace(own, verdict=ParityVerdict.UNCHECKED, reason=reason)
 
     def _as_timed(self, arm: Arm, reference: Arm, result: ParityResult) -> ParityResult:

@@ -149,12 +149,12 @@ class TimedNumbers:
         for at in sorted(ours.keys() & theirs.keys()):
             for name in sorted(ours[at].keys() & theirs[at].keys()):
                 if name == UNITS:
-                    off = _fewer(ours[at][name], theirs[at][name], at, "the reference's")
+                    off = _fewer(ours[at][name], theirs[at][name], at, "the baseline's")
                 elif units_only:
                     continue
                 else:
                     floor = SPREADS * max(spreads.get(name, 0.0), _seed_spread(name, at, theirs, seeds))
-                    off = _departure(name, at, ours, theirs, allowed, floor, "the reference's")
+                    off = _departure(name, at, ours, theirs, allowed, floor, "the baseline's")
                     doubts |= off is not None and math.isfinite(off.value)
                 worst = max(filter(None, (worst, off)), key=lambda one: one.ratio, default=None)
         missing = [seed for seed in SEEDS if not self._trials.courses.get((reference, seed))]

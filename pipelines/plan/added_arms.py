@@ -22,7 +22,7 @@ def ideal_arm(cls: type[Workload], base: Arm, workload: str, config: Any, code: 
         )
     value = toggle.levels[1].value
     if base.version or base.levels.get(toggle.name) == value:
-        why = "cannot go with versions of the code" if base.version else f"the reference has {value} batches"
+        why = "cannot go with versions of the code" if base.version else f"the baseline has {value} batches"
         return Refusal(IDEAL_LOADER, toggle.name, str(value), f"measure.stall: {why}")
     levels = {**base.levels, toggle.name: value}
     own = f"{toggle.name}={value}"

@@ -227,7 +227,7 @@ def _designed(
         effects += design.effects
         refused += design.refused
     if not effects and not command.measure.placebo:
-        raise ConfigError(f"sweep={command.sweep.name} compares nothing: no level differs from the reference")
+        raise ConfigError(f"sweep={command.sweep.name} compares nothing: no level differs from the baseline")
     return effects, refused
 
 
@@ -237,7 +237,8 @@ def _design(
     reference_name = config.reference or next(iter(references))
     if reference_name not in references:
         raise ConfigError(
-            f"sweep.designs: reference {reference_name} is unknown; choose from: {', '.join(references)}"
+            f"sweep.designs: reference={reference_name} is unknown; choose a baseline from:"
+            f" {', '.join(references)}"
         )
     reference = references[reference_name]
     chosen = _axes(config, axes)

@@ -78,9 +78,9 @@ def version_columns(reference: str) -> tuple[Column[Version], ...]:
             where=Where.PEOPLE,
             kind=float,
         ),
-        Column("beside", f"beside {reference}", text=_beside, where=Where.PEOPLE, kind=float, drop=2),
+        Column("beside", f"against {reference}", text=_beside, where=Where.PEOPLE, kind=float, drop=2),
         file_column(
-            "relative", lambda one: _relative(one)[0], float, "the same of its ratio to the reference"
+            "relative", lambda one: _relative(one)[0], float, "the same of its ratio to the baseline"
         ),
         file_column("relative_low", lambda one: _relative(one)[1], float, "lower end of its 95 % interval"),
         file_column("relative_high", lambda one: _relative(one)[2], float, "upper end"),
@@ -130,7 +130,7 @@ class ArmHistoryObject:
     """One arm over the versions."""
 
     arm: str = member("label of the arm")
-    beside_reference: bool = member("whether change points are those of its ratio to the reference")
+    beside_reference: bool = member("whether change points are those of its ratio to the baseline")
     slower: bool = member("whether it became slower from any version to the next")
     versions: Rows[Version] = member("those that have it", columns=version_columns("reference"))
     change_points: tuple[ChangePointObject, ...] = member("where its level changes, oldest first")
@@ -147,7 +147,7 @@ class HistoryObject:
     schema: str = member(f"`{SCHEMA}`", default=SCHEMA)
     exit: int = member("the exit status: 1 where an arm became slower from any version to the next")
     unit: str = member("what times are per: one of these")
-    reference: str = member("label of the arm that was measured with the others, in the newest version")
+    reference: str = member("label of the baseline in the newest version")
     margin: float = member("relative change that is none")
     level: float = member("confidence of intervals")
     false_alarms: float = member("share of arms without a change that show a change point, at most")
@@ -219,7 +219,7 @@ def _about_points(found: History) -> list[str]:
     """Say where levels change, of how many arms by chance, and which arms were left out and why."""
     lines = [
         f"{one.arm}: new level from {_name(version)} on, {speed(version.level)}"
-        + " beside the reference" * one.series.beside_reference
+        + " against the baseline" * one.series.beside_reference
         for one in found.arms
         for version in one.versions
         if version.level is not None

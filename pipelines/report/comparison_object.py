@@ -46,7 +46,7 @@ class TogetherObject:
     """All levels to turn on at once, as a second sweep measured them."""
 
     folder: str = member("of the second sweep")
-    whole: Rows[EffectResult] = member("all of them against the first reference: one row", columns=EFFECTS)
+    whole: Rows[EffectResult] = member("all of them against the baseline: one row", columns=EFFECTS)
     steps: Rows[EffectResult] = member("each level on top of those before it", columns=EFFECTS)
 
 
@@ -76,7 +76,7 @@ class ComparisonObject:
     unit: str = member("what times are per: one of these")
     level: float = member("confidence of intervals")
     margin: float = member("relative difference of times that is none")
-    reference: ReferenceObject | None = member("the first one; null while it has no finished round")
+    reference: ReferenceObject | None = member("the baseline; null while it has no finished round")
     effects: Rows[EffectResult] = member(
         "every effect of the plan, in its order, with the further columns that `report.columns` chose",
         columns=EFFECTS,

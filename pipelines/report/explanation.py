@@ -136,7 +136,7 @@ def _steps(comparison: Comparison, derivation: Derivation) -> Iterator[str]:
     )
     yield f"margin: {comparison.margin * 100:.1f} % either way makes no difference"
     if derivation.floor:
-        yield f"floor: placebos, which equal the reference, show up to {math.expm1(derivation.floor):.2%}"
+        yield f"floor: placebos, which equal the baseline, show up to {math.expm1(derivation.floor):.2%}"
 
 
 def _bounds(estimate: Estimate, interval: Interval) -> str:

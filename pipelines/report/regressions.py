@@ -44,10 +44,7 @@ def _relative_bounds(one: JudgedChange) -> str:
 
 def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
     """Declare the columns of two sweeps that are compared: of one arm each row."""
-    interval, beside = (
-        "95 % interval",
-        "the same of its ratio to the reference, that each sweep measured beside it",
-    )
+    interval, beside = ("95 % interval", "the same of its ratio to the baseline of its own sweep")
     return (
         Column("arm", "arm", lambda one: one.change.label, doc="label of the arm", width=NAME_WIDTH),
         Column(
@@ -63,7 +60,7 @@ def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
         Column("bounds", interval, text=_bounds, where=Where.PEOPLE, kind=float),
         Column(
             "relative",
-            f"beside {reference}",
+            f"against {reference}",
             lambda one: _relative(one)[0],
             lambda one: speed(_relative(one)[0]),
             doc=beside,
@@ -92,9 +89,7 @@ class Against:
 
     sweep: str = member("the other sweep")
     commit: str = member("commit that it was measured at")
-    other_machine: bool = member(
-        "whether the devices differ, so that only ratios to the reference are judged"
-    )
+    other_machine: bool = member("whether the devices differ, so that only ratios to the baseline are judged")
     moved: tuple[str, ...] = member("what else differs: commit, device, torch")
     missing: tuple[str, ...] = member("labels of arms that only one of the two has")
     slower: tuple[str, ...] = member("labels of arms that became slower by more than the margin")
@@ -146,7 +141,7 @@ def judged(changes: Changes, margin: float) -> tuple[JudgedChange, ...]:
 def _notes(changes: Changes, margin: float) -> list[str]:
     lines = list(changes.moved)
     if changes.other_machine:
-        lines.append("the devices differ, so only ratios to the reference are judged")
+        lines.append("the devices differ, so only ratios to the baseline are judged")
     lines.append(
         f"slower: the interval lies wholly above {margin:+.0%}; rounds of two sweeps are not interleaved, so"
         " a machine that drifted in between shows up as a change of all arms together"

@@ -145,7 +145,7 @@ def changes_table(comparison: Comparison) -> Table[ArmChange]:
         for arm in comparison.arms
         for place, change in enumerate(arm.changes)
     )
-    return Table("Counters that differ from the reference's", CHANGES, tuple(rows))
+    return Table("Counters that differ from the baseline's", CHANGES, tuple(rows))
 
 
 def effects_by_design(effects: Sequence[EffectResult]) -> list[tuple[str, list[EffectResult]]]:
@@ -187,7 +187,7 @@ def _count(value: float) -> str:
 CHANGES: tuple[Column[ArmChange], ...] = (
     Column("arm", "arm", text=lambda one: one.arm if one.first else "", width=NAME_WIDTH),
     Column("counter", "counter", text=lambda one: one.change.counter, width=NAME_WIDTH),
-    Column("reference", "reference", text=lambda one: _count(one.change.reference), kind=float),
+    Column("reference", "baseline", text=lambda one: _count(one.change.reference), kind=float),
     Column("value", "arm", text=lambda one: _count(one.change.value), kind=float),
 )
 """Of one counter each row."""
@@ -216,7 +216,7 @@ ALONE_AND_BESIDE: tuple[Column[AloneAndBeside], ...] = (
 """Of one level each row; "with the others" is what leaving it out would lose."""
 
 ALONE_CAPTION = (
-    "Alone: one toggle at a time on the reference. Beside the others: the best arm against itself without the"
+    "Alone: one toggle at a time on the baseline. With the others: the best arm against itself without the"
     " toggle."
 )
 

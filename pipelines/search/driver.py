@@ -134,7 +134,7 @@ class SearchDriver:
     def name(self, point: Point) -> str:
         """What of an arm differs from the reference."""
         off = [(f, n) for f, n in zip(self.grid.factors, point, strict=True) if n != f.start]
-        return ", ".join(f"{f.name}={f.values[n]}" for f, n in off) or "the reference"
+        return ", ".join(f"{f.name}={f.values[n]}" for f, n in off) or "the baseline"
 
     def describe(self, point: Point) -> str:
         """What is known of an arm: its cost against the reference, or why it is out of the question."""
@@ -152,7 +152,7 @@ class SearchDriver:
             for point, one in self.observations.items()
             if one.value is not None and point != self.origin
         }
-        learnt = "no arm beside the reference has finished its rounds"
+        learnt = "no arm but the baseline has finished its rounds"
         if costs:
             best = min(costs, key=lambda point: costs[point])
             learnt = f"of {len(self.observations)} arms the best is {self.name(best)}: {self.describe(best)}"

@@ -106,7 +106,7 @@ def _levels(space: Space, reference: Levels, name: str, tune: TuneConfig) -> lis
     untried = [value for value in dict.fromkeys(values) if value != reference[name]]
     if not untried:
         raise ConfigError(
-            f"{name} has no level to try but {reference[name]}, which the reference has; choose from:"
+            f"{name} has no level to try but {reference[name]}, which the baseline has; choose from:"
             f" {toggle.choices}"
         )
     return untried

@@ -101,7 +101,7 @@ class Verification:
         self._account()
         if best is None:
             self.console.print(
-                f"no feasible arm: not even the reference: {self.driver.describe(self.driver.origin)}",
+                f"no feasible arm: not even the baseline: {self.driver.describe(self.driver.origin)}",
                 style="red",
                 highlight=False,
             )
@@ -159,9 +159,7 @@ class Verification:
         observations = self.driver.observations
         every = sum(one.value is None for one in observations.values()) == len(observations) - 1
         why = (
-            "every other arm was ruled out"
-            if every
-            else "nothing that was tried is faster than the reference"
+            "every other arm was ruled out" if every else "nothing that was tried is faster than the baseline"
         )
         self.console.print(f"{why}; no preset is written", highlight=False)
         for line in self._dropped([]):
@@ -219,7 +217,7 @@ class Verification:
         against = {effect.level: effect for effect in effects if effect.toggle == TUNED}
         tuned, everything = against[f"vs {NAIVE}"], against.get(f"vs {ALL_ON}")
         self.console.print(bold("\ntuned", f": {self.driver.name(best)}"))
-        self.console.print(f"against the reference: {tuned.text}", highlight=False)
+        self.console.print(f"against the baseline: {tuned.text}", highlight=False)
         if everything:
             self.console.print(f"against everything on: {everything.text}", highlight=False)
         if (iterations := self.command.tune.iterations) is not None:
@@ -232,7 +230,7 @@ class Verification:
             why = "times are held back" if held_back else "the comparison does not bear the search out"
             self.console.print(f"{why}: no preset is written", style="yellow", highlight=False)
             return SOME_FAILED
-        self._keep(best, [f"{tuned.text} against the reference", *lines], name)
+        self._keep(best, [f"{tuned.text} against the baseline", *lines], name)
         return status
 
     def _keep(self, best: Point, findings: Sequence[str], name: str) -> None:

@@ -60,7 +60,7 @@ class MeasureConfig:
     )
     region_s: float = option(
         0.08,
-        "Seconds of timed iterations in each round, at least one cadence of them: as many as the reference's"
+        "Seconds of timed iterations in each round, at least one cadence of them: as many as the baseline's"
         " evidence does in that time, the same for all arms; more rounds buy more than longer ones.",
         above=0,
     )
@@ -126,7 +126,7 @@ class MeasureConfig:
     )
     placebo: int = option(
         0,
-        "Copies of the first reference that only keep junk from their set-up; no effect is called that is"
+        "Copies of the baseline that only keep junk from their set-up; no effect is called that is"
         " smaller than what they show.",
         least=0,
         method=False,
@@ -149,7 +149,7 @@ class MeasureConfig:
     )
     stall: bool = option(
         False,
-        "Measure the first reference once more on its first batches, kept in memory: what an ideal loader"
+        "Measure the baseline once more on its first batches, kept in memory: what an ideal loader"
         " would buy.",
         method=False,
     )

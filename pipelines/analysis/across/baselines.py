@@ -103,8 +103,7 @@ def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance:
     used = usable_trials(manifest, trials)
     if used.height == 0:
         raise RecordError(
-            f"{manifest.sweep.name} has no finished round of its reference, so nothing can be compared"
-            " with it"
+            f"{manifest.sweep.name} has no finished round of its baseline, so nothing can be compared with it"
         )
     return baseline_from(manifest, unit, used, manifest.sweep.name, provenance.commit)
 

@@ -178,12 +178,12 @@ def _why_no_points(having: Sequence[Baseline], label: str) -> str:
         return ""
     reference = having[-1].reference
     if label == reference:
-        return "the devices differ, and it is the reference"
+        return "the devices differ, and it is the baseline"
     beside = all(
         one.reference == reference and one.rounds[label].keys() & one.rounds.get(reference, {}).keys()
         for one in having
     )
-    return "" if beside else "the devices differ, and not every version measured it beside the same reference"
+    return "" if beside else "the devices differ, and not every version measured it with the same baseline"
 
 
 def _on_several_devices(having: Sequence[Baseline]) -> bool:

@@ -111,7 +111,7 @@ def _counter_remarks(measured: Measured) -> Iterator[str]:
         for record in counted
         if record.arm == reference
     ]
-    beside = f"; the reference drew {median(drawn_w):.3g} W in its regions" if drawn_w else ""
+    beside = f"; the baseline drew {median(drawn_w):.3g} W in its regions" if drawn_w else ""
     yield from (f"idle power: {line}{beside}" for line in _idle(measured))
 
 

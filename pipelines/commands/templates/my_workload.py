@@ -64,7 +64,7 @@ class MyWorkload(Training):
     Config = MyConfig
     unit = "example"  # what the times are per
 
-    # The first level of a toggle is its baseline: the naive path.
+    # The first level of a toggle is its baseline.
     toggles = (
         # Shared toggles work as they are; `perfsweep describe my_workload:MyWorkload` shows their levels.
         *shared_toggles(

@@ -194,7 +194,7 @@ def test_what_has_no_finished_round_or_a_time_that_cannot_be_is_refused(swept) -
         kept(folder, manifest)
     for record in timings(folder):
         change(record, outcome="oom", failure={"type": "X", "message": ""})
-    with pytest.raises(RecordError, match=f"{manifest.sweep.name} has no finished round of its reference"):
+    with pytest.raises(RecordError, match=f"{manifest.sweep.name} has no finished round of its baseline"):
         kept(folder, manifest)
 
 

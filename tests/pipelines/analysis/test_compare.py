@@ -93,7 +93,7 @@ def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) 
     slab, equal = found.effects
     assert equal.verdict is Verdict.SLOWER
     assert slab.verdict is Verdict.UNDECIDED and slab.p is not None and slab.p < 0.01
-    assert any(note.startswith("placebos, which equal the reference, show up to 5.") for note in found.notes)
+    assert any(note.startswith("placebos, which equal the baseline, show up to 5.") for note in found.notes)
 
 
 def test_a_chain_multiplies_up_to_its_last_step(command) -> None:

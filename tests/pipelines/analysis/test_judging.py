@@ -162,5 +162,5 @@ def test_what_placebos_show_although_they_are_copies_is_told(command) -> None:
     folder, manifest = simulated(command(design, measure={"rounds": 6, "placebo": 2}), cost)
     (note,) = [note for note in compared(folder, manifest).notes if note.startswith("placebos")]
     assert re.fullmatch(
-        r"placebos, which equal the reference, show up to 0\.\d\d%: no smaller effect is called", note
+        r"placebos, which equal the baseline, show up to 0\.\d\d%: no smaller effect is called", note
     )

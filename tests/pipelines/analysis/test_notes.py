@@ -118,7 +118,7 @@ def test_a_reference_without_a_round_is_named_where_others_have_some(swept) -> N
     for record in timings(folder, late):
         change(record, outcome="oom", failure={"type": "X", "message": ""})
     (note,) = notes_of((folder, manifest), "has no finished round")
-    assert note == "reference late has no finished round, so nothing is compared with it"
+    assert note == "baseline late has no finished round, so nothing is compared with it"
     for record in timings(folder, naive):
         change(record, outcome="oom", failure={"type": "X", "message": ""})
     assert notes_of((folder, manifest), "has no finished round") == []
@@ -141,7 +141,7 @@ def test_a_reference_that_computes_something_else_where_it_is_timed_is_named(swe
         change(record, numbers={"norm": 2.0}, reached=10)
     write(folder, spec_of(manifest, naive, "p000", None, Kind.COURSE), course={10: {"norm": 1.0}})
     (note,) = notes_of((folder, manifest), "norm")
-    assert note == "reference naive: timed norm is 2 after 10 iterations, and untimed 1"
+    assert note == "baseline naive: timed norm is 2 after 10 iterations, and untimed 1"
 
 
 def test_twenty_files_that_cannot_be_read_are_named_and_the_others_counted(swept) -> None:

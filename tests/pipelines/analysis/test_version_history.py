@@ -116,17 +116,17 @@ OTHER = {"device": "other"}
         (
             [*(version(str(n)) for n in range(9)), version("9", **OTHER)],
             "naive",
-            "the devices differ, and it is the reference",
+            "the devices differ, and it is the baseline",
         ),
         (
             [*(version(str(n)) for n in range(9)), version("9", reference="fast", **OTHER)],
             "naive",
-            "the devices differ, and not every version measured it beside the same reference",
+            "the devices differ, and not every version measured it with the same baseline",
         ),
         (
             [version("0", rounds={"fast": rounds(1.0)}), *(version(str(n), **OTHER) for n in range(1, 10))],
             "fast",
-            "the devices differ, and not every version measured it beside the same reference",
+            "the devices differ, and not every version measured it with the same baseline",
         ),
     ],
 )

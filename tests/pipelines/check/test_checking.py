@@ -19,7 +19,7 @@ DEFECTS = [
     ("NoChecks", Defect.NO_EVIDENCE, "no checks are declared"),
     ("FrozenEvidence", Defect.NO_EVIDENCE, "the same after one iteration and after many"),
     ("Wrong", Defect.RESULTS_CHANGE, "halves=on"),
-    ("TooRough", Defect.RESULTS_CHANGE, "declared tolerance, it departs from the reference: x"),
+    ("TooRough", Defect.RESULTS_CHANGE, "declared tolerance, it departs from the baseline: x"),
     ("OtherData", Defect.DATA_CHANGE, "halves=on data_digest() differs from the base's"),
     ("Reads", Defect.HOST_READS, ".item() in "),
     ("Global", Defect.STATE_LEAKS, "a second set-up in the same process ends elsewhere"),

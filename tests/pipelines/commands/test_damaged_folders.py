@@ -62,7 +62,7 @@ def test_a_reference_that_ran_out_of_memory_leaves_other_references_and_bases_to
         change(record, **OOM)
     text = reported(folder)
     assert "baseline single: " in text
-    assert "reference naive has no finished round" in text
+    assert "baseline naive has no finished round" in text
     lost, kept = row(text, "fast vs naive"), row(text, "fast vs single")
     assert "base oom" in lost and not NUMBER.search(lost)
     assert re.search(r"\dx (faster|slower)", kept) and ".." in kept

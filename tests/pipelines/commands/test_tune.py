@@ -86,15 +86,15 @@ def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes
     assert not set(before) & set(machine.launched[len(before) :]), "what was measured is not measured again"
     assert re.search(r"kept fuse=on: [\d.]+x faster", out) and "leave one out" in out
     assert re.search(r"dropped extra=on: [\d.]+x slower", out)
-    assert "dropped wrong: changes results: departs from the reference: sum" in out
-    assert "against the reference: " in out and "against everything on: " in out
+    assert "dropped wrong: changes results: departs from the baseline: sum" in out
+    assert "against the baseline: " in out and "against everything on: " in out
     assert (at.folder / "runs/tunable-tune/report.html").exists() and (
         at.folder / "runs/tunable-tune-verified/report.html"
     ).exists()
 
     preset = at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml"
     assert yaml.safe_load(preset.read_text()) == BEST
-    assert "against the reference" in preset.read_text()
+    assert "against the baseline" in preset.read_text()
     use = (
         next(line for line in out.splitlines() if line.startswith("use it: "))
         .split("perfsweep run ")[1]
@@ -182,7 +182,7 @@ def test_set_up_and_compiling_count_for_the_stated_number_of_iterations(at: Shel
         ),
         (
             {"peak_of": lambda levels: 1e12},
-            "no feasible arm: not even the reference: out: oom",
+            "no feasible arm: not even the baseline: out: oom",
             "too much memory",
         ),
     ],
@@ -200,7 +200,7 @@ def test_where_nothing_can_be_recommended_the_end_says_why(
 def test_where_everything_costs_time_the_reference_stays(at: Shell) -> None:
     status, out = at.on(simulated())(*TUNE, "tune.toggles=[extra]")
     assert status == 0, out
-    assert "nothing that was tried is faster than the reference; no preset is written" in out
+    assert "nothing that was tried is faster than the baseline; no preset is written" in out
     assert re.search(r"dropped extra=on: [\d.]+x slower", out)
 
 

@@ -105,7 +105,7 @@ def test_nan_on_both_sides_is_different(parity: Parity) -> None:
         tensor_evidence(x=broken), tensor_evidence(x=broken), [Check("x")], parity, {"x": math.inf}
     )
     assert result.verdict is DIFFERENT
-    assert "NaN in 1 of 3 entries of the reference" in result.reason
+    assert "NaN in 1 of 3 entries of the baseline" in result.reason
 
 
 def test_a_nan_number_is_different() -> None:
@@ -133,10 +133,10 @@ def test_a_new_infinity_is_different_even_where_deviations_are_excused() -> None
     ("reference", "arm", "words"),
     [
         ({"x": np.ones(3)}, {}, "x: missing in the arm"),
-        ({}, {"x": np.ones(3)}, "x: missing in the reference"),
-        ({"x": np.ones(3)}, {"x": np.ones((3, 1))}, "has shape [3, 1], and the reference has [3]"),
-        ({"x": np.ones(3)}, {"x": np.ones(3, int)}, "is integer, and the reference is floating"),
-        ({"x": np.ones(3, bool)}, {"x": np.ones(3, int)}, "is integer, and the reference is boolean"),
+        ({}, {"x": np.ones(3)}, "x: missing in the baseline"),
+        ({"x": np.ones(3)}, {"x": np.ones((3, 1))}, "has shape [3, 1], and the baseline has [3]"),
+        ({"x": np.ones(3)}, {"x": np.ones(3, int)}, "is integer, and the baseline is floating"),
+        ({"x": np.ones(3, bool)}, {"x": np.ones(3, int)}, "is integer, and the baseline is boolean"),
     ],
 )
 def test_what_cannot_be_compared_is_different_and_named(reference: dict, arm: dict, words: str) -> None:
@@ -249,7 +249,7 @@ def test_the_first_step_is_found_by_its_own_size() -> None:
 def test_the_first_check_that_departs_is_named_in_the_declared_order() -> None:
     reference, arm = tensor_evidence(a=[1.0], b=[1.0], c=[1.0]), tensor_evidence(a=[1.0], b=[1.1], c=[9.0])
     result = judge(reference, arm, [Check("c"), Check("a"), Check("b")], EXACT, {})
-    assert result.reason.startswith("departs from the reference: c:")
+    assert result.reason.startswith("departs from the baseline: c:")
     assert [deviation.check for deviation in result.deviations] == ["c", "a", "b"]
 
 

@@ -97,7 +97,7 @@ def test_single_runs_of_a_stochastic_level_may_differ_by_anything_that_can_be_co
     ("reference", "arm", "where"),
     [
         (tensor_evidence(x=[1.0]), tensor_evidence(), "missing in the arm"),
-        (tensor_evidence(), tensor_evidence(x=[1.0]), "missing in the reference"),
+        (tensor_evidence(), tensor_evidence(x=[1.0]), "missing in the baseline"),
     ],
 )
 def test_evidence_of_one_side_only_is_a_deviation_that_says_which_side_lacks_it(

@@ -136,13 +136,13 @@ def test_an_angle_to_nothing_is_a_right_one_whichever_side_vanished(by: Comparat
 @pytest.mark.parametrize(
     ("reference", "arm", "problem"),
     [
-        ([1.0, np.inf], [1.0, 2.0], "is infinite in 1 entries where the reference has another value"),
-        ([1.0, 2.0], [np.inf, -np.inf], "is infinite in 2 entries where the reference has another value"),
+        ([1.0, np.inf], [1.0, 2.0], "is infinite in 1 entries where the baseline has another value"),
+        ([1.0, 2.0], [np.inf, -np.inf], "is infinite in 2 entries where the baseline has another value"),
         ([1j, 2j], [1j, complex("nan")], "is NaN in 1 of 2 entries of the arm"),
-        ([np.nan, np.nan], [np.nan, 1.0], "is NaN in 2 of 2 entries of the reference"),
-        ([1.0], [1], "is integer, and the reference is floating"),
-        ([1j], [1.0], "is floating, and the reference is complex"),
-        ([[1.0, 2.0]], [1.0, 2.0], "has shape [2], and the reference has [1, 2]"),
+        ([np.nan, np.nan], [np.nan, 1.0], "is NaN in 2 of 2 entries of the baseline"),
+        ([1.0], [1], "is integer, and the baseline is floating"),
+        ([1j], [1.0], "is floating, and the baseline is complex"),
+        ([[1.0, 2.0]], [1.0, 2.0], "has shape [2], and the baseline has [1, 2]"),
     ],
 )
 def test_what_cannot_be_compared_is_said_of_the_side_that_has_it(

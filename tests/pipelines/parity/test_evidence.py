@@ -208,7 +208,7 @@ def test_a_reference_that_differs_from_itself_convicts_nobody() -> None:
     found = sweep.agreement.between("fused", "base")
     assert found.verdict is ParityVerdict.UNCHECKED
     assert found.reason.startswith(
-        "the reference does not repeat itself: two runs of it with one seed differ, "
+        "the baseline does not repeat itself: two runs of it with one seed differ, "
     )
     assert "loss" in found.reason and sweep.agreement.repeats_wanted(pack(*ARMS)) == []
 

@@ -47,11 +47,11 @@ def oracle_evidence(excess: float, x: float) -> Evidence:
     [
         # (excess over the oracle's optimum, x): the oracle allows an excess of 1e-5.
         ((1e-3, 1.0), (1e-6, 1.5), WITHIN, "meets every oracle"),
-        ((1e-3, 1.0), (1e-3, 1.0), IDENTICAL, "the reference itself fails an oracle"),
-        ((1e-3, 1.0), (1e-3, 1.0 + 1e-14), WITHIN, "the reference itself fails an oracle"),
-        ((1e-3, 1.0), (1e-3, 1.5), DIFFERENT, "departs from the reference"),
+        ((1e-3, 1.0), (1e-3, 1.0), IDENTICAL, "the baseline itself fails an oracle"),
+        ((1e-3, 1.0), (1e-3, 1.0 + 1e-14), WITHIN, "the baseline itself fails an oracle"),
+        ((1e-3, 1.0), (1e-3, 1.5), DIFFERENT, "departs from the baseline"),
         ((1e-6, 1.0), (1e-3, 1.0), DIFFERENT, "fails its oracle"),
-        ((1e-6, 1.0), (1e-6, 1.5), DIFFERENT, "departs from the reference"),
+        ((1e-6, 1.0), (1e-6, 1.5), DIFFERENT, "departs from the baseline"),
         ((1e-3, 1.0), (math.nan, 1.0), DIFFERENT, "fails its oracle"),
     ],
 )
@@ -85,6 +85,6 @@ def test_of_several_oracles_the_first_that_fails_is_named_in_the_declared_order(
     ]
     assert [reason.partition(": b: ")[0] for reason in reasons] == [
         "fails its oracle",
-        "the reference itself fails an oracle",
-        "the reference itself fails an oracle",
+        "the baseline itself fails an oracle",
+        "the baseline itself fails an oracle",
     ]

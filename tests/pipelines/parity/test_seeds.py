@@ -105,7 +105,7 @@ def test_runs_that_cannot_be_compared_name_their_pair() -> None:
     arm[2] = Evidence({}, {"loss": float("nan")})
     result = judged(arm)
     assert result.verdict is ParityVerdict.DIFFERENT
-    assert result.reason.startswith("pair of seeds 2: departs from the reference: loss: is NaN")
+    assert result.reason.startswith("pair of seeds 2: departs from the baseline: loss: is NaN")
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,9 @@ def test_the_words_of_a_departure_say_both_numbers_and_when() -> None:
     trials = Trials(courses={("arm", 0): [course(30, units=9.0)], ("base", 0): [course(30, units=12.0)]})
     found = trials.numbers().judge("arm", "base", EXACT).departure
     assert found is not None and not found.ok and found.value == 0.25
-    assert found.where == "units are 9 after 30 iterations, and the reference's 12"
+    assert found.where == "units are 9 after 30 iterations, and the baseline's 12"
     found = judged([130.0], 130.0, s1=100.0, s2=100.0).departure
-    assert found is not None and found.where == "norm is 130 after 40 iterations, and the reference's 100"
+    assert found is not None and found.where == "norm is 130 after 40 iterations, and the baseline's 100"
 
 
 def test_beside_a_reference_that_fails_its_oracle_an_arm_may_have_other_numbers() -> None:

@@ -187,7 +187,10 @@ def test_what_cannot_be_planned_is_refused_in_one_sentence(
 
 BAD_DESIGNS = [
     (DesignConfig("everything"), "kind everything is unknown; choose from: one_at_a_time, leave_one_out"),
-    (DesignConfig("one_at_a_time", reference="late"), "reference late is unknown; choose from: naive"),
+    (
+        DesignConfig("one_at_a_time", reference="late"),
+        "reference=late is unknown; choose a baseline from: naive",
+    ),
     (DesignConfig("chain"), "chain needs `steps`"),
     (DesignConfig("arms"), "arms needs `arms`"),
     (

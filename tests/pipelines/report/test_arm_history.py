@@ -164,9 +164,9 @@ def test_on_several_devices_levels_are_those_of_the_ratio_to_the_reference() -> 
     found = arm_history(versions, "fast")
     assert found.series.beside_reference
     assert [place for place, one in enumerate(found.versions) if one.level] == [4]
-    assert arm_history(versions, "naive").reason == "the devices differ, and it is the reference"
+    assert arm_history(versions, "naive").reason == "the devices differ, and it is the baseline"
     lone = [one.model_copy(update={"rounds": {"fast": one.rounds["fast"]}}) for one in versions]
-    assert "not every version measured it beside the same reference" in arm_history(lone, "fast").reason
+    assert "not every version measured it with the same baseline" in arm_history(lone, "fast").reason
 
 
 def test_the_table_names_the_new_level_and_how_often_one_is_shown_by_chance() -> None:

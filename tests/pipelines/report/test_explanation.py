@@ -55,7 +55,7 @@ def test_a_called_effect_is_derived_from_its_pairs(measured: Measured) -> None:
         "95 % interval",
         "Holm",
         "margin: 1.0 %",
-        "floor: placebos, which equal the reference, show up to",
+        "floor: placebos, which equal the baseline, show up to",
         "so: the corrected interval lies wholly below the margin",
         "half the work is twice as fast",
     ):
@@ -135,7 +135,7 @@ def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
     assert "among 2 comparisons Holm reads it at 97.50%: " in correction
     assert correction.endswith(", and rejects no effect")
     assert margin == "margin: 5.0 % either way makes no difference"
-    assert floor == "floor: placebos, which equal the reference, show up to 2.00%"
+    assert floor == "floor: placebos, which equal the baseline, show up to 2.00%"
     assert not [line for line in derived() if line.startswith("floor")]
     assert any(line.endswith(", and keeps no effect") for line in derived(1.0))
 

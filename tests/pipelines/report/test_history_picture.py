@@ -41,7 +41,7 @@ def test_each_arm_has_a_panel_with_its_change_in_percent_against_its_first_versi
     whiskers = first.collections[0].get_segments()
     assert [segment[:, 1].tolist() for segment in whiskers][1] == pytest.approx([35.0, 65.0])
     assert first.get_title(loc="left") == "fast"
-    assert second.get_title(loc="left") == "naive, beside the reference"
+    assert second.get_title(loc="left") == "naive, against the baseline"
     assert first.get_ylabel() == "change of time, %"
 
 

@@ -96,7 +96,7 @@ def test_a_row_has_the_change_of_the_time_and_of_its_ratio_to_the_reference(
         "relative_high": values[2],
         "verdict": "slower",
     }
-    assert next(one for one in columns if one.key == "relative").heading == "beside naive"
+    assert next(one for one in columns if one.key == "relative").heading == "against naive"
     assert next(one for one in columns if one.key == "verdict").style(row) is Style.ALARM
 
 
@@ -126,7 +126,7 @@ def test_a_person_reads_a_table_with_what_moved_and_what_only_one_of_them_has() 
 def test_on_other_devices_only_ratios_to_the_reference_are_judged_and_that_is_said() -> None:
     (moved,) = compare_with(NOW, [baseline("june", device="gpu", rounds=THEN.rounds)])
     lines = "\n".join(shown(moved))
-    assert "the devices differ, so only ratios to the reference are judged" in lines
+    assert "the devices differ, so only ratios to the baseline are judged" in lines
     assert "the devices differ" not in "\n".join(shown(CHANGES))
 
 

@@ -88,7 +88,7 @@ def test_effects_come_by_design_with_the_fastest_first_and_then_what_stands_besi
     assert [row[0] for row in rows(tables[1])] == ["amp=a", "amp=b", "amp=c"]
     assert tables[1].caption == "Intervals: pooled variance."
     assert tables[0].caption == ""
-    assert tables[4].caption.startswith("Alone: one toggle at a time on the reference.")
+    assert tables[4].caption.startswith("Alone: one toggle at a time on the baseline.")
     assert "Two toggles at a time" not in [one.title for one in answer_tables(whole, Where.TERMINAL)]
 
 
@@ -215,7 +215,7 @@ def test_counters_that_differ_name_their_arm_once() -> None:
         ArmResult("c=1", 6, 1.0, None, {}),
     )
     table = changes_table(comparison(arms=arms))
-    assert headings(table) == ["arm", "counter", "reference", "arm"]
+    assert headings(table) == ["arm", "counter", "baseline", "arm"]
     assert rows(table) == [
         ["tuned", "products", "4,000", "12,345"],
         ["", "flips", "0", "0.25"],

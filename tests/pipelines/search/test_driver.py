@@ -35,8 +35,7 @@ def measured(search: Searching, name: str, *points: Point, base: Point | None = 
 
 
 @pytest.mark.parametrize(
-    ("point", "name"),
-    [((0, 0, 0), "the reference"), ((1, 0, 0), "fuse=on"), ((0, 1, 2), "narrow=on, slab=4")],
+    ("point", "name"), [((0, 0, 0), "the baseline"), ((1, 0, 0), "fuse=on"), ((0, 1, 2), "narrow=on, slab=4")]
 )
 def test_an_arm_is_called_by_what_differs_from_the_reference(
     search: Searching, point: Point, name: str
@@ -46,7 +45,7 @@ def test_an_arm_is_called_by_what_differs_from_the_reference(
 
 def test_of_a_ladder_that_starts_in_its_middle_the_start_is_the_reference(tmp_path: Path) -> None:
     middle = searching(tmp_path, {}, [Factor("slab", (1, 2, 4), (0.0, 1.0, 2.0), start=1)])
-    assert [middle.driver.name((place,)) for place in range(3)] == ["slab=1", "the reference", "slab=4"]
+    assert [middle.driver.name((place,)) for place in range(3)] == ["slab=1", "the baseline", "slab=4"]
     assert middle.driver.origin == (1,)
 
 
@@ -154,7 +153,7 @@ def test_a_search_that_ends_early_says_why_and_what_it_learnt(
     lines = broken.printed.splitlines()
     assert lines[1 : 1 + len(said)] == [line.format(folder=tmp_path) for line in said]
     assert lines[-2:] == [
-        "learnt so far: no arm beside the reference has finished its rounds",
+        "learnt so far: no arm but the baseline has finished its rounds",
         "The same command continues where it stopped.",
     ]
 

@@ -65,7 +65,7 @@ def test_levels_beyond_the_allowed_parity_or_not_supported_are_left_out_and_say_
         ),
         (
             {"levels": {"idle": ["off"]}},
-            "idle has no level to try but off, which the reference has; choose from: ",
+            "idle has no level to try but off, which the baseline has; choose from: ",
         ),
         (
             {"toggles": ["half", "device_only"], "parity": "exact"},

@@ -125,7 +125,7 @@ def test_a_winner_that_fresh_rounds_bear_out_is_kept_as_a_preset(tmp_path: Path)
         f"the search's report: {tmp_path}/search/report.html",
         "",
         "tuned: fuse=on, slab=2",
-        "against the reference: 1.43x faster (1.40 .. 1.46), results identical",
+        "against the baseline: 1.43x faster (1.40 .. 1.46), results identical",
         "against everything on: 1.11x faster (1.09 .. 1.13), results identical",
         "- kept fuse=on: 1.25x faster (1.23 .. 1.28), results identical",
         "- kept slab=2: 1.053x faster (1.032 .. 1.074), results identical",
@@ -139,7 +139,7 @@ def test_a_winner_that_fresh_rounds_bear_out_is_kept_as_a_preset(tmp_path: Path)
     assert levels == " 'on'\nslab: 2\n"
     lines = facts.splitlines()
     assert lines[:3] == [
-        "# toys.tunable:Tunable on cpu: 1.43x faster (1.40 .. 1.46), results identical against the reference",
+        "# toys.tunable:Tunable on cpu: 1.43x faster (1.40 .. 1.46), results identical against the baseline",
         "# limits: results no looser than tolerance; for a long run",
         "# kept fuse=on: 1.25x faster (1.23 .. 1.28), results identical",
     ]
@@ -219,7 +219,7 @@ def test_a_preset_is_written_unless_fresh_rounds_contradict_the_search_or_say_no
 def test_a_winner_without_a_time_is_not_kept_and_its_outcome_is_said(tmp_path: Path) -> None:
     done = verified(tmp_path, result((1, 0, 0)), [effect("tuned", "vs naive", None, None, outcome="oom")])
     assert done.status == SOME_FAILED and not presets(tmp_path)
-    assert "against the reference: oom" in done.printed
+    assert "against the baseline: oom" in done.printed
     assert lines_with(done, "- kept") == ["- kept fuse=on: 1.28x faster (+-2.0%) by the search"]
 
 
@@ -308,7 +308,7 @@ def test_an_arm_with_everything_on_that_was_ruled_out_is_not_measured_again(tmp_
     ("ruled_out", "words", "status"),
     [
         (True, "every other arm was ruled out; no preset is written", SOME_FAILED),
-        (False, "nothing that was tried is faster than the reference; no preset is written", DONE),
+        (False, "nothing that was tried is faster than the baseline; no preset is written", DONE),
     ],
 )
 def test_where_the_reference_is_best_no_sweep_follows_and_every_toggle_says_why(
@@ -334,7 +334,7 @@ def test_where_not_even_the_reference_is_feasible_that_is_said(tmp_path: Path) -
     stated = {"baseline": Observation(None, reason="too much memory", outcome="oom")}
     done = verified(tmp_path, result(None), stated=stated, points=())
     assert done.status == SOME_FAILED
-    assert done.printed[-1] == "no feasible arm: not even the reference: out: oom: too much memory"
+    assert done.printed[-1] == "no feasible arm: not even the baseline: out: oom: too much memory"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def judged(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 def test_arms_of_a_script_that_does_not_repeat_itself_stay_unchecked(judged: Any) -> None:
     parity = judged("unrepeatable.py", "optimizer", "foreach")
     assert parity.verdict is ParityVerdict.UNCHECKED
-    assert "the reference does not repeat itself: two runs of it with one seed differ" in parity.reason
+    assert "the baseline does not repeat itself: two runs of it with one seed differ" in parity.reason
 
 
 def test_an_arm_that_computes_something_else_is_different_from_one_that_repeats(judged: Any) -> None:

@@ -44,7 +44,7 @@ def test_joules_are_those_of_a_unit(judged: Judged) -> None:
 def test_the_notes_name_the_counters_and_what_the_machine_draws_at_rest(judged: Judged) -> None:
     notes = judged(IdlePower(source="NVML", watts={"GPU-1": 61.25}, step_s=0.1)).notes
     assert "energy: from the counters of NVML (GPU-1), idling included" in notes
-    idle = "idle power: 61.2 W with no trial running; the reference drew 90 W in its regions"
+    idle = "idle power: 61.2 W with no trial running; the baseline drew 90 W in its regions"
     assert idle in notes
 
 
