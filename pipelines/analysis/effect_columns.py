@@ -43,7 +43,7 @@ def _efficiency_text(result: EffectResult) -> str:
     if (found := result.scaling) is None:
         return ""
     work = f", {found.work.value}" if found.work.value else ""
-    held = ", held back" if result.verdict is Verdict.HELD_BACK else ""
+    held = f", {result.word}" if result.verdict is Verdict.HELD_BACK else ""
     return f"{found.efficiency:.0%} ({found.ranks} ranks{work}){held}"
 
 

@@ -9,7 +9,7 @@ from perfsweep.pipelines.analysis.arm_records import Counts, Scaling
 from perfsweep.pipelines.analysis.decisions import Derivation
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
-from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict, verdict_word
 from perfsweep.pipelines.store.records import Effect, Outcome
 from perfsweep.pipelines.units import amount, bounds_text, speed
 from perfsweep.workloads.api import Claim
@@ -142,7 +142,7 @@ class EffectResult:
         """The verdict, or why there is none."""
         if self.outcome or self.verdict is None:
             return self.outcome or "no rounds yet"
-        return self.verdict.value
+        return verdict_word(self.verdict.value, self.code.value)
 
     @property
     def parity_ok(self) -> bool:

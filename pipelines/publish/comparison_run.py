@@ -15,7 +15,7 @@ from typing import Any
 
 from perfsweep.pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment
 from perfsweep.pipelines.publish.history_rows import plain
-from perfsweep.pipelines.publish.standing import SPEED, damaged, inverse, table_rows
+from perfsweep.pipelines.publish.standing import SPEED, damaged, inverse, table_rows, verdict_of
 from perfsweep.pipelines.store.records import SCHEMA, Manifest, SweepFolder
 
 NO_BEST = "none is faster"
@@ -70,11 +70,11 @@ def compare_content(
 
 
 def _effect(row: dict[str, Any]) -> dict[str, Any]:
-    """An effect with speeds in place of ratios of times; without a verdict, its outcome says why."""
+    """An effect with speeds in place of ratios of times, and its verdict in words."""
     effect = {
         SPEED.get(name, name): inverse(value) if name in SPEED else value for name, value in row.items()
     }
-    return {**effect, "verdict": row["verdict"] or row["outcome"]}
+    return {**effect, "verdict": verdict_of(row)}
 
 
 def _name(effect: dict[str, Any]) -> str:

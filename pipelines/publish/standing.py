@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
 from perfsweep.workloads.errors import RecordError
@@ -104,6 +104,11 @@ def _effects_of(
             yield effect.pairs[0][1] == baseline, row
 
 
+def verdict_of(effect: dict[str, Any]) -> str:
+    """The verdict on an effect in words; without one, its outcome says why."""
+    return verdict_word(effect["verdict"] or effect["outcome"], effect.get("reason"))
+
+
 def _standing(arm: dict[str, Any], effects: list[tuple[bool, dict[str, Any]]]) -> Standing:
     ranked = not any(row["verdict"] in NOT_RANKED for _, row in effects)
     own = next((row for against_baseline, row in effects if against_baseline), None)
@@ -112,5 +117,5 @@ def _standing(arm: dict[str, Any], effects: list[tuple[bool, dict[str, Any]]]) -
         ns_per_unit=arm["paired_ns"] if ranked else None,
         peak_bytes=arm["peak_bytes"] or None,
         speed=tuple((name, value) for name, value in said.items() if value is not None),
-        verdict=(own["verdict"] or own["outcome"]) if own else "",
+        verdict=verdict_of(own) if own else "",
     )

@@ -157,13 +157,13 @@ def _trade_off_caption(found: TradeOff) -> str:
     paired = "Times as paired rounds have them; whether two neighbours differ says the table of effects."
     if not any(one.timed for one in found.choices):
         return (
-            f"{paired} Every comparison of times here is held back, so the picture says where"
-            " arms lie, and not which of them to choose."
+            f"{paired} No comparison of times here has a verdict. The picture says where arms lie,"
+            " and not which of them to choose."
         )
     of = "draws more energy" if found.of == "energy" else "needs more memory"
     worse = f", {of}, or costs more," if any(one.cost is not None for one in found.choices) else f" or {of}"
     different = " Crosses are arms whose results are not known to be the same: they do not count."
-    untimed = " Squares are arms whose times are held back: they beat nobody, and nobody beats them."
+    untimed = " Squares are arms without a verdict on their times: they beat no arm, and no arm beats them."
     return (
         f"{paired} Nobody would pass by the filled points, which a dashed line joins: any other"
         f" arm takes longer{worse} by more than the margin. Circles are arms that another one beats in all of"

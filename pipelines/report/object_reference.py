@@ -114,6 +114,7 @@ def _words() -> str:
     more = (
         "An effect without a time has no `verdict`, and its `outcome` says why: one of these, `base` before"
         " one, or `other data`.\nIt is empty where no round is finished yet."
+        "\nFor `held back` people read why: *too noisy*, *too few rounds*, *unlike regions* or *only a look*."
     )
     return "\n".join([*lines, "", more, ""])
 

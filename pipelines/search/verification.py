@@ -22,7 +22,7 @@ from perfsweep.pipelines.search.driver import SearchDriver
 from perfsweep.pipelines.search.limits import limit_words
 from perfsweep.pipelines.search.search import SearchResult, exhaustive
 from perfsweep.pipelines.search.surrogate import Factor, Point
-from perfsweep.pipelines.statistics.verdicts import Verdict
+from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
 from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.pipelines.terminal import bold, shell_line
@@ -57,7 +57,8 @@ class VerifiedEffect:
             return self.outcome or "no rounds"
         parity = f", results {self.parity}" if self.parity else ""
         factor = speed(self.ratio)
-        verdict = "" if f"{self.verdict}" in factor else f" {self.verdict}"  # "1.10x slower" says it
+        word = verdict_word(str(self.verdict))
+        verdict = "" if word in factor else f" {word}"  # "1.10x slower" says it
         return f"{factor} ({bounds_text(self.ratio, self.low, self.high)}){verdict}{parity}"
 
 
@@ -226,8 +227,8 @@ class Verification:
         for line in lines:
             self.console.print(f"- {line}", highlight=False)
         if tuned.ratio is None or tuned.verdict in NO_GAIN:
-            held_back = tuned.verdict == Verdict.HELD_BACK
-            why = "times are held back" if held_back else "the comparison does not bear the search out"
+            open_ = tuned.verdict == Verdict.HELD_BACK
+            why = "the times decide nothing" if open_ else "the comparison does not bear the search out"
             self.console.print(f"{why}: no preset is written", style="yellow", highlight=False)
             return SOME_FAILED
         self._keep(best, [f"{tuned.text} against the baseline", *lines], name)

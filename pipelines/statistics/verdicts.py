@@ -53,6 +53,18 @@ class ReasonCode(StrEnum):
     NO_RECORDS = "no_records"
 
 
+_WITHHELD = {
+    ReasonCode.ONLY_A_LOOK.value: "only a look",
+    ReasonCode.TOO_FEW_ROUNDS.value: "too few rounds",
+    ReasonCode.UNLIKE_BEATS.value: "unlike regions",
+}
+
+
+def verdict_word(verdict: str, code: str | None = None) -> str:
+    """What a reader sees: the verdict, or why none is called although there are times."""
+    return _WITHHELD.get(code or "", "too noisy") if verdict == Verdict.HELD_BACK else verdict
+
+
 @dataclass(frozen=True)
 class Judgement:
     """A verdict with what it rests on.

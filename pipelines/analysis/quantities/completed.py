@@ -99,10 +99,9 @@ def _held_back(found: QuantityResult, result: EffectResult) -> QuantityResult:
     """Put the verdict in the place of a change that would claim what it does not; the arm's value stays."""
     if found.ratio is None:
         return found
-    word = result.outcome or str(result.verdict)
-    why = result.held_back or result.note
-    withheld = f"not compared, since the verdict is {word}{f': {why}' if why else ''}"
-    return replace(found, ratio=None, low=None, high=None, p=None, text=word, withheld=withheld)
+    why = ", ".join(filter(None, (result.word, result.held_back or result.note)))
+    withheld = f"not compared: {why}"
+    return replace(found, ratio=None, low=None, high=None, p=None, text=result.word, withheld=withheld)
 
 
 def _list(names: Sequence[str]) -> str:

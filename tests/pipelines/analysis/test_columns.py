@@ -48,7 +48,7 @@ def test_seconds_of_compiling_are_shown_cold_and_warm_where_the_arm_compiles(
     assert [column.cell(effect(compile_s=cold, warm_compile_s=warm)) for column in columns] == texts
 
 
-@pytest.mark.parametrize(("verdict", "says"), [(Verdict.HELD_BACK, ", held back"), (Verdict.FASTER, "")])
+@pytest.mark.parametrize(("verdict", "says"), [(Verdict.HELD_BACK, ", too noisy"), (Verdict.FASTER, "")])
 def test_the_efficiency_of_a_time_that_is_held_back_is_held_back_too(verdict: Verdict, says: str) -> None:
     (column,) = [column for column in EFFECTS if column.key == "efficiency"]
     found = effect(scaling=Scaling(4, 1, Work.STRONG, 0.62, 0.5, 0.7), verdict=verdict)

@@ -210,7 +210,7 @@ def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style)
     [
         ({}, "62% (4 ranks, weak)"),
         ({"scaling": Scaling(4, 2, Work.OTHER, 0.5, None, None)}, "50% (4 ranks)"),
-        ({"verdict": Verdict.HELD_BACK}, "62% (4 ranks, weak), held back"),
+        ({"verdict": Verdict.HELD_BACK}, "62% (4 ranks, weak), too noisy"),
     ],
 )
 def test_efficiency_says_of_how_many_ranks_and_which_work(change: dict, text: str) -> None:

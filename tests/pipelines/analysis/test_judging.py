@@ -97,6 +97,19 @@ def test_a_row_says_its_verdict_or_why_there_is_none(own: dict, word: str) -> No
     assert with_parity(ParityVerdict.IDENTICAL, **own).word == word
 
 
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        (ReasonCode.ALL_DISTURBED, "too noisy"),
+        (ReasonCode.ONLY_A_LOOK, "only a look"),
+        (ReasonCode.TOO_FEW_ROUNDS, "too few rounds"),
+        (ReasonCode.UNLIKE_BEATS, "unlike regions"),
+    ],
+)
+def test_a_time_that_says_nothing_has_the_reason_in_place_of_a_verdict(code: ReasonCode, word: str) -> None:
+    assert replace(with_parity(ParityVerdict.IDENTICAL), verdict=Verdict.HELD_BACK, code=code).word == word
+
+
 def test_a_base_whose_label_is_its_levels_is_called_by_the_sweeps_name_of_it(command) -> None:
     design = DesignConfig("one_at_a_time", levels={"sign": ["wrong"]}, reference="small")
     references = {"naive": {}, "small": {"work": "single"}}

@@ -311,8 +311,8 @@ def test_a_real_search_ends_with_a_verdict_and_never_keeps_what_changes_results(
     ]
     words = ["tune.toggles=[fuse,wrong]", "tune.rounds=2", "measure.rounds=3"]
     status, out = at(*TUNE, *words, *measure, "workload.wait_ms=8")
-    held_back = "times are held back: no preset is written" in out  # on a machine that others use too
-    assert status == (1 if held_back else 0), out
+    too_noisy = "the times decide nothing: no preset is written" in out  # on a machine that others use too
+    assert status == (1 if too_noisy else 0), out
     assert "dropped wrong: changes results" in out
     assert (at.folder / "runs/tunable-tune/report.html").exists()
     for preset in at.folder.glob("runs/conf/toggles/*.yaml"):

@@ -89,7 +89,7 @@ def test_a_run_says_the_speed_time_and_memory_that_the_comparison_says(command: 
         own = said[effect.arm_label]
         speeds = [1 / ratio for ratio in (effect.ratio, effect.high, effect.low) if ratio]
         assert [own["speed"], own["speed_low"], own["speed_high"]] == speeds
-        assert own["verdict"] == effect.verdict
+        assert own["verdict"] == effect.word
     for arm in found.arms:
         assert said[arm.name]["bench_ms_per_unit"] * 1e6 == arm.paired_ns
         assert said[arm.name]["bench_peak_mem_mb"] * MB == arm.peak_bytes

@@ -92,7 +92,7 @@ def test_a_row_without_a_time_says_why(tmp_path) -> None:
 
 def test_what_is_held_back_says_so(measured: Measured) -> None:
     text = text_of(measured(rounds=1), "work=single")
-    assert "held back [too_few_rounds]" in text and "one round has no interval" in text
+    assert "too few rounds [too_few_rounds]" in text and "one round has no interval" in text
 
 
 @pytest.mark.parametrize("code", ReasonCode)

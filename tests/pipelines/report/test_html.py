@@ -71,7 +71,7 @@ WHOLE = Comparison(
 )
 STAY = "Nobody would pass by the filled points"
 CROSSES = "Crosses are arms whose results are not known to be the same: they do not count."
-SQUARES = "Squares are arms whose times are held back"
+SQUARES = "Squares are arms without a verdict on their times"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ SQUARES = "Squares are arms whose times are held back"
         ),
         (
             {"effects": (effect("x", Verdict.HELD_BACK, 0.5),)},
-            ["Every comparison of times here is held back"],
+            ["No comparison of times here has a verdict"],
             [STAY, CROSSES, SQUARES],
         ),
     ],

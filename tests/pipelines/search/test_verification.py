@@ -204,7 +204,7 @@ def test_without_its_only_level_the_winner_is_the_reference_which_it_is_compared
         (Verdict.DIFFERENT, SOME_FAILED, "the comparison does not bear the search out"),
         (Verdict.FEWER_UNITS, SOME_FAILED, "the comparison does not bear the search out"),
         (Verdict.NO_DIFFERENCE, SOME_FAILED, "the comparison does not bear the search out"),
-        (Verdict.HELD_BACK, SOME_FAILED, "times are held back"),
+        (Verdict.HELD_BACK, SOME_FAILED, "the times decide nothing"),
     ],
 )
 def test_a_preset_is_written_unless_fresh_rounds_contradict_the_search_or_say_no_time(

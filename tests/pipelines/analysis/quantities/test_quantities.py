@@ -186,7 +186,7 @@ def test_a_level_that_does_nothing_changes_nothing(sweep) -> None:
     found = effect.quantities["water"]
     assert (effect.outcome, effect.ratio) == ("inert", None)
     assert (found.ratio, found.low, found.text) == (None, None, "inert") and found.value is not None
-    why = "not compared, since the verdict is inert: products is the same with and without it"
+    why = "not compared: inert, products is the same with and without it"
     assert f"water: {why}" in comparison.notes
 
 

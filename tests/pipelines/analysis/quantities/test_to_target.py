@@ -201,10 +201,10 @@ def test_nothing_is_said_of_the_time_to_the_target_where_the_verdict_is_held_bac
     (effect,) = comparison.effects
     assert effect.verdict is Verdict.HELD_BACK
     time, steps = effect.quantities["target"], effect.quantities["target_steps"]
-    assert (time.ratio, time.low, time.high, time.p, time.text) == (None, None, None, None, "held back")
+    assert (time.ratio, time.low, time.high, time.p, time.text) == (None, None, None, None, "too noisy")
     assert time.value is not None  # an arm's own figure claims nothing of another
     assert steps.ratio == pytest.approx(2, rel=0.05)  # what is counted is not disturbed
-    why = "not compared, since the verdict is held back: every trial of its arms was disturbed"
+    why = "not compared: too noisy, every trial of its arms was disturbed"
     assert f"to target: {why}" in comparison.notes
 
 
@@ -214,7 +214,7 @@ def test_nothing_is_said_of_the_time_to_the_target_where_the_verdict_is_held_bac
     [
         (compute_something_else, {}, ReasonCode.RESULTS_DIFFER, "different"),
         (count_as_before, {}, ReasonCode.NO_TIME, "inert"),
-        (lambda *made: None, {"look": True}, ReasonCode.ONLY_A_LOOK, "held back"),
+        (lambda *made: None, {"look": True}, ReasonCode.ONLY_A_LOOK, "only a look"),
     ],
     ids=["other results", "a level that does nothing", "a mere look"],
 )
@@ -227,10 +227,7 @@ def test_neither_time_nor_steps_are_compared_where_nothing_is_called(
     for key, heading in (("target", "to target"), ("target_steps", "steps to target")):
         found = effect.quantities[key]
         assert (found.ratio, found.p, found.text) == (None, None, word)
-        assert any(
-            note.startswith(f"{heading}: not compared, since the verdict is {word}: ")
-            for note in comparison.notes
-        )
+        assert any(note.startswith(f"{heading}: not compared: {word}, ") for note in comparison.notes)
 
 
 def test_trainings_that_are_missing_are_told(sweep) -> None:
