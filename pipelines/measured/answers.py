@@ -79,8 +79,12 @@ class Setting:
 
 def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
     """Give the fastest arm that may be turned on by itself; None where nothing is faster."""
-    alone = (r for r in by_todo(comparison.effects) if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO)
-    found = next(iter(comparison.winners), None) or next(alone, None)
+    baseline = next(iter(manifest.sweep.references.values()))
+    faster = (
+        r for r in by_todo(comparison.effects) if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO
+    )
+    against = (r for r in faster if [base for _, base in r.effect.pairs] == [baseline])
+    found = next(iter(comparison.winners), None) or next(against, None)
     return found and _setting(comparison, manifest, found)
 
 

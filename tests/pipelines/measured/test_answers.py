@@ -13,7 +13,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.measured.answers import COLUMNS, best, brief_effects, recommended
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.store.records import Arm, Effect, Manifest
+from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Sweep
 from perfsweep.workloads.api import Parity
 
 
@@ -43,7 +43,7 @@ ARMS = [
     Arm(id=name, label=name, levels={"gc": gc, "slab_size": size})
     for name, gc, size in (("base", "each_eval", 1), ("gc", "frozen", 1), ("slab_size", "each_eval", 8))
 ]
-MANIFEST = Manifest.model_construct(arms=ARMS)
+MANIFEST = Manifest.model_construct(arms=ARMS, sweep=Sweep.model_construct(references={"naive": "base"}))
 
 
 def test_effects_have_ten_columns_and_what_to_turn_on_comes_first() -> None:
@@ -114,3 +114,8 @@ def test_where_nothing_is_faster_nothing_is_recommended() -> None:
 def test_a_design_without_winners_has_its_fastest_arm() -> None:
     listed = replace(FASTER, winners=())
     assert repr(best(listed, MANIFEST)) == repr(GC)
+
+
+def test_a_gain_on_top_of_another_level_is_no_speed_against_the_baseline() -> None:
+    on_top = replace(GC, effect=GC.effect.model_copy(update={"pairs": (("gc", "slab_size"),)}))
+    assert best(replace(FASTER, effects=(on_top,), winners=()), MANIFEST) is None
