@@ -32,6 +32,8 @@ from perfsweep.workloads.errors import ConfigError
 
 TRIES = 3
 """Most verifications: each says whether the arm is to be changed once more."""
+GUESSED = 0.25
+"""Share of a prediction's error below which a measurement of the level by itself says more."""
 SURELY = 1.5
 """Standard errors beyond which a predicted cost is called one."""
 
@@ -295,8 +297,13 @@ class Verification:
         if expected is None:
             return "not legal with the others"
         cost, error = (-expected[0], expected[1]) if invert else expected
+        how = "by the search"
+        own = tuple(number if one is factor else one.start for one in self.factors)
+        alone = self.driver.observations.get(own)
+        if not invert and alone and alone.value is not None and alone.variance < (GUESSED * error) ** 2:
+            cost, error, how = alone.value, math.sqrt(alone.variance), "by itself"  # it was tried no further
         sure = "" if abs(cost) > SURELY * error else ", which is within the noise"
-        return f"{speed(math.exp(cost))} (+-{2 * error:.1%}) by the search{sure}"
+        return f"{speed(math.exp(cost))} (+-{2 * error:.1%}) {how}{sure}"
 
     def _levels(self, point: Point) -> Assignment:
         levels = self.driver.grid.levels(point)

@@ -304,6 +304,14 @@ def test_an_arm_with_everything_on_that_was_ruled_out_is_not_measured_again(tmp_
     assert list(done.asked[0].sweep.references) == ["naive"]
 
 
+def test_a_dropped_level_whose_prediction_is_wide_is_told_as_it_was_measured_by_itself(
+    tmp_path: Path,
+) -> None:
+    fresh = [NAIVE_FASTER, left_out("fuse", 0.8, "faster")]
+    done = verified(tmp_path, result((1, 0, 0), expected={**EXPECTED, ("narrow", 1): (0.02, 0.16)}), fresh)
+    assert "- dropped narrow=on: 1.020x faster (+-2.0%) by itself" in done.printed
+
+
 @pytest.mark.parametrize(
     ("ruled_out", "words", "status"),
     [
