@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -202,11 +200,9 @@ def test_zsh_completes(shell: dict[str, str]) -> None:
 
 def read_until(terminal: int, text: bytes) -> bytes:
     """What a terminal shows until `text` is there."""
-    said, deadline = b"", time.monotonic() + 120
+    said = b""
     while text not in said:
-        assert time.monotonic() < deadline, said
-        if select.select([terminal], [], [], 0.2)[0]:
-            said += os.read(terminal, 65536)
+        said += os.read(terminal, 65536)
     return said
 
 

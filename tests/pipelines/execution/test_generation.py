@@ -227,7 +227,7 @@ def test_a_clock_that_is_set_meanwhile_is_no_time_that_a_round_took(
     monkeypatch.setattr(module.time, "time", lambda: float(next(now)))
     measured(arms, [trial("a"), trial("b")])
     took_s = [word[1] for _, word in arms.told if not isinstance(word, Turn)]
-    assert len(took_s) == 2 and all(0.0 <= one < 60.0 for one in took_s)
+    assert len(took_s) == 2 and all(0.0 <= one < 3600.0 for one in took_s)
 
 
 def test_turns_of_a_fast_arm_are_spread_over_those_of_a_slow_one(
