@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from perfsweep.pipelines.config import names, validation
+from perfsweep.pipelines.config import composition, names, validation
 from perfsweep.pipelines.config.types import RunCommand, SweepCommand
 from perfsweep.pipelines.plan import plan
 from perfsweep.workloads import registry
@@ -19,7 +19,7 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def hydra() -> Iterator[None]:
     validation.register()
     GlobalHydra.instance().clear()
@@ -27,6 +27,7 @@ def hydra() -> Iterator[None]:
         yield
 
 
+@pytest.mark.usefixtures("hydra")
 def test_values_are_typed_by_the_dataclasses() -> None:
     command = validation.typed(compose("sweep", ["measure.rounds=7", "++toggles.amp=bf16"]), SweepCommand)
     assert (command.measure.rounds, command.toggles, command.cluster.executor) == (
@@ -62,12 +63,19 @@ MISTAKES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def sweep() -> DictConfig:
+    """A sweep without overrides."""
+    return composition.compose("sweep", [])
+
+
 @pytest.mark.parametrize(("override", "message"), MISTAKES)
-def test_a_value_out_of_range_names_its_field(override: str, message: str) -> None:
+def test_a_value_out_of_range_names_its_field(sweep: DictConfig, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        validation.typed(compose("sweep", [override]), SweepCommand)
+        validation.typed(OmegaConf.merge(sweep, OmegaConf.from_dotlist([override])), SweepCommand)
 
 
+@pytest.mark.usefixtures("hydra")
 @pytest.mark.parametrize("name", sorted(registry.BUILT_IN))
 def test_the_yaml_of_a_workload_lists_exactly_the_fields_of_its_config(name: str) -> None:
     composed = OmegaConf.to_container(compose("sweep", [f"workload={name}"]).workload)
@@ -75,6 +83,7 @@ def test_the_yaml_of_a_workload_lists_exactly_the_fields_of_its_config(name: str
     assert set(composed) == fields | {"name"}
 
 
+@pytest.mark.usefixtures("hydra")
 @pytest.mark.parametrize(
     "workload",
     [

@@ -58,9 +58,12 @@ def test_where_nothing_can_act_only_a_profile_is_offered() -> None:
 
 
 def test_a_slow_script_and_more_levels_take_longer() -> None:
+    measure = composed(told({})[3].strip()).measure
+
     def seconds(levels: int, step_ns: float, setup_s: float) -> float:
-        seen = Seen({"times_ns": [step_ns], "setup_s": setup_s}, Evidence())
-        return command._seconds(seen, levels, composed(told({})[3].strip()).measure)
+        return command._seconds(
+            Seen({"times_ns": [step_ns], "setup_s": setup_s}, Evidence()), levels, measure
+        )
 
     assert seconds(6, 1e6, 1.0) < seconds(6, 1e9, 1.0)
     assert seconds(2, 1e6, 1.0) < seconds(6, 1e6, 1.0) < seconds(6, 1e6, 20.0)
