@@ -14,9 +14,13 @@ class Crowded(FakeClock):
     """A clock of one thread that waits for its core for `delay_ns` of what passes."""
 
     delay_ns = 0
+    counts = moment().counts
 
     def usage(self) -> Moment:  # type: ignore[override]
-        return Moment({1: (self.time_ns, self.delay_ns)}, moment().counts)
+        return Moment({1: (self.time_ns, self.delay_ns)}, self.counts)
+
+    def taken_bytes(self) -> int:
+        return self.memory_bytes
 
     def pass_time(self, wall_ns: int, delay_ns: int = 0) -> None:
         self.advance(wall_ns)
