@@ -61,7 +61,7 @@ def test_a_sweep_from_a_notebook_imports_the_users_packages(folder: Path) -> Non
     assert outcomes(folder) == {"ok"}
 
 
-@pytest.mark.parametrize("name", ["perfsweep/mine.py", "perfsweep.py"])
+@pytest.mark.parametrize("name", ["perfsweep/mine.py", pytest.param("perfsweep.py", marks=pytest.mark.slow)])
 def test_what_is_called_perfsweep_itself_is_refused_with_its_path(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,16 @@ OPTIONS = {
     "rounds": 6,
     "tracking": "disabled",
 }
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sweep that is measured, to look at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("measured"))
+        patch.setattr(launch, "launch", SimulatedLaunch(cost))
+        api.sweep(**OPTIONS)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +91,13 @@ def test_winners_stay_apart_where_that_is_asked_for(machine: SimulatedLaunch) ->
     assert {one.partition("/")[0] for one in machine.launched} == {sweep.folder.path.name}
 
 
-def test_a_sweep_that_is_there_is_opened_and_compared_without_measuring(machine: SimulatedLaunch) -> None:
-    path = api.sweep(**OPTIONS).folder.path
-    launched = list(machine.launched)
+def test_a_sweep_that_is_there_is_opened_and_compared_without_measuring(
+    machine: SimulatedLaunch, measured: Path
+) -> None:
+    path = measured / "runs/spinner-ablation"
     assert api.open_sweep(path).manifest.sweep.measure.rounds == 6
     assert api.compare(path).reference
-    assert machine.launched == launched
+    assert machine.launched == []
 
 
 @pytest.mark.slow
@@ -96,12 +108,14 @@ def test_the_same_call_measures_nothing_again(machine: SimulatedLaunch) -> None:
     assert machine.launched == launched
 
 
-def test_a_trial_without_times_that_was_damaged_since_is_made_again(machine: SimulatedLaunch) -> None:
-    first = api.sweep(**OPTIONS)
-    damaged = next(first.folder.path.glob("trials/*/p000-evidence-a0/record.json"))
+def test_a_trial_without_times_that_was_damaged_since_is_made_again(
+    machine: SimulatedLaunch, measured: Path
+) -> None:
+    shutil.copytree(measured, ".", dirs_exist_ok=True, symlinks=True)
+    damaged = next(Path("runs/spinner-ablation").glob("trials/*/p000-evidence-a0/record.json"))
     damaged.write_bytes(damaged.read_bytes()[:-20])
     api.sweep(**OPTIONS)
-    assert machine.launched == ["spinner-ablation/p000"] * 2
+    assert machine.launched == ["spinner-ablation/p000"]
 
 
 @pytest.mark.slow
@@ -171,8 +185,11 @@ def test_a_report_is_a_path_that_a_notebook_links() -> None:
     assert 'href="runs/spinner-ablation/report.html"' in page
 
 
-def test_a_sweep_and_its_comparison_show_their_tables() -> None:
-    sweep = api.sweep(**OPTIONS)
+def test_a_sweep_and_its_comparison_show_their_tables(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(measured)
+    sweep = api.open_sweep("runs/spinner-ablation")
     assert repr(sweep) == "Sweep('runs/spinner-ablation': workload toys.spinner:Spinner, 2 arms, 1 effects)"
     assert sweep._repr_html_() == sweep.comparison._repr_html_()
     assert ">work=<wbr>single</th>" in sweep.comparison._repr_html_()

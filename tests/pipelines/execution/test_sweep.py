@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -320,31 +321,55 @@ def started(folder: SweepFolder) -> dict[str, float]:
     return {str(path.parent): path.stat().st_mtime_ns for path in folder.path.glob("trials/*/*/record.json")}
 
 
-def test_the_same_command_again_measures_nothing(command, run_sweep: Run) -> None:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a small sweep is kept that was measured once."""
+    return tmp_path_factory.mktemp("kept") / "runs"
+
+
+@pytest.fixture
+def toy(command, run_sweep: Run, kept: Path) -> SweepCommand:
+    """A small sweep that is measured, in a folder of the test's own."""
     toy = command(DesignConfig("one_at_a_time", toggles=["work"]))
-    folder, _ = run_sweep(toy)
+    if kept.exists():
+        shutil.copytree(kept, toy.runs, symlinks=True)
+    else:
+        run_sweep(toy)
+        shutil.copytree(toy.runs, kept, symlinks=True)
+    return toy
+
+
+@pytest.fixture
+def folder(toy: SweepCommand) -> SweepFolder:
+    (path,) = Path(toy.runs).iterdir()
+    return SweepFolder(path)
+
+
+def test_the_same_command_again_measures_nothing(
+    toy: SweepCommand, folder: SweepFolder, run_sweep: Run
+) -> None:
     before = started(folder)
     run_sweep(toy)
     assert started(folder) == before
 
 
-def test_resume_repeats_an_unfinished_round_whole_and_nothing_else(command, run_sweep: Run) -> None:
-    toy = command(DesignConfig("one_at_a_time", toggles=["work"]))
-    folder, manifest = run_sweep(toy)
+def test_resume_repeats_an_unfinished_round_whole_and_nothing_else(
+    toy: SweepCommand, folder: SweepFolder, run_sweep: Run
+) -> None:
     before = started(folder)
     lost = next(folder.path.glob("trials/*/p000-r001-a0/record.json"))
     lost.unlink()
-    run_sweep(toy)
+    _, manifest = run_sweep(toy)
     new = set(started(folder)) - set(before)
     assert sorted(Path(path).name for path in new) == ["p000-r001-a1", "p000-r001-a1"]
     trials = collect.collect(folder, manifest)
     assert set(trials.filter((pl.col("round") == 1) & pl.col("used"))["attempt"]) == {1}
 
 
-def test_more_rounds_add_to_what_is_there(command, run_sweep: Run) -> None:
-    folder, _ = run_sweep(command(DesignConfig("one_at_a_time", toggles=["work"])))
+def test_more_rounds_add_to_what_is_there(toy: SweepCommand, folder: SweepFolder, run_sweep: Run) -> None:
     before = set(started(folder))
-    run_sweep(command(DesignConfig("one_at_a_time", toggles=["work"]), measure={"rounds": 3}))
+    toy.measure = dataclasses.replace(toy.measure, rounds=3)
+    run_sweep(toy)
     assert {Path(path).name for path in set(started(folder)) - before} == {"p000-r002-a1"}
 
 
@@ -399,12 +424,13 @@ def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(comman
 
 
 def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(
-    command, run_sweep: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    toy: SweepCommand,
+    folder: SweepFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    toy = command(DesignConfig("one_at_a_time", toggles=["work"]), measure={"rounds": 1})
-    folder, _ = run_sweep(toy)
     before = started(folder)
-    toy.measure = dataclasses.replace(toy.measure, rounds=2)
+    toy.measure = dataclasses.replace(toy.measure, rounds=3)
     folder.write_manifest(plan.make_plan(toy, Device()))
 
     def full(_: int) -> None:
