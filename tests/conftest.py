@@ -9,6 +9,7 @@ import readline  # noqa: F401 - see below
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ os.unsetenv("COLUMNS")
 # inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()
+
 from loopback import Loopback  # noqa: E402
 from loopback.server import KEY  # noqa: E402
 from servers import TAKEN, shared_server  # noqa: E402
@@ -34,6 +37,7 @@ from perfsweep.pipelines.config.types import (  # noqa: E402
     SweepCommand,
     SweepConfig,
 )
+from perfsweep.pipelines.store import code_snapshot  # noqa: E402
 
 # A loaded machine is slow, not wrong; and a test that fails must fail again when it is run again.
 settings.register_profile("perfsweep", deadline=None, derandomize=True)
@@ -46,8 +50,13 @@ TOY = "toys.spinner:Spinner"
 MakeCommand = Callable[..., SweepCommand]
 
 
+def pytest_collection_finish() -> None:
+    """What is imported stays: while it was, there was nothing to collect."""
+    gc.enable()
+
+
 @pytest.fixture(autouse=True, scope="module")
-def imports_out_of_the_collectors_sight() -> None:
+def imports_out_of_the_collectors_sight(collector: Collector) -> None:
     """Full collections of a workload, and Python's own, take milliseconds instead of a third of a second."""
     gc.collect()
     gc.freeze()
@@ -62,22 +71,73 @@ def environment_put_back() -> Iterator[None]:
     os.environ.update(before)
 
 
+class Collector:
+    """Counts how often something was frozen; how many objects that are, Python counts one by one."""
+
+    def __init__(self) -> None:
+        self.times, self._freeze, self._unfreeze = 0, gc.freeze, gc.unfreeze
+
+    def freeze(self) -> None:
+        self._freeze()
+        self.times += 1
+
+    def unfreeze(self) -> None:
+        self._unfreeze()
+        self.times = 0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def collector() -> Iterator[Collector]:
+    """Whether everything is out of the collector's sight, at no cost."""
+    collector = Collector()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "freeze", collector.freeze)
+        patch.setattr(gc, "unfreeze", collector.unfreeze)
+        patch.setattr(gc, "get_freeze_count", lambda: collector.times)
+        yield collector
+
+
 @pytest.fixture(autouse=True)
-def back_out_of_its_sight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def back_out_of_its_sight(collector: Collector) -> Iterator[None]:
     """As before, once a workload of the toggle `gc` has put everything back."""
-    unfreeze, calls = gc.unfreeze, []
-    monkeypatch.setattr(gc, "unfreeze", lambda: calls.append(unfreeze()))
     yield
-    if calls:
-        gc.collect()
+    if not collector.times:
         gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def servers_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def servers_are_shared() -> Iterator[None]:
     """Sweeps that run inside the test process fork from one server; those of commands have their own."""
-    for module in TAKEN:
-        monkeypatch.setattr(f"{module}.ForkServer", shared_server)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in TAKEN:
+            patch.setattr(f"{module}.ForkServer", shared_server)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def code_is_copied_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Sweeps that run inside the test process share one copy of the packages: it has a thousand files."""
+    take, shared = code_snapshot.take, tmp_path_factory.mktemp("code")
+
+    def linked(code_dir: Path) -> Path:
+        copy = take(shared)
+        place = code_dir / copy.name
+        if not place.is_dir():
+            code_dir.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(copy)
+        return place
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code_snapshot, "take", linked)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """A test's files need not outlive a loss of power; those of the processes it starts still could."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture
@@ -111,26 +171,46 @@ def command(tmp_path: Path) -> MakeCommand:
     return make
 
 
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A shell without any W&B variables, account or proxy, and an empty home."""
+def bare(shell: pytest.MonkeyPatch, home: Path) -> None:
+    """Take all W&B variables, accounts and proxies from a shell, and give it an empty home."""
     for name in list(os.environ):
         if name.startswith("WANDB_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    home = tmp_path / "home"
+            shell.delenv(name)
     home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.delenv("NETRC", raising=False)
-    return monkeypatch
+    shell.setenv("HOME", str(home))
+    shell.delenv("NETRC", raising=False)
 
 
-@pytest.fixture
-def backend(shell: pytest.MonkeyPatch) -> Iterator[Loopback]:
+@contextmanager
+def serving(shell: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """A W&B server on 127.0.0.1 that the shell's account may write to."""
     with Loopback() as server:
         shell.setenv("WANDB_BASE_URL", server.url)
         shell.setenv("WANDB_API_KEY", KEY)
         yield server
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A shell without any W&B variables, account or proxy, and an empty home."""
+    bare(monkeypatch, tmp_path / "home")
+    return monkeypatch
+
+
+@pytest.fixture
+def backend(shell: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    """A server for one test."""
+    with serving(shell) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    """A server for tests of a module that only look at what was published."""
+    with pytest.MonkeyPatch.context() as shell:
+        bare(shell, tmp_path_factory.mktemp("shell") / "home")
+        with serving(shell) as server:
+            yield server
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

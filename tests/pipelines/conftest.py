@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 from recorded import Built, build, publish_here
 
 from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.report.pictures import svg
 from perfsweep.pipelines.store.records import SweepFolder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def pictures_are_for_tests_of_the_report(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A report has up to a dozen, which take most of its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name != "report":
+            patch.setattr(svg, "drawn", lambda *chart: Markup())
+        yield
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.code_snapshot import take
 from perfsweep.slurm import element
 
 Change = Callable[[Path], object]
@@ -24,7 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (source / "__pycache__").mkdir()
     (source / "__pycache__" / "module.pyc").write_bytes(b"compiled")
     monkeypatch.setattr(code_snapshot, "OURS", source.parent)
-    return code_snapshot.take(tmp_path / "code")
+    return take(tmp_path / "code")
 
 
 def started(place: Path, digest: str | None) -> tuple[int, str, list[str]]:

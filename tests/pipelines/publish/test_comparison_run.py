@@ -49,16 +49,29 @@ def _tables(tmp_path: Path) -> None:
     (tmp_path / "demo" / "tables").mkdir(parents=True)
 
 
-@pytest.fixture
-def online(tmp_path: Path, backend: Loopback) -> Built:
+def published(place: Path, backend: Loopback) -> Built:
     """A compared sweep, published to the backend."""
-    built = compared(build(tmp_path / "demo", mode="online"))
+    built = compared(build(place, mode="online"))
     assert publish_here(built, server=backend.url).complete
     return built
 
 
-def test_speeds_and_bounds_are_the_inverse_of_ratios_of_time(online: Built, backend: Loopback) -> None:
-    said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
+@pytest.fixture
+def online(tmp_path: Path, backend: Loopback) -> Built:
+    return published(tmp_path / "demo", backend)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory, shared_backend: Loopback) -> Loopback:
+    """A backend that such a sweep was published to."""
+    place = tmp_path_factory.mktemp("shown") / "demo"
+    (place / "tables").mkdir(parents=True)
+    published(place, shared_backend)
+    return shared_backend
+
+
+def test_speeds_and_bounds_are_the_inverse_of_ratios_of_time(shown: Loopback) -> None:
+    said = shown.runs("compare")[f"{IDENTITY}-compare"].summary_values
     assert [
         said[f"effect/one_at_a_time/amp_bf16/{name}"] for name in ("speed", "speed_low", "speed_high")
     ] == [2, 1.6, 2.5]
@@ -66,16 +79,16 @@ def test_speeds_and_bounds_are_the_inverse_of_ratios_of_time(online: Built, back
     assert "effect/one_at_a_time/pin_on/speed" not in said
 
 
-def test_the_best_effect_is_one_that_keeps_results(online: Built, backend: Loopback) -> None:
-    said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
+def test_the_best_effect_is_one_that_keeps_results(shown: Loopback) -> None:
+    said = shown.runs("compare")[f"{IDENTITY}-compare"].summary_values
     assert (said["bench_best"], said["speed"], said["speed_low"], said["speed_high"]) == (
         *("amp=bf16", 2),
         *(1.6, 2.5),
     )
 
 
-def test_table_bars_and_report_are_its_media(online: Built, backend: Loopback) -> None:
-    run = backend.runs("compare")[f"{IDENTITY}-compare"]
+def test_table_bars_and_report_are_its_media(shown: Loopback) -> None:
+    run = shown.runs("compare")[f"{IDENTITY}-compare"]
     (row,) = run.rows
     assert (row["effects"]["_type"], row["effects"]["nrows"]) == ("table-file", len(EFFECTS))
     assert row["report"]["_type"] == "html-file"
@@ -92,8 +105,8 @@ def test_table_bars_and_report_are_its_media(online: Built, backend: Loopback) -
     }.items() <= first.items()
 
 
-def test_the_run_stands_in_the_sweeps_group(online: Built, backend: Loopback) -> None:
-    (run,) = backend.runs("compare").values()
+def test_the_run_stands_in_the_sweeps_group(shown: Loopback) -> None:
+    (run,) = shown.runs("compare").values()
     assert (run.group, run.display_name, run.tags) == ("demo", "compare-demo", ["Spinner", "demo"])
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
@@ -51,6 +52,23 @@ def online(tmp_path: Path, backend: Loopback) -> Built:
     return build(tmp_path / "demo", mode="online")
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A sweep that was published, with what its folder held before and with what was said."""
+
+    built: Built
+    backend: Loopback
+    before: dict[str, int]
+    done: Published
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory, shared_backend: Loopback) -> Sent:
+    built = build(tmp_path_factory.mktemp("sent") / "demo", mode="online")
+    before = snapshot(built.folder.path)
+    return Sent(built, shared_backend, before, send(built))
+
+
 def send(built: Built) -> Published:
     """Publish to the shell's server, without processes of its own."""
     return publish_here(built, server=os.environ["WANDB_BASE_URL"])
@@ -75,14 +93,14 @@ def test_runs_that_a_server_lists_leave_no_folders_where_temporary_files_go(
     assert not (tmp_path / "tmp" / "team").exists()
 
 
-def test_every_row_arrives_once_with_its_number_and_its_time(online: Built, backend: Loopback) -> None:
-    done = send(online)
-    assert done.complete
-    assert [(run.rows_produced, run.rows_before, run.rows_found) for run in done.runs] == [
+def test_every_row_arrives_once_with_its_number_and_its_time(sent: Sent) -> None:
+    backend = sent.backend
+    assert sent.done.complete
+    assert [(run.rows_produced, run.rows_before, run.rows_found) for run in sent.done.runs] == [
         (30, 0, 30),
         (20, 0, 20),
     ]
-    assert backend.rows() == online.produced == 50
+    assert backend.rows() == sent.built.produced == 50
     rows = [row for row in run_of(backend, NAIVE.id).rows if "iter/index" in row]
     walls = np.concatenate([arrays_of(NAIVE, number)["wall_ns"] for number in range(3)]) / 1e6
     assert [row["iter/index"] for row in rows] == list(range(3 * TIMED))
@@ -90,11 +108,8 @@ def test_every_row_arrives_once_with_its_number_and_its_time(online: Built, back
     assert rows[0]["_timestamp"] == pytest.approx(EPOCH_NS / 1e9 + walls[0] / 1e3, abs=1e-6)
 
 
-def test_a_run_carries_its_group_type_tags_configuration_and_summary(
-    online: Built, backend: Loopback
-) -> None:
-    send(online)
-    run = run_of(backend, FAST.id)
+def test_a_run_carries_its_group_type_tags_configuration_and_summary(sent: Sent) -> None:
+    run = run_of(sent.backend, FAST.id)
     assert (run.entity, run.project, run.group, run.job_type, run.state) == (
         "team",
         "speed",
@@ -277,16 +292,13 @@ def test_run_folders_that_are_there_are_not_synced_a_second_time(online: Built, 
         assert (online.run_folder(arm) / f"run-{IDENTITY}-{arm.id}-p000.wandb.synced").exists()
 
 
-def test_nothing_of_the_upload_is_left_in_the_sweeps_folder(online: Built, backend: Loopback) -> None:
-    before = snapshot(online.folder.path)
-    send(online)
-    new = set(snapshot(online.folder.path)) - set(before)
+def test_nothing_of_the_upload_is_left_in_the_sweeps_folder(sent: Sent) -> None:
+    new = set(snapshot(sent.built.folder.path)) - set(sent.before)
     assert {Path(name).suffix for name in new if "/.locks" not in name} == {".generation"}
 
 
-def test_rows_of_warm_up_arrive_too(online: Built, backend: Loopback) -> None:
-    send(online)
-    assert sum("warmup/index" in row for row in run_of(backend, NAIVE.id).rows) == 3 * WARM
+def test_rows_of_warm_up_arrive_too(sent: Sent) -> None:
+    assert sum("warmup/index" in row for row in run_of(sent.backend, NAIVE.id).rows) == 3 * WARM
 
 
 def test_a_copy_of_the_folder_finds_its_runs_complete(

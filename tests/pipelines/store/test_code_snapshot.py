@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.code_snapshot import take
 
 IMPORTED_FROM = "import sys, perfsweep.pipelines.store.files; print(perfsweep.pipelines.store.files.__file__)"
 
@@ -25,7 +26,7 @@ def from_copy(place: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return code_snapshot.take(tmp_path_factory.mktemp("sweep") / "code")
+    return take(tmp_path_factory.mktemp("sweep") / "code")
 
 
 def test_a_job_imports_the_copy(place: Path):
@@ -42,7 +43,7 @@ def test_what_is_compiled_already_is_not_compiled_again(tmp_path: Path, monkeypa
         py_compile.compile(str(source / f"{name}.py"))
     (linked / "store" / "__pycache__" / "files.cpython-311.pyc.140213").write_bytes(b"half")
     monkeypatch.setattr(code_snapshot, "OURS", source.parent)
-    place = code_snapshot.take(tmp_path / "code")
+    place = take(tmp_path / "code")
     said = from_copy(place, "-v").stderr
     assert f"matches {place / 'perfsweep' / 'pipelines' / 'store' / 'files.py'}" in said, (
         "Python found the compiled file fit for the copy"
@@ -52,7 +53,7 @@ def test_what_is_compiled_already_is_not_compiled_again(tmp_path: Path, monkeypa
 
 def test_the_same_code_is_copied_once(place: Path):
     before = place.stat().st_mtime_ns
-    assert code_snapshot.take(place.parent) == place
+    assert take(place.parent) == place
     assert place.stat().st_mtime_ns == before
     assert not list(place.parent.glob(".*")), "no half copy is left"
 
