@@ -74,6 +74,16 @@ def test_installed_packages_and_perfsweep_itself_do_not(tmp_path: Path) -> None:
     assert found(tmp_path) == {"train.py"}
 
 
+@pytest.mark.parametrize(("name", "place"), [("perfsweep__mine", "perfsweep"), ("perfsweep", "perfsweep.py")])
+def test_what_has_the_name_of_perfsweep_is_refused_with_its_path(
+    tmp_path: Path, name: str, place: str
+) -> None:
+    write(tmp_path, train="import torch", **{name: ""})
+    said = f"workload.path=train.py: {tmp_path / place} has the name of perfsweep, .*; rename it"
+    with pytest.raises(ConfigError, match=said):
+        found(tmp_path)
+
+
 def test_an_iteration_ends_at_the_scripts_own_marks_where_it_has_some(tmp_path: Path) -> None:
     write(tmp_path, train="import model", model="import perfsweep")
     sources = Sources(ScriptConfig("train.py", folder=str(tmp_path)))
