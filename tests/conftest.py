@@ -51,7 +51,8 @@ MakeCommand = Callable[..., SweepCommand]
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: while it was, there was nothing to collect."""
+    """What is imported stays: while it was, there was nothing to collect, and later there is seldom much."""
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 
