@@ -61,6 +61,7 @@ from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Workload
 from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.snapshot import VARIABLE
 
 TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE, CANNOT_READ = 75, 79, 74, 76, 69, 66
 """Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder
@@ -93,7 +94,7 @@ class PackRun:
         self._nodes = (
             OtherNodes(Allocation.of(sweep.nodes), sweep.ranks_per_node) if sweep.nodes > 1 else None
         )
-        versions = [self._version_env(manifest.arm(arm)) for arm in pack.arms]
+        versions = [*map(self._version_env, self._arms())]
         self._servers = Servers(sweep, pack, self.attempt, env, self._nodes, versions)
         self._device = environment.device_facts()
         if self._device.type == "cuda":
@@ -132,7 +133,8 @@ class PackRun:
     def _share_imports(self) -> None:
         """Have servers import what every trial would, as the reference's first one has noted."""
         if counted := self.progress.other.get((self._reference, Kind.COUNTING)):
-            self._servers.share(noted(counted.folder))
+            versions = {env[VARIABLE] for env in map(self._version_env, self._arms()) if VARIABLE in env}
+            self._servers.share(noted(counted.folder, map(Path, versions)))
 
     def _forget(self, number: int) -> None:
         """Keep no records of a round that nothing more depends on: thousands may come."""
@@ -298,6 +300,9 @@ class PackRun:
         env = {name: value for level in levels for name, value in level.env.items()}
         everywhere = replace(self._device, count=self._device.count * self.manifest.sweep.nodes)
         return self._cls.processes(own, everywhere), {**env, **version}
+
+    def _arms(self) -> list[Arm]:
+        return [*map(self.manifest.arm, self.pack.arms)]
 
     def _version_env(self, arm: Arm) -> dict[str, str]:
         """The variables by which an arm's trials find code and environment, where arms differ by them."""

@@ -39,9 +39,9 @@ class Servers:
     come from it, before the rounds. Each later one is a fresh draw. It imports during the rounds of the one
     before, where these leave a core, and takes over when that has served its rounds and it is ready itself.
     Only the first server ends after half of the planned rounds at the latest, so that two share them. Without
-    a core that is left, servers import between two rounds. Trials by exec are draws of their own. Where
-    trials start with different variables, a draw is a server for each; those of versions of the code share
-    one's imports.
+    a core that is left, servers import between two rounds. Trials by exec are draws of their own. Trials of
+    versions of the code come from branches of the draw's server, one for each. Where interpreters start with
+    different variables, a draw is a server for each of them.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Servers:
         different: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self._env, self._nodes = env, nodes
-        self._different = {_key(variables): variables for variables in different} or {_key({}): {}}
+        self._starts = _by_start({_key(variables): variables for variables in different} or {_key({}): {}})
         self._sweep, self._pack, self._attempt = sweep, pack, attempt
         self._module = registry.module_of(sweep.workload)
         self._lasts = 1 if pack.start == "exec" else sweep.measure.rounds_per_server
@@ -80,7 +80,7 @@ class Servers:
         with suppress(ServerLost):  # it may not fork after these imports, as the log says
             wait([branch.call(importlib.invalidate_caches)], START_S)
             self._shared, self._early = file, None
-            self.starter = self._forks = branch
+            self._start_from(branch)
 
     def starter_of(self, cache_dir: Path | None) -> Starter:
         """What starts trials of an arm now: of one that compiles, a branch that has compiled something.
@@ -119,7 +119,8 @@ class Servers:
         """Let the next server import, on these cores alone; without effect where no other is to come."""
         measure = self._sweep.measure
         ends = self._begun + max(0, self._lasts - self._served)  # the round that the present one serves to
-        if self._ahead is None and self._forks and (measure.adaptive or ends < measure.rounds):
+        simple = self._pack.start == "fork" and len(self._starts) == 1
+        if self._ahead is None and simple and (measure.adaptive or ends < measure.rounds):
             self._ahead = self._server(self._draws + 1)
         if self._ahead:
             self._ahead.work_on(cores)
@@ -146,7 +147,22 @@ class Servers:
         return {**self._env, **layout.environment(self._sweep.measure.allocator, seed)}
 
     def _server(self, draw: int) -> ForkServer:
-        return ForkServer([self._module], self._variables(draw), early=not draw, shared=self._shared)
+        ((at_start, _),) = self._starts
+        variables = {**self._variables(draw), **at_start}
+        if self._has_versions:
+            return ForkServer([], variables, shared=self._shared)
+        return ForkServer([self._module], variables, early=not draw, shared=self._shared)
+
+    @property
+    def _has_versions(self) -> bool:
+        return any(key for _, versions in self._starts for key in versions)
+
+    def _start_from(self, server: Forks) -> None:
+        """Start trials from a server, those of versions of the code from branches of it."""
+        if self._has_versions:
+            self.starter = _Chosen(self._branches(server, self._starts[0][1]))
+        else:
+            self.starter = self._forks = server
 
     def _renew(self) -> None:
         self.seed = self._seed(self._draws)
@@ -157,34 +173,26 @@ class Servers:
         self.starter: Starter
         if self._pack.start == "exec":
             self.starter = Exec(env=self._variables(self._draws), nodes=self._nodes)
-        elif any(self._different):
+        elif len(self._starts) > 1:
             self.starter = self._chosen(self._variables(self._draws))
         else:
             if ahead:
                 ahead.work_on(os.sched_getaffinity(0))
-            self._early = self._forks = self.starter = ahead or self._server(self._draws)
+            self._early = ahead or self._server(self._draws)
+            self._start_from(self._early)
 
     def _chosen(self, env: Mapping[str, str]) -> Starter:
-        module = self._module
         servers: dict[_Key, Forks] = {}
-        for at_start, versions in self._by_start():
+        for at_start, versions in self._starts:
             if len(versions) == 1:
-                servers |= {key: ForkServer([module], {**env, **own}) for key, own in versions.items()}
-                continue
-            shared = ForkServer([], {**env, **at_start})
-            servers |= {key: shared.branch([module], own) for key, own in versions.items()}
-        # What starts a trial waits for its own server only: none may be timed beside others that import.
-        for server in servers.values():
-            wait([server.call(importlib.invalidate_caches)], START_S)
+                own = ForkServer([self._module], {**env, **next(iter(versions.values()))})
+                servers |= dict.fromkeys(versions, own)
+            else:
+                servers |= self._branches(ForkServer([], {**env, **at_start}), versions)
         return _Chosen(servers)
 
-    def _by_start(self) -> list[tuple[Mapping[str, str], dict[_Key, Mapping[str, str]]]]:
-        """Variables that an interpreter must start with, and the trials' that share them."""
-        groups: dict[_Key, dict[_Key, Mapping[str, str]]] = {}
-        for key, variables in self._different.items():
-            at_start = {name: text for name, text in variables.items() if name != VARIABLE}
-            groups.setdefault(_key(at_start), {})[key] = variables
-        return [(dict(at_start), versions) for at_start, versions in groups.items()]
+    def _branches(self, server: Forks, versions: Mapping[_Key, Mapping[str, str]]) -> dict[_Key, Forks]:
+        return {key: server.branch([self._module], own) for key, own in versions.items()}
 
 
 _Key = frozenset[tuple[str, str]]
@@ -194,11 +202,25 @@ def _key(variables: Mapping[str, str]) -> _Key:
     return frozenset(variables.items())
 
 
+def _by_start(
+    different: Mapping[_Key, Mapping[str, str]],
+) -> list[tuple[Mapping[str, str], dict[_Key, Mapping[str, str]]]]:
+    """Variables that an interpreter must start with, and the trials' that share them."""
+    groups: dict[_Key, dict[_Key, Mapping[str, str]]] = {}
+    for key, variables in different.items():
+        at_start = {name: text for name, text in variables.items() if name != VARIABLE}
+        groups.setdefault(_key(at_start), {})[key] = variables
+    return [(dict(at_start), versions) for at_start, versions in groups.items()]
+
+
 class _Chosen:
     """Starts each trial from the server that has its variables."""
 
     def __init__(self, servers: Mapping[_Key, Forks]) -> None:
         self._servers = servers
+        # What starts a trial waits for its own server only: none may be timed beside others that import.
+        for server in servers.values():
+            wait([server.call(importlib.invalidate_caches)], START_S)
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Fork one trial."""

@@ -11,7 +11,7 @@ import importlib
 import json
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,16 @@ def note(folder: Path, before: Collection[str], replaced: Collection[str]) -> No
     (folder / _FILE).write_text(json.dumps(names))
 
 
-def noted(folder: Path) -> str:
-    """The file that `note` has written into a trial's folder; empty where there is none to read."""
+def noted(folder: Path, versions: Iterable[Path] = ()) -> str:
+    """The file that `note` has written into a trial's folder; empty where there is none to read.
+
+    Empty too where one of `versions`, folders of copies of a user's files, has a module or a package of such
+    a name: its trials must find that and no other.
+    """
     file = folder / _FILE
-    return str(file) if _names(file) else ""
+    packages = {name.partition(".")[0] for name in _names(file)}
+    own = {path.stem for version in versions for path in version.rglob("*")}
+    return str(file) if packages and not packages & own else ""
 
 
 def import_all(file: str) -> None:

@@ -175,7 +175,7 @@ def test_after_the_last_planned_round_a_server_is_imported_only_where_more_round
     assert len(made) == servers
 
 
-@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])
+@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{}, {"PERFSWEEP_PYTHON": "other"}]}])
 def test_nothing_is_imported_ahead_where_a_draw_is_not_one_server(
     own: dict[str, Any], made: list[Server]
 ) -> None:
@@ -254,10 +254,8 @@ def test_versions_of_the_code_and_trials_by_exec_have_no_branch_that_compiles(
     assert pack.starter_of(Path("cache")) is pack.starter and not any(server.compiles for server in made)
 
 
-@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])
-def test_versions_of_the_code_and_trials_by_exec_share_no_imports(
-    own: dict[str, Any], made: list[Server]
-) -> None:
+@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{}, {"PERFSWEEP_PYTHON": "other"}]}])
+def test_environments_and_trials_by_exec_share_no_imports(own: dict[str, Any], made: list[Server]) -> None:
     pack = draws(**own)
     pack.share("imports.json")
     pack.begin_round()
@@ -310,6 +308,26 @@ def test_versions_of_the_code_share_the_imports_of_one_server_and_another_interp
         [(Path("0"), 1, {}, True)],
         [(Path("1"), 1, {}, True)],
     ]
+
+
+def test_branches_of_versions_come_from_a_branch_with_the_shared_imports_and_from_the_server_that_is_next(
+    made: list[Server],
+) -> None:
+    pack = draws(different=[ONE, TWO])
+    pack.share("imports.json")
+    first, *_, shared, one, two = made
+    assert (shared.parent, shared.shared) == (first, "imports.json")
+    assert [(server.parent, server.env) for server in (one, two)] == [(shared, ONE), (shared, TWO)]
+    for _ in range(2):
+        pack.begin_round()
+        pack.import_ahead([7])
+    ahead = made[-1]
+    assert (ahead.modules, ahead.shared, ahead.early) == ([], "imports.json", False)
+    ahead.ready = True
+    pack.begin_round()
+    assert [(server.parent, server.env) for server in made[-2:]] == [(ahead, ONE), (ahead, TWO)]
+    pack.starter.start(Path("trial"), 1, TWO, True)
+    assert made[-1].started == [(Path("trial"), 1, {}, True)]
 
 
 def test_without_versions_one_server_starts_all(made: list[Server]) -> None:

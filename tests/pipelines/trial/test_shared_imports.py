@@ -55,6 +55,19 @@ def test_what_is_imported_after_a_package_that_a_level_replaces_something_in_is_
     assert '"random"' in noted and '"torch' not in noted
 
 
+@pytest.mark.parametrize(
+    ("file", "shared"), [("random.py", False), ("random/a.py", False), ("work.py", True)]
+)
+def test_what_a_version_of_the_code_has_under_the_same_name_is_not_shared(
+    tmp_path: Path, file: str, shared: bool
+) -> None:
+    (tmp_path / "imports.json").write_text('["random", "json"]')
+    copy = tmp_path / "version" / file
+    copy.parent.mkdir(parents=True)
+    copy.touch()
+    assert bool(shared_imports.noted(tmp_path, [tmp_path / "version"])) is shared
+
+
 @pytest.mark.parametrize("text", [None, "", "{", '{"json": 1}', "[1]", "[]"])
 def test_a_file_of_imports_that_is_missing_or_damaged_shares_none(tmp_path: Path, text: str | None) -> None:
     if text is not None:
