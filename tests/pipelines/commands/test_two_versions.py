@@ -59,12 +59,12 @@ def test_what_cannot_be_compared_is_refused(command: str, words: list[str], says
 @pytest.mark.parametrize(
     ("words", "added"),
     [
-        ((), ("measure.region_s=2", "measure.precision=0.0125")),
-        (("measure.margin=0.1",), ("measure.region_s=2", "measure.precision=0.05")),
+        ((), ("measure.region_s=0.5", "measure.precision=0.0125")),
+        (("measure.margin=0.1",), ("measure.region_s=0.5", "measure.precision=0.05")),
         (("measure.iterations=9",), ("measure.precision=0.0125",)),
     ],
 )
-def test_regions_are_long_and_rounds_end_at_half_the_margin_unless_said_otherwise(
+def test_regions_last_half_a_second_and_rounds_end_at_half_the_margin_unless_said_otherwise(
     words: tuple, added: tuple
 ) -> None:
     typed = ("workload=digits", *words)
