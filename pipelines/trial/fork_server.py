@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from perfsweep.pipelines import own_code
-from perfsweep.pipelines.trial import compile_cache, shared_imports
+from perfsweep.pipelines.trial import shared_imports
 from perfsweep.workloads import copied_imports
 
 STATUS = struct.Struct("i")
@@ -77,6 +77,8 @@ def preload(imports: Imports) -> bool:
         registry.names()  # for which each trial would read a file of every package that is installed
     shared_imports.import_all(imports.shared)
     if imports.compiles:
+        from perfsweep.pipelines.trial import compile_cache  # which loads more than a server needs
+
         with suppress(Exception):  # whatever it raises, the trial that compiles raises and records
             compile_cache.learn(Path(imports.compiles))
     gc.collect()

@@ -213,27 +213,31 @@ def test_an_event_names_the_type_of_a_failure_where_it_is_the_arms_own(
 
 
 @pytest.mark.parametrize(
-    ("asked", "region_s", "iteration_ns", "iterations"),
+    ("asked", "region_s", "iteration_ns", "loop", "iterations"),
     [
-        (None, 1.0, 1e7, 100),
-        (None, 1.0, 3e8, 4),
-        (None, 1.0, 1.2e8, 9),
-        (None, 1.0, 7e9, 1),
-        (None, 60.0, 1e6, 20_000),
-        (12, 1.0, 1e7, None),
-        (None, 1.0, 0, None),
-        (None, 1.0, None, None),
+        (None, 1.0, 1e7, None, 100),
+        (None, 1.0, 1e7, 300.0, 100),
+        (None, 1.0, 1e7, 299.0, 99),
+        (None, 1.0, 1e7, 2.0, 1),
+        (None, 1.0, 3e8, None, 4),
+        (None, 1.0, 1.2e8, None, 9),
+        (None, 1.0, 7e9, None, 1),
+        (None, 60.0, 1e6, None, 20_000),
+        (12, 1.0, 1e7, None, None),
+        (None, 1.0, 0, None, None),
+        (None, 1.0, None, None, None),
     ],
 )
-def test_a_region_of_seconds_has_the_iterations_that_evidence_tells(
-    asked: int | None, region_s: float, iteration_ns: float | None, iterations: int | None
+def test_a_region_of_seconds_has_the_iterations_that_evidence_tells_and_a_third_of_a_loop_at_most(
+    asked: int | None, region_s: float, iteration_ns: float | None, loop: float | None, iterations: int | None
 ) -> None:
     """A trial rounds them up to a cadence; more than some ten thousands are hardly kept one by one."""
     run = object.__new__(PackRun)
     run._reference = "a"
     measure = MeasureConfig(iterations=asked, region_s=region_s)
     run.manifest = SimpleNamespace(sweep=SimpleNamespace(measure=measure))  # type: ignore[assignment]
-    evidence = SimpleNamespace(record=SimpleNamespace(iteration_ns=iteration_ns))
+    quantities = {} if loop is None else {"length": loop}
+    evidence = SimpleNamespace(record=SimpleNamespace(iteration_ns=iteration_ns, quantities=quantities))
     other = {} if iteration_ns is None else {("a", Kind.EVIDENCE): evidence}
     run.progress = SimpleNamespace(other=other)  # type: ignore[assignment]
     assert run._iterations == iterations

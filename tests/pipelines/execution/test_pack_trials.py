@@ -43,7 +43,9 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
         "advanced": False,
         "_device": Device(),
         "_nodes": None,
-        "_servers": SimpleNamespace(seed=77, starter="starter", begin_round=lambda: None),
+        "_servers": SimpleNamespace(
+            seed=77, starter="starter", begin_round=lambda: None, starter_of=lambda cache_dir: cache_dir
+        ),
         "_idle": None,
         "_reference": NAIVE.id,
         "_rare": {},
@@ -75,6 +77,28 @@ def test_a_timed_trial_is_told_its_draw_its_length_and_how_often_counters_change
     assert spec.measure == run.manifest.sweep.measure and Path(spec.cache_dir) == run.folder.cache_dir
     spec, _ = bare(built)._spec(FAST, Kind.EVIDENCE, None, 3)
     assert (spec.round, spec.replicate, spec.server, spec.counter_s, spec.keep) == (None, 3, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("compile_s", "kind", "device", "knows"),
+    [
+        (2.0, Kind.TIMING, "cpu", True),
+        (2.0, Kind.COURSE, "cpu", True),
+        (2.0, Kind.EVIDENCE, "cpu", False),
+        (2.0, Kind.COUNTING, "cpu", False),
+        (2.0, Kind.TIMING, "cuda", False),
+        (0.0, Kind.TIMING, "cpu", False),
+        (None, Kind.TIMING, "cpu", False),
+    ],
+)
+def test_trials_of_an_arm_that_was_counted_to_compile_start_where_the_compiler_is_known(
+    compile_s: float | None, kind: Kind, device: str, knows: bool, built: Built
+) -> None:
+    run = bare(built, _device=Device(device))
+    counted = record(FAST.id, Kind.COUNTING, counters={"compile_s": compile_s})
+    run.progress.other[FAST.id, Kind.COUNTING] = StoredTrial(Path(), counted)
+    assert run._starter_of(FAST.id, kind) == (run.folder.cache_dir if knows else None)
+    assert run._starter_of(NAIVE.id, kind) is None
 
 
 def test_what_is_taken_home_may_take_long_and_has_a_folder(
@@ -162,7 +186,7 @@ class Generation:
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: Trial, starter: object) -> None:
         self.started.append((trial.spec.arm.id, trial.spec.round))
         (self.alone if trial.spec.arm.id == self.cannot else self.trials).append(trial)
 

@@ -209,6 +209,51 @@ def test_a_loop_whose_cadence_is_not_known_goes_on_after_its_evidence(
     assert (found["units"], found["reached"], "cadence" in found) == (6.0, 3, not known)
 
 
+class Short(Steps):
+    """A loop of 400 iterations."""
+
+    cadence_is_known = False
+
+    def step(self, clock) -> None:
+        if self.steps == 400:
+            self.length = self.steps
+            raise ConfigError("it has ended")
+        super().step(clock)
+
+
+@pytest.mark.parametrize(
+    ("region_s", "iterations", "replay", "length"),
+    [
+        (60.0, None, None, 400),
+        (1e-9, None, None, None),
+        (60.0, 5, None, None),
+        (60.0, None, "/another", None),
+    ],
+    ids=["longer than the loop", "short", "of so many iterations", "an arm that replays the baseline"],
+)
+def test_evidence_finds_the_end_of_a_loop_that_is_shorter_than_a_region_may_be(
+    region_s: float,
+    iterations: int | None,
+    replay: str | None,
+    length: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("perfsweep.pipelines.trial.timing.iterations.suffices", lambda times: len(times) == 5)
+    measure = dataclasses.replace(MEASURE, region_s=region_s, iterations=iterations)
+    found = run(evidence_trial, Short(), tmp_path, measure=measure, replay=replay)
+    assert (found["units"], found["quantities"].get("length")) == (6.0, length)
+
+
+def test_a_mistake_of_a_loop_is_no_end_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfsweep.pipelines.trial.timing.iterations.suffices", lambda times: len(times) == 5)
+    workload = Short()
+    monkeypatch.setattr(Short, "length", property(lambda self: None, lambda self, value: None))
+    measure = dataclasses.replace(MEASURE, region_s=60.0, iterations=None)
+    with pytest.raises(ConfigError, match="it has ended"):
+        run(evidence_trial, workload, tmp_path, measure=measure)
+
+
 def test_evidence_of_a_job_is_that_of_its_end(tmp_path: Path) -> None:
     workload = Job()
     found = run(evidence_trial, workload, tmp_path)
