@@ -25,6 +25,7 @@ from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
 from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
+from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.pipelines.terminal import bold, shell_line
 from perfsweep.pipelines.units import bounds_text, speed
 from perfsweep.workloads.api import Levels
@@ -188,7 +189,11 @@ class Verification:
         if left:
             designs.append(DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left))
         kept = {field.name: getattr(self.command, field.name) for field in dataclasses.fields(SweepCommand)}
-        return SweepCommand(**{**kept, "name": name, "sweep": SweepConfig(TUNED, designs, references)})
+        measure = self.command.measure
+        if measure.rounds < LEAST_TO_STOP:  # so few are asked for by number, and cannot end by their width
+            measure = dataclasses.replace(measure, precision=None, budget_s=None)
+        sweep = SweepConfig(TUNED, designs, references)
+        return SweepCommand(**{**kept, "name": name, "measure": measure, "sweep": sweep})
 
     def _baseline(self, best: Point, factor: Factor) -> Assignment | None:
         """The arm that leaving a toggle out gives; None where no legal arm has it at its baseline."""

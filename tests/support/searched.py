@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from rich.console import Console
 from toys.tunable import Config, Tunable
 
-from perfsweep.pipelines.config.types import TuneCommand, TuneConfig
+from perfsweep.pipelines.config.types import MeasureConfig, TuneCommand, TuneConfig
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment
 from perfsweep.pipelines.search.driver import SearchDriver
@@ -99,10 +99,11 @@ def known(searching: Searching, *points: Point) -> None:
     assert searching.printed
 
 
-def tune_command(runs: Path, **tune: object) -> TuneCommand:
+def tune_command(runs: Path, measure: MeasureConfig | None = None, **tune: object) -> TuneCommand:
     """The command that such a search belongs to."""
     return TuneCommand(
         workload={"name": "toys.tunable:Tunable"},
         runs=str(runs),
+        measure=measure or MeasureConfig(),
         tune=TuneConfig(**tune),  # type: ignore[arg-type]
     )

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from searched import FUSE, NARROW, SLAB, SPACE, Searching, known, searching, tune_command
 
-from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand
 from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.search.search import Observation, SearchResult
 from perfsweep.pipelines.search.surrogate import Factor, Point
@@ -302,6 +302,16 @@ def test_an_arm_with_everything_on_that_was_ruled_out_is_not_measured_again(tmp_
     stated = {**STATED, "fuse=on,narrow=on": Observation(None, reason="departs", outcome="different")}
     done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], stated=stated, points=((1, 0, 0), (1, 1, 0)))
     assert list(done.asked[0].sweep.references) == ["naive"]
+
+
+@pytest.mark.parametrize(("rounds", "precision"), [(3, None), (6, 0.015)])
+def test_rounds_of_a_verification_go_on_until_it_decides_unless_few_are_asked_for(
+    rounds: int, precision: float | None, tmp_path: Path
+) -> None:
+    measure = MeasureConfig(rounds=rounds, precision=0.015, budget_s=30)
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], measure=measure)
+    assert (done.asked[0].measure.rounds, done.asked[0].measure.precision) == (rounds, precision)
+    assert done.asked[0].measure.adaptive is (precision is not None)
 
 
 def test_a_dropped_level_whose_prediction_is_wide_is_told_as_it_was_measured_by_itself(
