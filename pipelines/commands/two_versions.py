@@ -35,12 +35,12 @@ DEFAULTS = (
 )
 """What is asked of a sweep of two versions; whatever is typed comes after it, and wins.
 
-A round costs a server to import for, two processes to set up and their regions: regions as long as that leave
-half of the time to what is measured. A server for each round counts most replications.
+Servers are renewed as often as they are ready: each draws addresses of its own, and most draws count most.
 """
 
 REGION_S = 0.5
-"""Seconds of a timed region, unless iterations are typed."""
+"""Seconds of a timed region, unless iterations are typed. Processes differ by more than a longer one would
+average out."""
 
 PRECISE = 0.5
 """Half-width at which rounds end, as a share of the margin: a difference of twice the margin is then as sure

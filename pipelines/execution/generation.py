@@ -193,7 +193,6 @@ class Generation:
 
     Parameters
     ----------
-    starter : how processes start
     memory_bytes : memory of the device, 0 where it is unknown
     timeout_s : of set-up and warm-up together, and of each turn
     turn_s : timed seconds of a turn, whole iterations
@@ -205,10 +204,7 @@ class Generation:
     rare : of arms whose warm-up has seen a whole cadence, its places that take longer than others
     """
 
-    def __init__(
-        self, starter: Starter, memory_bytes: int, timeout_s: float, turn_s: float, began: float
-    ) -> None:
-        self._starter = starter
+    def __init__(self, memory_bytes: int, timeout_s: float, turn_s: float, began: float) -> None:
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
         self._turn_s = turn_s
@@ -230,12 +226,12 @@ class Generation:
         for folder in self._folders:  # those that were killed could not
             scratch.remove(folder)
 
-    def start(self, trial: Trial, starter: Starter | None = None) -> None:
-        """Start an arm and wait until it is warm; `starter` is its own, where it has one."""
+    def start(self, trial: Trial, starter: Starter) -> None:
+        """Start an arm and wait until it is warm."""
         started, begun = time.time(), time.monotonic()
         spec_file = write_spec(trial.folder, trial.spec)
         self._folders.append(trial.folder)
-        children = (starter or self._starter).start(spec_file, trial.spec.world, trial.env, stay=True)
+        children = starter.start(spec_file, trial.spec.world, trial.env, stay=True)
         if any(child.pipe is None for child in children):
             end(children)
             self.alone.append((trial, "it has ranks on other nodes"))

@@ -218,8 +218,7 @@ class PackRun:
         began = time.monotonic()
         self._servers.begin_round()
         rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
-        memory_bytes, starter = self._device.memory_bytes, self._servers.starter
-        with Generation(starter, memory_bytes, measure.timeout_s, measure.turn_s, began) as generation:
+        with Generation(self._device.memory_bytes, measure.timeout_s, measure.turn_s, began) as generation:
             for arm in arms:
                 self._stop_if_asked()
                 generation.start(self._timing(arm, number), self._starter_of(arm, Kind.TIMING))

@@ -218,7 +218,7 @@ class _Chosen:
 
     def __init__(self, servers: Mapping[_Key, Forks]) -> None:
         self._servers = servers
-        # What starts a trial waits for its own server only: none may be timed beside others that import.
+        # What starts a trial waits for its own server only: none may be timed while others import.
         for server in servers.values():
             wait([server.call(importlib.invalidate_caches)], START_S)
 

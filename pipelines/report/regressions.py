@@ -44,7 +44,7 @@ def _relative_bounds(one: JudgedChange) -> str:
 
 def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
     """Declare the columns of two sweeps that are compared: of one arm each row."""
-    interval, beside = ("95 % interval", "the same of its ratio to the baseline of its own sweep")
+    interval, relative = ("95 % interval", "the same of its ratio to the baseline of its own sweep")
     return (
         Column("arm", "arm", lambda one: one.change.label, doc="label of the arm", width=NAME_WIDTH),
         Column(
@@ -63,7 +63,7 @@ def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
             f"against {reference}",
             lambda one: _relative(one)[0],
             lambda one: speed(_relative(one)[0]),
-            doc=beside,
+            doc=relative,
             kind=float,
         ),
         file_column("relative_low", lambda one: _relative(one)[1], float, "lower end of its 95 % interval"),

@@ -179,11 +179,11 @@ def _why_no_points(having: Sequence[Baseline], label: str) -> str:
     reference = having[-1].reference
     if label == reference:
         return "the devices differ, and it is the baseline"
-    beside = all(
+    together = all(
         one.reference == reference and one.rounds[label].keys() & one.rounds.get(reference, {}).keys()
         for one in having
     )
-    return "" if beside else "the devices differ, and not every version measured it with the same baseline"
+    return "" if together else "the devices differ, and not every version measured it with the same baseline"
 
 
 def _on_several_devices(having: Sequence[Baseline]) -> bool:

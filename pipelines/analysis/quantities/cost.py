@@ -111,8 +111,8 @@ def _counter_remarks(measured: Measured) -> Iterator[str]:
         for record in counted
         if record.arm == reference
     ]
-    beside = f"; the baseline drew {median(drawn_w):.3g} W in its regions" if drawn_w else ""
-    yield from (f"idle power: {line}{beside}" for line in _idle(measured))
+    drawn = f"; the baseline drew {median(drawn_w):.3g} W in its regions" if drawn_w else ""
+    yield from (f"idle power: {line}{drawn}" for line in _idle(measured))
 
 
 def _idle(measured: Measured) -> Iterator[str]:

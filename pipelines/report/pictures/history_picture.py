@@ -57,8 +57,8 @@ def _draw(axes: Axes, arm: ArmHistory) -> None:
         axes.hlines(level, begin - 0.4, end - 0.6, colour, linewidth=2)
         if begin:
             axes.axvline(begin - 0.5, color=colour, linewidth=1, linestyle="--")
-    beside = ", against the baseline" * arm.series.beside_reference
-    axes.set_title(fold(f"{arm.arm}{beside}", 90), loc="left", fontsize=12, color=INK)
+    relative = ", against the baseline" * arm.series.beside_reference
+    axes.set_title(fold(f"{arm.arm}{relative}", 90), loc="left", fontsize=12, color=INK)
     axes.set_ylabel("change of time, %")
     stride = math.ceil(len(arm.versions) / MOST_NAMES)
     axes.set_xticks(list(places)[::stride], [_name(one.commit, one.sweep) for one in arm.versions][::stride])

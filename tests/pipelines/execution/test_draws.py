@@ -66,6 +66,10 @@ class Server:
         return []
 
 
+def lost(children: Any, timeout_s: float) -> None:
+    raise ServerLost
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     monkeypatch.setattr(Server, "made", [])
@@ -207,9 +211,6 @@ def test_trials_come_from_a_branch_of_the_first_server_once_imports_are_shared_a
 def test_the_first_server_goes_on_where_a_branch_may_not_fork_after_the_shared_imports(
     made: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(children: Any, timeout_s: float) -> None:
-        raise ServerLost
-
     pack = draws()
     monkeypatch.setattr(servers, "wait", lost)
     pack.share("imports.json")
@@ -238,9 +239,6 @@ def test_trials_that_compile_come_from_one_branch_of_each_draw_that_has_compiled
 def test_trials_that_compile_come_from_the_server_where_a_branch_may_not_fork_after_it_compiled(
     made: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(children: Any, timeout_s: float) -> None:
-        raise ServerLost
-
     pack = draws()
     monkeypatch.setattr(servers, "wait", lost)
     assert [pack.starter_of(Path("cache")) for _ in range(2)] == [made[0]] * 2 and len(made) == 2

@@ -159,9 +159,9 @@ def measured(
     arms: Arms, trials: list[Trial], memory_bytes: int = 0, seed: int = 0
 ) -> tuple[dict[str, TrialRecord], dict[str, str]]:
     """Records of a generation, and why arms are measured alone."""
-    with Generation(arms, memory_bytes, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
+    with Generation(memory_bytes, 9.0, 0.009, time.monotonic()) as generation:
         for one in trials:
-            generation.start(one)
+            generation.start(one, arms)  # type: ignore[arg-type]
         records = {trial.spec.arm.id: record for trial, record in generation.run(random.Random(seed))}
     return records, {trial.spec.arm.id: why for trial, why in generation.alone}
 
@@ -210,9 +210,9 @@ def test_what_all_arms_did_themselves_is_told_with_the_machine_before_and_after(
 def test_what_a_round_did_for_all_its_arms_is_shared_by_them(arms: Arms, trial: Callable[..., Trial]) -> None:
     """A round that began a hundred seconds ago, such as with the imports of a server."""
     started = time.monotonic()
-    with Generation(arms, 0, 9.0, 0.009, started - 100.0) as generation:  # type: ignore[arg-type]
-        generation.start(trial("a"))
-        generation.start(trial("b"))
+    with Generation(0, 9.0, 0.009, started - 100.0) as generation:
+        generation.start(trial("a"), arms)  # type: ignore[arg-type]
+        generation.start(trial("b"), arms)  # type: ignore[arg-type]
         list(generation.run(random.Random(0)))
     took_s = [word[1] for _, word in arms.told if not isinstance(word, Turn)]
     assert 100.0 <= sum(took_s) <= 100.0 + time.monotonic() - started
@@ -288,9 +288,9 @@ def test_ranks_leave_the_same_rare_places_untimed_and_what_one_of_them_has_not_s
         return [warm(9, MS, rare=rare) for rare in seen[children[0].arm]] if found[0].ready else found
 
     monkeypatch.setattr(module, "receive", unlike)
-    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
+    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
         for one in "ab":
-            generation.start(trial(one, world=2))
+            generation.start(trial(one, world=2), arms)  # type: ignore[arg-type]
     assert generation.rare == {"a": (1, 3, 5)}
 
 
@@ -360,9 +360,9 @@ def timed_with(
     later: Later, arms: Arms, trials: list[Trial], monkeypatch: pytest.MonkeyPatch, cores: int = 2
 ) -> None:
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: set(range(cores)))
-    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
+    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
         for one in trials:
-            generation.start(one)
+            generation.start(one, arms)  # type: ignore[arg-type]
         list(generation.run(random.Random(0), later))
 
 
@@ -461,8 +461,8 @@ def test_one_that_replies_that_it_failed_is_ended(
     arms: Arms, trial: Callable[..., Trial], failure: Failure | None, message: str
 ) -> None:
     arms.replies["a"] = [Reply(Outcome.OOM, failure)]
-    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
-        generation.start(trial("a", recorded=False))
+    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
+        generation.start(trial("a", recorded=False), arms)  # type: ignore[arg-type]
         assert arms.ended == ["a"]
         ((_, record),) = generation.run(random.Random(0))
     assert arms.ended == ["a"] and arms.turns() == []
@@ -485,8 +485,8 @@ def test_one_that_ends_well_without_a_record_has_failed(arms: Arms, trial: Calla
 
 
 def test_one_that_has_died_unheard_is_found_by_its_silence(arms: Arms, trial: Callable[..., Trial]) -> None:
-    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
-        generation.start(trial("a", recorded=False))
+    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
+        generation.start(trial("a", recorded=False), arms)  # type: ignore[arg-type]
         arms.processes["a"][0].pipe.broken = True  # type: ignore[union-attr]
         arms.replies["a"] = [DEAD]
         ((_, record),) = generation.run(random.Random(0))
@@ -506,16 +506,16 @@ def test_an_arm_that_is_stopped_goes_on_as_it_is_ended_so_that_what_it_started_s
     arms: Arms, trial: Callable[..., Trial]
 ) -> None:
     arms.warm["a"] = warm(rests=False)
-    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
-        generation.start(trial("a"))
+    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
+        generation.start(trial("a"), arms)  # type: ignore[arg-type]
     assert (arms.signals, arms.ended) == ([("a", "SIGSTOP"), ("a", "SIGCONT")], ["a"])
 
 
 def test_scratch_of_processes_that_were_ended_is_removed(
     arms: Arms, trial: Callable[..., Trial], tmp_path: Path
 ) -> None:
-    with Generation(arms, 0, 9.0, 0.009, time.monotonic()) as generation:  # type: ignore[arg-type]
-        generation.start(trial("a"))
+    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
+        generation.start(trial("a"), arms)  # type: ignore[arg-type]
         (tmp_path / "a/r1/scratch").mkdir()
     assert not (tmp_path / "a/r1/scratch").exists()
 

@@ -210,7 +210,7 @@ def test_arms_of_a_round_start_in_its_order_and_take_turns(
     run._generation(2)
     memory, measure = run._device.memory_bytes, run.manifest.sweep.measure
     begun, *started, drawn = Generation.started
-    assert begun[:-1] == ("starter", memory, measure.timeout_s, measure.turn_s)
+    assert begun[:-1] == (memory, measure.timeout_s, measure.turn_s)
     assert started == [(arm, 2) for arm in run.pack.orders[2] if arm in arms]
     assert [(arm, number) for arm, number, _ in noted] == started
     assert (run.advanced, len(draws)) == (True, 1)
