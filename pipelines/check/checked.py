@@ -14,8 +14,9 @@ from perfsweep.pipelines.check import rules, trials
 from perfsweep.pipelines.check.check_plan import ITERATIONS
 from perfsweep.pipelines.check.rules import Counters, Defect, Finding
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
+from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.execution.spawn import ForkServer, wait
+from perfsweep.pipelines.execution.spawn import wait
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.files import write_atomically

@@ -18,6 +18,7 @@ from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepC
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.report.tables import table_of
 from perfsweep.pipelines.report.terminal_table import print_table
@@ -117,9 +118,7 @@ def _measure(
         f"measuring placebos and delays of {', '.join(map(str, DELAYS))} % on"
         f" {device.name or device.type}, for at most {budget_s:.0f} s"
     )
-    ahead = progress_display.trials_ahead(
-        manifest, {pack.id: manifest.sweep.measure.rounds for pack in manifest.packs}
-    )
+    ahead = trials_ahead(manifest, {pack.id: manifest.sweep.measure.rounds for pack in manifest.packs})
     with progress_display.live(console, manifest, ahead, sweep) as progress:
         launch.launch(sweep, manifest, list(manifest.packs), wanted.cluster, device, (), progress)
     return collect.collect(sweep, manifest), manifest, sweep

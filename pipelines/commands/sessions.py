@@ -19,6 +19,7 @@ from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, shared_job, submitted
 from perfsweep.pipelines.execution.events import POLL_S, Held, Tail, until_over
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line, table_of_runs
 from perfsweep.pipelines.report import progress_display, sweep_status
@@ -152,7 +153,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
     progress = read_progress(folder, manifest)
     todo = {pack.id: len(progress.unfinished_rounds(pack)) for pack in manifest.packs}
     tails = [Tail(folder, pack.id) for pack in manifest.packs]
-    ahead = progress_display.trials_ahead(manifest, todo)
+    ahead = trials_ahead(manifest, todo)
     with progress_display.live(console, manifest, ahead, folder) as shown:
         states = until_over(executor, tails, shown, lambda text: console.print(text, style="dim"))
     missing = submitted.unsubmitted(folder, manifest)

@@ -18,6 +18,7 @@ from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.measured.watch import Watch
 from perfsweep.pipelines.plan.demand import estimate_cost
+from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
 from perfsweep.pipelines.report import progress_display, terminal_table
@@ -120,7 +121,7 @@ class Display(Watch):
     ) -> AbstractContextManager[Callable[[Event], None]]:
         """Show a line of progress for as long as packs run."""
         manifest = planned.sweep.manifest
-        ahead = progress_display.trials_ahead(manifest, dict(unfinished))
+        ahead = trials_ahead(manifest, dict(unfinished))
         return progress_display.live(self._console, manifest, ahead, planned.sweep.folder)
 
     def notices(self, texts: Iterable[str]) -> None:

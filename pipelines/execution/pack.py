@@ -12,20 +12,21 @@ import os
 import random
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.disk import refuse_disk
-from perfsweep.pipelines.execution.generation import Generation, Starter, Trial, record_of
+from perfsweep.pipelines.execution.generation import MEMORY_SHARE, Generation, Starter, Trial, record_of
 from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from perfsweep.pipelines.execution.missing_trials import ONCE
 from perfsweep.pipelines.execution.nodes import OtherNodes
 from perfsweep.pipelines.execution.servers import Servers
-from perfsweep.pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
+from perfsweep.pipelines.execution.spawn import Child, ServerLost, end, failure_of, fix_imports, wait
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
@@ -76,6 +77,26 @@ RESULT_S = 7 * 86400.0
 """What is run to its end may take long: the limit of timed trials is none of it, and Slurm has its own."""
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A trial without times that is to be run."""
+
+    arm: Arm
+    kind: Kind
+    seed: int
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A trial that runs."""
+
+    spec: TrialSpec
+    folder: Path
+    started: float
+    children: Sequence[Child]
+
+
 class PackRun:
     """The trials of one pack, one after the other."""
 
@@ -117,6 +138,8 @@ class PackRun:
                 self.support(self.manifest.arm(arm_id), kind)
                 if (arm_id, kind) == (self._reference, Kind.COUNTING):
                     self._share_imports()
+            if self._compiles(arm_id):
+                self._servers.learn(self.folder.cache_dir)
         self._seeds()
         self._results()
         tried: set[int] = set()
@@ -173,8 +196,11 @@ class PackRun:
         agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[tuple[str, int]] = set()
         while left := [one for one in agreement.replicates_wanted(self.pack) if one not in done]:
-            for arm, offset in left:
-                self.support(self.manifest.arm(arm), Kind.EVIDENCE, offset)
+            self._untimed(
+                _Asked(self.manifest.arm(arm), Kind.EVIDENCE, offset)
+                for arm, offset in left
+                if self.progress.lacks(self.pack.id, arm, Kind.EVIDENCE, offset, self.retry)
+            )
             done.update(left)
 
     def _results(self) -> None:
@@ -190,11 +216,37 @@ class PackRun:
         agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[object] = set()
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
-            for asked in left:
-                self._trial(self.manifest.arm(asked.arm), Kind.COURSE, None, asked.seed, numbers_at=asked.at)
-                self.advanced = True
+            self._untimed(
+                _Asked(self.manifest.arm(one.arm), Kind.COURSE, one.seed, {"numbers_at": one.at})
+                for one in left
+            )
             done.update(left)
             self.attempt = claim(self.folder, self.pack)  # a copy of a trial must not find its original
+
+    def _untimed(self, asked: Iterable[_Asked]) -> None:
+        """Run trials of which only numbers count, as many at once as there are cores and memory for."""
+        left = [*asked]
+        while left:
+            some = left[: self._at_once()]
+            del left[: len(some)]
+            begun: list[_Begun] = []
+            try:
+                begun += (self._begin(one.arm, one.kind, None, one.seed, **one.own) for one in some)
+                for one in begun:
+                    self._finish(one)
+                    self.advanced = True
+            except BaseException:
+                end([child for one in begun for child in one.children if child.code() is None])
+                raise
+
+    def _at_once(self) -> int:
+        """How many trials without times may run at once: one where they need a device, or start by exec."""
+        if self.pack.start == "exec" or self._device.type != "cpu":
+            return 1
+        taken = [trial.record.peak_bytes or 0 for trial in self.progress.other.values()]
+        room = MEMORY_SHARE * self._device.memory_bytes / max(1, *taken)
+        cores = len(os.sched_getaffinity(0)) // self.manifest.sweep.measure.threads
+        return max(1, min(cores, int(room)) if self._device.memory_bytes else 1)
 
     def _trainings(self) -> None:
         """Every arm to the target with every seed, where there is one; the arms of a seed one by one."""
@@ -243,10 +295,13 @@ class PackRun:
         Its evidence says what a process pays that finds compiled code on disk, and nothing more. On a GPU the
         compiler asks the driver, which must not be in use where processes are forked.
         """
+        learned = kind not in ONCE and self._compiles(arm_id)
+        return self._servers.starter_of(self.folder.cache_dir if learned else None)
+
+    def _compiles(self, arm_id: str) -> bool:
         counted = self.progress.other.get((arm_id, Kind.COUNTING))
-        compiles = counted is not None and (counted.record.counters.get("compile_s") or 0.0) > 0
-        early = kind in ONCE or self._device.type != "cpu"
-        return self._servers.starter_of(None if early or not compiles else self.folder.cache_dir)
+        compiled = counted is not None and (counted.record.counters.get("compile_s") or 0.0) > 0
+        return compiled and self._device.type == "cpu"
 
     @cached_property
     def _cls(self) -> type[Workload]:
@@ -316,6 +371,9 @@ class PackRun:
         return {**sources, **activation.variables(version.environment, code, path)}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
+        return self._finish(self._begin(arm, kind, number, replicate, **own))
+
+    def _begin(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> _Begun:
         self._stop_if_asked()
         spec, env = self._spec(arm, kind, number, replicate, **own)
         folder = self.folder.trial_dir(spec)
@@ -323,14 +381,19 @@ class PackRun:
             spec = replace(spec, replay=self._states(arm, folder))
         started = time.time()
         children = self._starter_of(arm.id, kind).start(write_spec(folder, spec), spec.world, env)
-        termination = wait(children, spec.measure.timeout_s)
+        return _Begun(spec, folder, started, children)
+
+    def _finish(self, begun: _Begun) -> StoredTrial:
+        """Wait for a trial's end; its record, which is written here where it could not."""
+        spec, folder = begun.spec, begun.folder
+        termination = wait(begun.children, spec.measure.timeout_s)
         record = record_of(folder)
         refuse_disk(folder, record, termination)
         if record is None:
             read_spec(folder / "spec.json")  # where that was damaged its arm is not to blame
             scratch.remove(folder)
             ended = failure_of(folder, termination)
-            record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)
+            record = TrialRecord.of(spec, begun.started, outcome=ended.outcome, failure=ended.failure)
             write_record(folder, record)
         found = StoredTrial(folder, record)
         self._note(found)

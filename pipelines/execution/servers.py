@@ -13,17 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
+from perfsweep.pipelines.execution.forks import START_S, Forks, ForkServer
 from perfsweep.pipelines.execution.generation import Starter
-from perfsweep.pipelines.execution.spawn import (
-    START_S,
-    Child,
-    Elsewhere,
-    Exec,
-    Forks,
-    ForkServer,
-    ServerLost,
-    wait,
-)
+from perfsweep.pipelines.execution.spawn import Child, Elsewhere, Exec, ServerLost, wait
 from perfsweep.pipelines.store.records import Pack, Sweep
 from perfsweep.pipelines.trial import layout
 from perfsweep.workloads import registry
@@ -66,6 +58,8 @@ class Servers:
         self._draws = self._served = self._begun = 0
         self._ahead: ForkServer | None = None
         self._shared = ""
+        self._cache_dir: Path | None = None  # of the sweep, once an arm compiles
+        self._learning_ahead: Forks | None = None  # the branch of the next server
         self._renew()
 
     def share(self, file: str) -> None:
@@ -89,15 +83,21 @@ class Servers:
         """
         if cache_dir is None or self._forks is None:
             return self.starter
+        self.learn(cache_dir)
         if self._compiling is None:
-            self.complete()
-            branch = self._forks.branch(compiles=str(cache_dir))
-            try:
-                wait([branch.call(importlib.invalidate_caches)], START_S)
-                self._compiling = branch
-            except ServerLost:  # it may not fork afterwards, as the log says
-                self._compiling = self.starter
+            self._compiling = self.starter
+            if self._learning:
+                with suppress(ServerLost):  # it may not fork afterwards, as the log says
+                    wait([self._learning.call(importlib.invalidate_caches)], START_S)
+                    self._compiling = self._learning
         return self._compiling
+
+    def learn(self, cache_dir: Path) -> None:
+        """Begin the branch of an arm that compiles, which takes seconds; see `starter_of`."""
+        self._cache_dir = cache_dir
+        if self._forks is not None and self._learning is None:
+            self.complete()
+            self._learning = self._forks.branch(compiles=str(cache_dir))
 
     def begin_round(self) -> None:
         """Renew the draw where the present one has served its rounds, and the next is ready or is needed."""
@@ -105,6 +105,8 @@ class Servers:
             self._draws, self._served = self._draws + 1, 0
             self._renew()
         self.complete()
+        if self._learning and self._cache_dir:
+            self.starter_of(self._cache_dir)  # nothing compiles while arms are timed
         self._served, self._begun = self._served + 1, self._begun + 1
 
     def _must_renew(self) -> bool:
@@ -124,6 +126,9 @@ class Servers:
             self._ahead = self._server(self._draws + 1)
         if self._ahead:
             self._ahead.work_on(cores)
+            if self._cache_dir and self._learning_ahead is None and self._ahead.imported():
+                with suppress(ServerLost):  # as the next round will find
+                    self._learning_ahead = self._ahead.branch(compiles=str(self._cache_dir))
 
     def rest_ahead(self) -> None:
         """Stop the next server until it is to go on: an arm needs all cores."""
@@ -169,6 +174,7 @@ class Servers:
         self._early: ForkServer | None = None
         self._forks: Forks | None = None  # where all trials of the draw are forked, and from one server
         self._compiling: Starter | None = None
+        self._learning, self._learning_ahead = self._learning_ahead, None
         ahead, self._ahead = self._ahead, None
         self.starter: Starter
         if self._pack.start == "exec":

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import math
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
-from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failures
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
-from perfsweep.pipelines.trial import fork_server
-from perfsweep.pipelines.trial.fork_server import STATUS, Imports
-from perfsweep.pipelines.trial.forked_trial import forked
 from perfsweep.pipelines.trial.parent import Reply, descendants, kill_all
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
-
-START_S = 600.0
-"""Seconds that a server may take to import everything."""
-
-_DYNAMO = "torch._dynamo"
 
 _OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
 
@@ -99,168 +85,7 @@ def fix_imports(import_paths: Sequence[str]) -> None:
     os.environ.update(changed(os.environ, {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}))
 
 
-class Forks:
-    """Forks trials from a process that listens on a socket."""
-
-    def __init__(self, requests: socket.socket) -> None:
-        self._requests, self._greeted = requests, False
-
-    def imported(self) -> bool:
-        """Whether it has imported everything, and so forks at once; or has ended."""
-        return self._greeted or bool(connection.wait([self._requests], timeout=0))
-
-    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
-        """Fork one trial; `env` and process groups need exec. With `stay` it takes turns from a pipe."""
-        if env or world > 1:
-            raise ValueError(
-                "a forked trial has imported everything already: levels with env or ranks need exec"
-            )
-        if not stay:
-            return [self.call(forked, str(spec_file))]
-        ours, theirs = multiprocessing.Pipe()
-        with theirs:  # closed here, else the pipe would not break when the child dies
-            return [self._fork(forked, str(spec_file), pipe=theirs.fileno(), ours=ours)]
-
-    def call(self, function: Callable[..., None], *arguments: str) -> Child:
-        """Fork a process that calls a function of a module."""
-        return self._fork(function, *arguments)
-
-    def branch(
-        self,
-        modules: Sequence[str] = (),
-        variables: Mapping[str, str] = MappingProxyType({}),
-        shared: str = "",
-        compiles: str = "",
-    ) -> Forks:
-        """Fork a server that has what this one has imported, and variables and modules of its own."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            imports = Imports(modules, shared=shared, compiles=compiles)
-            words = json.dumps(dict(variables)), str(imports)
-            return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
-
-    def _fork(
-        self,
-        function: Callable[..., None],
-        *arguments: str,
-        pipe: int | None = None,
-        ours: Connection | None = None,
-    ) -> Child:
-        request = json.dumps([function.__module__, function.__qualname__, *arguments]).encode()
-        ended, status = os.pipe()
-        try:
-            self._greeted = self._greeted or bool(self._requests.recv(STATUS.size))
-            socket.send_fds(self._requests, [request], [status, *([] if pipe is None else [pipe])])
-            answer = self._requests.recv(STATUS.size)
-        except OSError:
-            answer = b""
-        finally:
-            os.close(status)
-        if not answer:
-            raise ServerLost(f"the server that forks trials ended with status {self._status()}")
-        return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
-
-    def _status(self) -> int | None:
-        """Wait for the end of the process that listens; its exit status."""
-        raise NotImplementedError
-
-
-class ForkServer(Forks):
-    """Forks trials from a server that has imported torch and the workload, and never ran a torch operator.
-
-    A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads
-    could not be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
-
-    Parameters
-    ----------
-    modules : what to import beside torch
-    env : variables that it, and so every trial of it, starts with; one names its interpreter
-    early : whether the first trial, which is none that is timed, starts before all is imported
-    shared : file of what trials would import otherwise; see `perfsweep.pipelines.trial.shared_imports`
-    """
-
-    def __init__(
-        self,
-        modules: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        early: bool = False,
-        shared: str = "",
-    ) -> None:
-        requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        super().__init__(requests)
-        self._waits_for_first, self._used = early, False
-        # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
-        own = ["perfsweep.pipelines.trial.process", *modules]
-        late = Imports(["torch", *own], [_DYNAMO])
-        imports = late if early else Imports(["torch", _DYNAMO, *own], shared=shared)
-        python = _interpreter(env or {})
-        with theirs:
-            self._process = subprocess.Popen(
-                [python, "-m", "perfsweep.pipelines.trial.fork_server", str(theirs.fileno()), str(imports)],
-                env={**os.environ, **changed(os.environ, env or {})},
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=[theirs.fileno()],
-            )
-
-    def _fork(self, function: Callable[..., None], *arguments: str, **own: Any) -> Child:
-        self._used = True
-        return super()._fork(function, *arguments, **own)
-
-    def work_on(self, cores: Collection[int]) -> None:
-        """Let it, and what it forks from now on, work on these cores alone."""
-        with suppress(OSError):  # it has died, or the system has no such call
-            os.sched_setaffinity(self._process.pid, cores)
-        self._process.send_signal(signal.SIGCONT)
-
-    def rest(self) -> None:
-        """Stop it until it is to work again."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def own_s(self) -> float:
-        """CPU time of the server itself so far, in seconds."""
-        try:
-            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def complete(self) -> None:
-        """Have everything imported before the next trial starts, and nothing beside it."""
-        if self._waits_for_first:
-            wait([self.call(importlib.invalidate_caches)], START_S)
-            self._waits_for_first = False
-
-    def _status(self) -> int | None:
-        return self._process.wait()
-
-    def __del__(self) -> None:
-        """End the server, and with it every process that it forked and that still runs."""
-        if not hasattr(self, "_process"):
-            return  # a signal came before it was there; what was opened for it closes itself
-        self._requests.close()
-        if not self._used:  # its imports need not be waited for
-            self._process.kill()
-        with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
-            self._process.wait()
-
-
-class _Branch(Forks):
-    """A server that another has forked, which ends with it."""
-
-    def __init__(self, requests: socket.socket, process: Child) -> None:
-        super().__init__(requests)
-        self._process = process  # which keeps the other server
-
-    def _status(self) -> int | None:
-        connection.wait([self._process.handle], timeout=10)
-        return self._process.code()
-
-    def __del__(self) -> None:
-        self._requests.close()
-
-
-def _interpreter(variables: Mapping[str, str]) -> str:
+def interpreter_of(variables: Mapping[str, str]) -> str:
     """The interpreter of a trial: this one, unless its variables name that of another environment."""
     return variables.get(INTERPRETER, sys.executable)
 
@@ -298,7 +123,7 @@ class Exec:
         with log_file.open("ab") as log:
             process = subprocess.Popen(
                 [
-                    _interpreter(variables),
+                    interpreter_of(variables),
                     "-m",
                     self._module,
                     str(spec_file),
@@ -432,7 +257,7 @@ def oom_kills_so_far() -> int:
     return int(fields.get("oom_kill", 0))
 
 
-class _Process(ABC):
+class Process(ABC):
     """A process of this node."""
 
     pid: int
@@ -461,26 +286,7 @@ class _Process(ABC):
             self.code()
 
 
-class _Forked(_Process):
-    def __init__(self, server: Forks, pid: int, ended: int, pipe: Connection | None = None) -> None:
-        self._server = server  # which takes its children along when nobody holds it any more
-        self.pid = pid
-        self.pipe = pipe
-        self._code: int | None = None
-        self.handle = ended
-
-    def code(self) -> int | None:
-        if self._code is None and connection.wait([self.handle], timeout=0):
-            # Nothing to read: the server has ended, and the kernel kills what it forked.
-            status = os.read(self.handle, STATUS.size)
-            self._code = STATUS.unpack(status)[0] if status else -signal.SIGKILL
-        return self._code
-
-    def __del__(self) -> None:
-        os.close(self.handle)
-
-
-class _Executed(_Process):
+class _Executed(Process):
     def __init__(self, process: subprocess.Popen[bytes], pipe: Connection | None = None) -> None:
         self._process = process
         self.pipe = pipe

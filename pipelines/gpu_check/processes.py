@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfsweep.pipelines.execution.spawn import ForkServer, wait
+from perfsweep.pipelines.execution.forks import ForkServer
+from perfsweep.pipelines.execution.spawn import wait
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.gpu_check.cases import cases, measured
 from perfsweep.pipelines.trial.parent import detach, die_with_parent

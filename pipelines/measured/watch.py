@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from perfsweep.pipelines.measured.sweeps import Planned
-from perfsweep.pipelines.report import notebook, progress_display
+from perfsweep.pipelines.plan.tally import trials_ahead
+from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.report.notebook import Display
 from perfsweep.pipelines.store.records import Event
 
@@ -42,7 +43,7 @@ class NotebookWatch(Watch):
     ) -> AbstractContextManager[Callable[[Event], None]]:
         """Show a bar for as long as packs run."""
         manifest = planned.sweep.manifest
-        ahead = progress_display.trials_ahead(manifest, dict(unfinished))
+        ahead = trials_ahead(manifest, dict(unfinished))
         return notebook.live(self._display, manifest, ahead, planned.sweep.folder)
 
     def counts(self, text: str) -> None:

@@ -21,11 +21,12 @@ from markupsafe import Markup
 
 from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.columns import Where
+from perfsweep.pipelines.plan.tally import Ahead, News, Tally
 from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.report.html import render
 from perfsweep.pipelines.report.pictures import svg
 from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows
-from perfsweep.pipelines.report.progress_display import Ahead, News, RoundsSoFar, Tally
+from perfsweep.pipelines.report.progress_display import RoundsSoFar
 from perfsweep.pipelines.report.sentences import (
     COMMANDS,
     conclusions,

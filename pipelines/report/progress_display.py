@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,11 +23,13 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Column
+from rich.text import Text
 
 from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.analysis.columns import Where
@@ -37,22 +38,18 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
 from perfsweep.pipelines.analysis.todo import IN_ORDER, by_speed, by_todo
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
+from perfsweep.pipelines.plan.tally import Ahead, Tally
 from perfsweep.pipelines.report.tables import Table, heading
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
+from perfsweep.pipelines.store.records import Arm, Event, Kind, Manifest, SweepFolder, read_status
 from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
-from perfsweep.pipelines.store.trainings import trained_arms
 from perfsweep.pipelines.terminal import bold, shell_line
 from perfsweep.workloads.errors import PerfsweepError
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
-
-ESTIMATE_S = 3600.0
-"""The time that is left is estimated from trials that ended within this time."""
 
 FIRST_TABLE = 2
 """Rounds of the first table: one alone has no interval."""
@@ -61,9 +58,6 @@ GROWTH = 1.2
 """A table is made again after so many times the rounds: reading records stays a small part of a sweep."""
 
 SHOWN = ("name", "speed", "interval", "parity")
-
-LABEL_WIDTH = 60
-"""Arms with many levels are cut at this width in progress lines; the report has them whole."""
 
 
 def show_plan(console: Console, manifest: Manifest, finished: int, folder: str) -> None:
@@ -123,123 +117,6 @@ def show_arms(console: Console, manifest: Manifest) -> None:
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     console.print("effects to be measured", style="italic")
     console.out("\n".join(lines), highlight=False)
-
-
-@dataclass(frozen=True)
-class News:
-    """A sentence that a person should hear; `expected` where nobody need look into it."""
-
-    sentence: str
-    expected: bool = False
-
-
-Ahead = Counter[tuple[str, Kind]]
-"""How many trials of each arm (id) and kind an unfinished sweep still needs."""
-
-_MORE = {
-    Kind.TIMING: "rounds that something disturbed, measured again",
-    Kind.EVIDENCE: "further seeds",
-    Kind.COURSE: "further checks of timed trials",
-    Kind.QUALITY: "trainings to the target",
-    Kind.RESULT: "results to keep",
-}
-"""What trials are that come on top of the plan."""
-
-
-class Tally:
-    """How far a sweep is, trial by trial.
-
-    Attributes
-    ----------
-    done, total : trials; `total` follows what is repeated, added or will never come
-    stage, label : round or kind of the newest trial, and its arm
-    """
-
-    def __init__(self, manifest: Manifest, ahead: Ahead) -> None:
-        self.planned = self.total = ahead.total()
-        self.done, self.stage, self.label = 0, "", ""
-        wide = {Kind.TIMING: "rounds of arms whose intervals are too wide"}
-        self._reasons = _MORE | (wide if manifest.sweep.measure.adaptive else {})
-        self._left = ahead.copy()
-        self._labels = {arm.id: arm.label for arm in manifest.arms}
-        self._packs = Counter(arm for pack in manifest.packs for arm in pack.arms)
-        self._more: Counter[str] = Counter()
-        self._gone: Ahead = Counter()
-        self._bad: Counter[str] = Counter()
-        self._said: set[tuple[str, str]] = set()
-
-    def note(self, event: Event) -> list[News]:
-        """Count a finished trial; the first bad outcome of each arm, and why the total changes, are news."""
-        self.done += 1
-        self.label = textwrap.shorten(
-            self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ..."
-        )
-        self.stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
-        return [*self._grow(event), *self._hear(event)]
-
-    def _grow(self, event: Event) -> Iterator[News]:
-        """Trials on top of the plan make it longer; the first of each sort is news."""
-        key = (event.arm, event.kind)
-        self._left[key] -= 1
-        if self._left[key] >= 0:
-            return
-        self.total += 1
-        if self._gone[key] > 0:  # it comes after all
-            self._gone[key] -= 1
-            return
-        why = self._reasons.get(event.kind, f"further {event.kind} trials")
-        self._more[why] += 1
-        if self._more[why] == 1:
-            yield News(f"more trials than planned: {why}", expected=True)
-
-    def _hear(self, event: Event) -> Iterator[News]:
-        """The first trial of an arm that ended badly in its way, and that no further one will come."""
-        if event.outcome is Outcome.OK:
-            return
-        unsupported = event.outcome is Outcome.UNSUPPORTED
-        if unsupported and event.kind is Kind.COUNTING and self._left[event.arm, Kind.EVIDENCE] > 0:
-            return  # the evidence trial says whether the arm can run at all
-        gone = self._drop(event.arm) if self._is_last(event) else 0
-        fewer = f"; {gone} trials fewer" if gone else ""
-        if (event.arm, event.outcome) not in self._said:
-            self._said.add((event.arm, event.outcome))
-            reason = event.reason.partition("\n")[0].removeprefix(f"{self.label}: ")
-            yield News(f"{self.label}: {event.outcome.value}: {reason}{fewer}", expected=unsupported)
-        elif gone:
-            yield News(f"{self.label}: not started again{fewer}", expected=True)
-
-    def _is_last(self, event: Event) -> bool:
-        """Whether no further trial of an arm will come: it cannot run, or its only pack retires it."""
-        if event.outcome is Outcome.UNSUPPORTED:
-            return event.kind is not Kind.COUNTING
-        if event.final:
-            return self._packs[event.arm] == 1
-        self._bad[event.arm] += event.kind is Kind.TIMING and event.outcome in BAD
-        return self._bad[event.arm] == GIVE_UP_AFTER and self._packs[event.arm] == 1
-
-    def _drop(self, arm: str) -> int:
-        """Take what will never come of an arm out of the total; how many trials that is."""
-        gone: Ahead = Counter({key: self._left[key] for key in self._left if key[0] == arm})
-        self._gone += gone  # of a Counter that keeps what is above zero
-        self._left -= gone
-        self.total -= (+gone).total()
-        return (+gone).total()
-
-    @property
-    def changes(self) -> str:
-        """Why the total is not what was planned; nothing where it is."""
-        gone = self._gone.total()
-        fewer = [f"{gone} fewer: arms that cannot go on"] if gone else []
-        more = [f"{number} more: {why}" for why, number in self._more.items()]
-        return f"{self.planned} planned, {', '.join([*fewer, *more])}" if fewer or more else ""
-
-    @property
-    def count(self) -> str:
-        """How many trials are done, of how many, and why these are not those that were planned."""
-        return f"{self.done} of {self.total} trials" + (f" ({self.changes})" if self.changes else "")
-
-    def __str__(self) -> str:
-        return f"{self.count}, {self.stage}: {self.label}" if self.stage else self.count
 
 
 @dataclass(frozen=True)
@@ -311,6 +188,18 @@ class _Bar(Progress):
             yield self.table
 
 
+class _Left(ProgressColumn):
+    """The time that is left, once that can be told."""
+
+    def __init__(self, told: Callable[[], str]) -> None:
+        super().__init__()
+        self._told = told
+
+    def render(self, task: Task) -> Text:
+        left = self._told()
+        return Text(f"and {left}" if left else "", style="progress.remaining")
+
+
 class LiveProgress:
     """Shows events as they come."""
 
@@ -328,20 +217,17 @@ class LiveProgress:
             MofNCompleteColumn(),
             TextColumn("trials,"),
             TimeElapsedColumn(),
-            TextColumn("and"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
+            _Left(lambda: self._left),
             console=console,
             disable=not console.is_terminal,
             expand=True,
-            speed_estimate_period=ESTIMATE_S,
         )
         self._task = self._bar.add_task("starting", total=self._tally.total)
-        self._last_line = time.monotonic()
+        self._last_line = self._heard = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         """Note one finished trial, and print what is news."""
-        tally = self._tally
+        tally, self._heard = self._tally, time.monotonic()
         for news in tally.note(event):
             style = "dim" if news.expected else "yellow"
             self._console.print(news.sentence, style=style, highlight=False, markup=False)
@@ -351,7 +237,8 @@ class LiveProgress:
         self._bar.update(self._task, completed=tally.done, total=tally.total, description=escape(what))
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
-            line = f"{tally.done} of {tally.total} trials, {what if self._forecast else what + self._left}"
+            left = "" if self._forecast or not self._left else f", about {self._left}"
+            line = f"{tally.done} of {tally.total} trials, {what}{left}"
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _show(self, found: SoFar) -> None:
@@ -367,19 +254,26 @@ class LiveProgress:
             print_table(self._console, found.table)
 
     @property
-    def _until(self) -> str:
-        """What was foreseen, less the time that has gone by since."""
+    def _foreseen(self) -> Forecast | None:
+        """What was foreseen of the rounds to come, less the time that has gone by since."""
         if self._forecast is None:
-            return ""
+            return None
         found, when = self._forecast
-        left = max(0.0, found.seconds - (time.monotonic() - when))
-        return f", {dataclasses.replace(found, seconds=left)}"
+        return dataclasses.replace(found, seconds=max(0.0, found.seconds - (time.monotonic() - when)))
+
+    @property
+    def _until(self) -> str:
+        return f", {self._foreseen}" if self._foreseen else ""
 
     @property
     def _left(self) -> str:
-        """The time that is left, once two trials tell how long one takes."""
-        left_s = next(task.time_remaining for task in self._bar.tasks if task.id == self._task)
-        return f", about {timedelta(seconds=round(left_s))} left" if left_s else ""
+        """The time that is left, once that can be told."""
+        foreseen = self._foreseen
+        if foreseen is None:
+            left_s = self._tally.left_s() - (time.monotonic() - self._heard)
+        else:
+            left_s = self._tally.left_s(foreseen.seconds)
+        return f"{timedelta(seconds=round(max(0.0, left_s)))} left" if left_s < math.inf else ""
 
     def close(self) -> None:
         """Say how far it came where output is no terminal, and why the total is not the planned one."""
@@ -411,22 +305,6 @@ def live(
             yield progress
         finally:
             progress.close()
-
-
-def trials_ahead(manifest: Manifest, todo: Mapping[str, int]) -> Ahead:
-    """Count the trials that a sweep with these unfinished rounds by pack needs, if every arm can run."""
-    ahead: Ahead = Counter()
-    courses = [Kind.COURSE] * manifest.sweep.measure.timed_parity
-    trained, seeds = trained_arms(manifest), manifest.sweep.measure.target_seeds
-    for pack in manifest.packs:
-        rounds = todo.get(pack.id, 0)
-        # A pack runs what is needed once before its first round.
-        once = [Kind.COUNTING, Kind.EVIDENCE] if rounds >= len(pack.orders) else []
-        for arm in pack.arms if rounds else ():
-            ahead[arm, Kind.TIMING] += rounds
-            ahead[arm, Kind.QUALITY] = seeds if arm in trained else 0
-            ahead |= Counter({(arm, kind): 1 for kind in (*once, *courses)})
-    return ahead
 
 
 SECOND_S = 3.0

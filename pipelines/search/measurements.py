@@ -33,6 +33,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment
 from perfsweep.pipelines.plan.packs import balanced_orders
+from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
@@ -127,7 +128,7 @@ class SearchSweep:
         launch.prepare(self.folder, self.manifest, self._config_text)
         retry = tuple(self._command.retry)
         with progress_display.live(
-            self._console, self.manifest, progress_display.trials_ahead(self._rest(packs), todo)
+            self._console, self.manifest, trials_ahead(self._rest(packs), todo)
         ) as progress:
             done = launch.launch(
                 self.folder,

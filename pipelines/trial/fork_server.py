@@ -1,6 +1,6 @@
 """A fork server: it has imported torch and the workload, and forks every trial from there.
 
-Run as ``python -m perfsweep.pipelines.trial.fork_server SOCKET IMPORTS`` by `execution.spawn`, with `Imports`
+Run as ``python -m perfsweep.pipelines.trial.fork_server SOCKET IMPORTS`` by `execution.forks`, with `Imports`
 as JSON. A fork costs milliseconds where imports cost seconds. One server is one draw of library addresses
 and hash seed, which all of its trials share: so that effects can be judged by several draws, it is a process
 of our own that ends and starts anew, and not the one for life that multiprocessing has. Nor do its children

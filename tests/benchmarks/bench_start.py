@@ -11,7 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from perfsweep.pipelines.execution.spawn import Exec, ForkServer, wait
+from perfsweep.pipelines.execution.forks import ForkServer
+from perfsweep.pipelines.execution.spawn import Exec, wait
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_record, write_spec
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.execution.spawn import Forks, ForkServer
+from perfsweep.pipelines.execution.forks import Forks, ForkServer
 
 TAKEN = (
     "perfsweep.pipelines.execution.servers",

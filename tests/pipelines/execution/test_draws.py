@@ -236,6 +236,33 @@ def test_trials_that_compile_come_from_one_branch_of_each_draw_that_has_compiled
     assert made[-1].parent is pack.starter is made[3]
 
 
+def test_the_branch_that_compiles_begins_with_the_first_arm_that_does_and_is_complete_before_a_round(
+    made: list[Server],
+) -> None:
+    pack = draws()
+    pack.learn(Path("cache"))
+    first, branch = made
+    assert (branch.parent, branch.compiles, branch.calls) == (first, "cache", 0), "nothing waits for it yet"
+    pack.begin_round()
+    assert branch.calls == 1 and pack.starter_of(Path("cache")) is branch and len(made) == 2
+
+
+def test_the_branch_of_the_next_server_compiles_during_the_rounds_of_the_present_one(
+    made: list[Server],
+) -> None:
+    pack = draws()
+    for _ in range(2):
+        pack.begin_round()
+        pack.starter_of(Path("cache"))
+        pack.import_ahead([7])
+        made[2].ready = True
+    _, _, ahead, branch = made
+    assert branch.parent is ahead and branch.compiles == "cache" and branch.calls == 0
+    pack.begin_round()
+    assert pack.starter is ahead and branch.calls == 1, "arms are not timed while it compiles"
+    assert pack.starter_of(Path("cache")) is branch and len(made) == 4
+
+
 def test_trials_that_compile_come_from_the_server_where_a_branch_may_not_fork_after_it_compiled(
     made: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfsweep.pipelines.execution import interruption, spawn
+from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.interruption import SIGNALS, Interrupted
-from perfsweep.pipelines.execution.spawn import ForkServer
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def dying_server(while_it_ends) -> ForkServer:
     server = ForkServer.__new__(ForkServer)
     server._requests = socket.socket()
     server._used = True
-    server._process = SimpleNamespace(wait=while_it_ends)  # type: ignore[assignment]
+    server._process = SimpleNamespace(wait=while_it_ends, send_signal=lambda number: None)  # type: ignore[assignment]
     return server
 
 

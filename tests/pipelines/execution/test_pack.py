@@ -15,9 +15,10 @@ from recorded import build
 
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.execution.spawn import Child, ForkServer, ServerLost
+from perfsweep.pipelines.execution.spawn import Child, ServerLost
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.locks import Superseded
 from perfsweep.pipelines.store.options import MeasureConfig
@@ -28,10 +29,10 @@ from perfsweep.workloads.errors import RecordError
 
 LOOK = """
 import json, sys
-from perfsweep.pipelines.execution import pack, spawn
+from perfsweep.pipelines.execution import forks, pack
 
 seen = {"at import": "torch" in sys.modules}
-begin = spawn.ForkServer.__init__
+begin = forks.ForkServer.__init__
 
 
 def note(*arguments, **options):
@@ -39,8 +40,8 @@ def note(*arguments, **options):
     begin(*arguments, **options)
 
 
-spawn.ForkServer.__init__ = note
-start = spawn.ForkServer.start
+forks.ForkServer.__init__ = note
+start = forks.ForkServer.start
 
 
 def note_start(*arguments, **options):
@@ -48,7 +49,7 @@ def note_start(*arguments, **options):
     return start(*arguments, **options)
 
 
-spawn.ForkServer.start = note_start
+forks.ForkServer.start = note_start
 status = pack.main(sys.argv[1:])
 print(json.dumps({**seen, "status": status}))
 """

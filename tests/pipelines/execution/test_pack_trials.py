@@ -19,6 +19,7 @@ from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Arm, Failure, Keep, Kind, Outcome, TrialRecord
 from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import RecordError
 
 
 @pytest.fixture(scope="module")
@@ -301,9 +302,10 @@ def test_further_seeds_are_drawn_once_each_until_they_suffice(
 ) -> None:
     run, asked = bare(built), list[Any]()
     monkeypatch.setattr(pack, "Agreement", Wanted)
-    run.support = lambda arm, kind, seed: asked.append((arm.id, seed)) if kind is Kind.EVIDENCE else None
+    run.progress.lacks = lambda pack, arm, kind, seed, retry: (arm, seed) != (FAST.id, 1)
+    run._untimed = lambda wanted: asked.extend((one.arm.id, one.kind, one.seed, one.own) for one in wanted)
     run._seeds()
-    assert asked == [(NAIVE.id, 1), (FAST.id, 1), (FAST.id, 2)]
+    assert asked == [(NAIVE.id, Kind.EVIDENCE, 1, {}), (FAST.id, Kind.EVIDENCE, 2, {})], "one is there"
 
 
 def test_courses_are_followed_once_each_and_further_ones_are_another_attempt(
@@ -312,16 +314,85 @@ def test_courses_are_followed_once_each_and_further_ones_are_another_attempt(
     run, asked = bare(built), list[Any]()
     monkeypatch.setattr(pack, "Agreement", Wanted)
     monkeypatch.setattr(pack, "claim", lambda folder, own: run.attempt + 1)
-    run._trial = lambda arm, kind, number, seed, numbers_at: asked.append(
-        (run.attempt, arm.id, kind.value, number, seed, numbers_at)
+    run._untimed = lambda wanted: asked.extend(
+        (run.attempt, one.arm.id, one.kind.value, one.seed, one.own["numbers_at"]) for one in wanted
     )
     run._courses()
     assert asked == [
-        (4, FAST.id, "course", None, 0, (3,)),
-        (4, NAIVE.id, "course", None, 1, (4, 5)),
-        (5, FAST.id, "course", None, 2, ()),
+        (4, FAST.id, "course", 0, (3,)),
+        (4, NAIVE.id, "course", 1, (4, 5)),
+        (5, FAST.id, "course", 2, ()),
     ]
+
+
+def asked_for(numbers: range) -> list[Any]:
+    return [SimpleNamespace(arm=FAST, kind=Kind.COURSE, seed=number, own={}) for number in numbers]
+
+
+def test_trials_of_which_only_numbers_count_run_as_many_at_once_as_there_is_room_for(built: Built) -> None:
+    run, done = bare(built), list[Any]()
+    run._at_once = lambda: 2
+    run._begin = lambda arm, kind, number, seed: done.append(f"begins {seed}") or seed
+    run._finish = lambda begun: done.append(f"ends {begun}")
+    run._untimed(asked_for(range(3)))
+    assert done == ["begins 0", "begins 1", "ends 0", "ends 1", "begins 2", "ends 2"]
     assert run.advanced, "a job that ends at its time limit goes on from there"
+
+
+@pytest.mark.parametrize("broken", ["the second cannot begin", "the first breaks off"])
+def test_what_has_begun_ends_where_another_breaks_off(
+    broken: str, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, ended = bare(built), list[Any]()
+    running, over = SimpleNamespace(code=lambda: None), SimpleNamespace(code=lambda: 0)
+    monkeypatch.setattr(pack, "end", ended.extend)
+
+    def begin(arm: Arm, kind: Kind, number: None, seed: int) -> Any:
+        if seed and "second" in broken:
+            raise RecordError("no room")
+        return SimpleNamespace(children=[over, running])
+
+    def finish(begun: Any) -> None:
+        raise RecordError("no room")
+
+    run._at_once, run._begin, run._finish = lambda: 2, begin, finish
+    with pytest.raises(RecordError, match="no room"):
+        run._untimed(asked_for(range(2)))
+    assert ended == [running] * (1 if "second" in broken else 2)
+
+
+@pytest.mark.parametrize(
+    ("start", "device", "memory", "threads", "peak", "at_once"),
+    [
+        ("fork", "cpu", 1000, 1, 100, 4),
+        ("fork", "cpu", 1000, 2, 100, 2),
+        ("fork", "cpu", 1000, 8, 100, 1),
+        ("fork", "cpu", 1000, 1, 300, 3),
+        ("fork", "cpu", 1000, 1, 2000, 1),
+        ("fork", "cpu", 1000, 1, None, 4),
+        ("fork", "cpu", 0, 1, 100, 1),
+        ("fork", "cuda", 1000, 1, 100, 1),
+        ("exec", "cpu", 1000, 1, 100, 1),
+    ],
+)
+def test_as_many_trials_run_at_once_as_there_are_cores_for_their_threads_and_memory_for_the_largest(
+    start: str,
+    device: str,
+    memory: int,
+    threads: int,
+    peak: int | None,
+    at_once: int,
+    built: Built,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    run = bare(built, start, _device=Device(device, memory_bytes=memory))
+    measure = dataclasses.replace(built.manifest.sweep.measure, threads=threads)
+    sweep = built.manifest.sweep.model_copy(update={"measure": measure})
+    run.manifest = built.manifest.model_copy(update={"sweep": sweep})
+    counted = record(FAST.id, Kind.COUNTING, peak_bytes=peak)
+    run.progress.other[FAST.id, Kind.COUNTING] = StoredTrial(Path(), counted)
+    assert run._at_once() == at_once
 
 
 def test_arms_that_end_jobs_are_not_trained(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:

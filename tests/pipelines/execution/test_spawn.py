@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.execution import spawn
+from perfsweep.pipelines.execution.forks import Forks
 from perfsweep.pipelines.execution.spawn import (
     NO_RECORD,
     NOT_WRITTEN,
     Exec,
-    Forks,
     Termination,
     failure_of,
     fix_imports,
@@ -31,6 +31,7 @@ from perfsweep.pipelines.execution.spawn import (
     wait,
 )
 from perfsweep.pipelines.store.records import Failure, Outcome, write_rank_failure
+from perfsweep.pipelines.trial.forked_trial import forked
 from perfsweep.pipelines.trial.parent import Reply
 from perfsweep.workloads.user_environment import INTERPRETER, user_environment
 
@@ -313,7 +314,7 @@ class Asked(Forks):
 def test_a_fork_that_takes_turns_has_a_pipe_for_them_and_another_has_none() -> None:
     forks = Asked(None)  # type: ignore[arg-type]
     (once,) = forks.start(Path("spec.json"), 1, {})
-    assert once == {"function": spawn.forked, "arguments": ("spec.json",)}
+    assert once == {"function": forked, "arguments": ("spec.json",)}
     (stays,) = forks.start(Path("spec.json"), 1, {}, stay=True)
     with stays["ours"]:
         assert stays.keys() == {"function", "arguments", "pipe", "ours"}
@@ -330,7 +331,7 @@ def test_a_process_that_a_signal_ended_is_told_by_its_name_and_one_that_ended_is
     assert child.code() == -signal.SIGSEGV
 
 
-class Stuck(spawn._Process):
+class Stuck(spawn.Process):
     """A process that the kernel cannot end, such as one that waits for a disk."""
 
     pid, handle, pipe = 2**22 + 1, -1, None

@@ -19,8 +19,8 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.power import Forecast
+from perfsweep.pipelines.plan.tally import Ahead, trials_ahead
 from perfsweep.pipelines.report import progress_display
-from perfsweep.pipelines.report.progress_display import Ahead
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import (
     Effect,
@@ -170,19 +170,52 @@ def test_a_log_file_gets_a_line_at_most_every_ten_seconds(
     assert [int(line.split()[0]) for line in out.getvalue().splitlines()] == [4, 8, 12, 13]
 
 
-def test_a_line_of_a_log_file_says_how_long_it_will_take(
+def lines_of_a_log(
+    manifest: Manifest, trials: list[tuple[Kind, float]], monkeypatch: pytest.MonkeyPatch, at_once: int = 1
+) -> list[str]:
+    """A line for each of these trials, of so many seconds, that end one after the other."""
+    monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
+    monkeypatch.setattr(progress_display, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    out, now = StringIO(), 1000.0
+    with progress_display.live(Console(file=out, width=100), manifest, ahead(manifest)) as progress:
+        for number, (kind, seconds) in enumerate(trials):
+            now += seconds / at_once
+            own = {"kind": kind, "seconds": seconds, "time": now, "round": None}
+            progress(event(manifest, number % 3, Outcome.OK).model_copy(update=own))
+    return out.getvalue().splitlines()
+
+
+SUPPORT = [
+    (kind, seconds) for kind, seconds in ((Kind.COUNTING, 2.0), (Kind.EVIDENCE, 1.0)) for _ in range(3)
+]
+
+
+def test_a_trial_to_come_is_taken_to_last_as_long_as_others_of_its_kind(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trial in ten seconds by rich's clock, and 17 to come after the fourth."""
-    now = 0.0
-    monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
-    out = StringIO()
-    console = Console(file=out, width=100, get_time=lambda: now)
-    with progress_display.live(console, manifest, ahead(manifest)) as progress:
-        for number in range(4):
-            now += 10.0
-            progress(event(manifest, 0, Outcome.OK, number=number))
-    assert out.getvalue().splitlines()[3] == "4 of 21 trials, round 4: baseline, about 0:02:50 left"
+    """Of three arms in five rounds: 12 trials of 10 seconds to come, after counting ones of 2."""
+    lines = lines_of_a_log(manifest, [*SUPPORT, *3 * [(Kind.TIMING, 10.0)]], monkeypatch)
+    assert not any("about" in line for line in lines[:6]), "what a round takes is not known yet"
+    assert lines[8].endswith("about 0:02:00 left")
+
+
+def test_packs_that_run_at_the_same_time_end_earlier(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = lines_of_a_log(manifest, [*SUPPORT, *3 * [(Kind.TIMING, 10.0)]], monkeypatch, at_once=2)
+    said = re.search(r"about 0:(\d\d):(\d\d) left", lines[8])
+    assert said and 59 <= 60 * int(said[1]) + int(said[2]) <= 63
+
+
+def test_an_adaptive_sweep_is_never_said_to_take_longer_than_its_budget(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the first trials took 90 seconds, since it compiled; all rounds together may take 135."""
+    measure = dataclasses.replace(manifest.sweep.measure, precision=0.01, budget_s=135.0)
+    limited = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"measure": measure})})
+    trials = [*SUPPORT[:2], (Kind.COUNTING, 90.0), *SUPPORT[3:], *3 * [(Kind.TIMING, 10.0)]]
+    lines = lines_of_a_log(limited, trials, monkeypatch)
+    assert lines[5].endswith("about 0:02:15 left") and lines[8].endswith("about 0:01:45 left")
 
 
 def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> None:
@@ -246,13 +279,16 @@ def test_rounds_that_are_repeated_make_the_count_longer_and_are_named_once(manif
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_terminal_has_counts_and_the_time_that_is_left_at_any_width(manifest: Manifest, width: int) -> None:
-    """Two trials in a row, so that there is a time to estimate from."""
-    text = shown(manifest, [event(manifest, 1, Outcome.OK)] * 3, terminal=True, width=width)
+    support = [
+        event(manifest, 1, Outcome.OK).model_copy(update={"kind": kind, "round": None})
+        for kind in (Kind.COUNTING, Kind.EVIDENCE)
+    ]
+    text = shown(manifest, [*support, event(manifest, 1, Outcome.OK)], terminal=True, width=width)
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", text).split("\n")
     last = [line for line in lines if "trials," in line][-1]
     assert len(last) <= width
     total = ahead(manifest).total()
-    assert re.search(rf"^round 1.*3/{total} trials, \d:\d\d:\d\d and (\d|-):\S\S:\S\S left", last), last
+    assert re.search(rf"^round 1.*3/{total} trials, \d:\d\d:\d\d and \d:\d\d:\d\d left", last), last
 
 
 def test_commands_to_come_back_with_can_be_copied_into_a_shell() -> None:
@@ -291,9 +327,20 @@ def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tm
 
 def test_the_count_of_trials_ahead_covers_rounds_and_support(manifest: Manifest) -> None:
     arms = len(manifest.arms)
-    assert progress_display.trials_ahead(manifest, {"p000": 2}).total() == 2 * arms + 2 * arms
-    assert progress_display.trials_ahead(manifest, {"p000": 1}).total() == arms, "support is there already"
-    assert progress_display.trials_ahead(manifest, {"p000": 0}).total() == 0
+    assert trials_ahead(manifest, {"p000": 2}).total() == 2 * arms + 2 * arms
+    assert trials_ahead(manifest, {"p000": 1}).total() == arms, "support is there already"
+    assert trials_ahead(manifest, {"p000": 0}).total() == 0
+
+
+def test_what_an_adaptive_sweep_needs_once_is_part_of_its_plan(manifest: Manifest) -> None:
+    """It is said to need six of its forty rounds at first, and later one more each time."""
+    measure = dataclasses.replace(manifest.sweep.measure, precision=0.01, budget_s=30.0, rounds=40)
+    packs = tuple(pack.model_copy(update={"orders": pack.orders * 40}) for pack in manifest.packs)
+    sweep = manifest.sweep.model_copy(update={"measure": measure})
+    adaptive = manifest.model_copy(update={"sweep": sweep, "packs": packs})
+    kinds = Counter(kind for _, kind in trials_ahead(adaptive, {"p000": 6}).elements())
+    assert kinds[Kind.COUNTING] == kinds[Kind.EVIDENCE] == len(manifest.arms)
+    assert Kind.COUNTING not in {kind for _, kind in trials_ahead(adaptive, {"p000": 1})}
 
 
 def row(name: str, ratio: float) -> EffectResult:

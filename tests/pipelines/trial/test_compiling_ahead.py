@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.execution.spawn import Forks, ForkServer, wait
+from perfsweep.pipelines.execution.forks import Forks, ForkServer
+from perfsweep.pipelines.execution.spawn import wait
 from perfsweep.pipelines.trial.machine.environment import can_compile
 
 pytestmark = [

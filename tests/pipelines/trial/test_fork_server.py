@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.execution.spawn import ForkServer, ServerLost, wait
+from perfsweep.pipelines.execution.forks import ForkServer
+from perfsweep.pipelines.execution.spawn import ServerLost, wait
 from perfsweep.pipelines.store.records import Outcome
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial import forked_trial

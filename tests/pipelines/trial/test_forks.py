@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from waiting import until
 
-from perfsweep.pipelines.execution.spawn import Child, Forks, ServerLost, wait
+from perfsweep.pipelines.execution.forks import Forks
+from perfsweep.pipelines.execution.spawn import Child, ServerLost, wait
 from perfsweep.pipelines.trial import fork_server
 from perfsweep.pipelines.trial.fork_server import Imports
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.execution.spawn import ForkServer, ServerLost, wait
+from perfsweep.pipelines.execution.forks import ForkServer
+from perfsweep.pipelines.execution.spawn import ServerLost, wait
 from perfsweep.pipelines.trial import shared_imports
 
 
