@@ -87,6 +87,8 @@ class Level:
         *inert*
     commit_every : rows of metrics between two commits to W&B from inside the loop; None keeps rows in memory
         until the measurement is over
+    in_code : what to change in a program that has the baseline, in a few words of code; ``{value}`` is filled
+        in. Shown where the level is to turn on
     """
 
     value: LevelValue
@@ -105,6 +107,7 @@ class Level:
     loosened: Callable[[Any, Levels], Parity | None] = lambda config, levels: None
     witness: str | None = None
     commit_every: int | None = None
+    in_code: str = ""
 
     def processes(self, device: Device) -> int:
         """Number of processes that form one trial on `device`."""

@@ -99,7 +99,20 @@ def amp(**own: Any) -> Toggle:
     """Autocast of the forward pass; fp16 with loss scaling."""
     return _toggle(
         "amp",
-        [Level("off"), Level("bf16", parity=Parity.TOLERANCE), Level("fp16", parity=Parity.TOLERANCE)],
+        [
+            Level("off"),
+            Level(
+                "bf16",
+                parity=Parity.TOLERANCE,
+                in_code="the forward pass in `with torch.autocast(device.type, torch.bfloat16):`",
+            ),
+            Level(
+                "fp16",
+                parity=Parity.TOLERANCE,
+                in_code="the forward pass in `with torch.autocast(device.type, torch.float16):`, backward and"
+                " step through `torch.amp.GradScaler`",
+            ),
+        ],
         "autocast the forward pass to a 16-bit type",
         **own,
     )
@@ -107,7 +120,12 @@ def amp(**own: Any) -> Toggle:
 
 def tf32(**own: Any) -> Toggle:
     """TF32 products in float32 matrix multiplications."""
-    on = Level("on", parity=Parity.TOLERANCE, unsupported=needs_tensor_cores)
+    on = Level(
+        "on",
+        parity=Parity.TOLERANCE,
+        unsupported=needs_tensor_cores,
+        in_code='`torch.set_float32_matmul_precision("high")` at the start',
+    )
     return _toggle("tf32", [Level("off"), on], "let float32 products run in TF32", **own)
 
 
@@ -135,11 +153,13 @@ def slab_size(*sizes: LevelValue, at_most: float | None = None, **own: Any) -> T
 
 def micro_batch(*sizes: LevelValue, numbers: bool = True, **own: Any) -> Toggle:
     """The pieces in which one iteration's batch is processed, gradients summed over pieces."""
+    like = Level(0, in_code="`loss.backward()` for each {value} rows of a batch, then one `optimizer.step()`")
+    whole = Level("all", in_code="one `loss.backward()` for the whole batch")
     return _toggle(
         "micro_batch",
-        [Level(size) for size in sizes],
+        [whole if size == "all" else dataclasses.replace(like, value=size) for size in sizes],
         "process one iteration's batch in pieces of this many rows",
-        numbers=Numbers(1) if numbers else None,
+        numbers=Numbers(1, like=like) if numbers else None,
         **own,
     )
 
@@ -148,7 +168,7 @@ def pin_memory(**own: Any) -> Toggle:
     """Page-locked host batches."""
     return _toggle(
         "pin_memory",
-        [Level("off"), Level("on", unsupported=needs_cuda)],
+        [Level("off"), Level("on", unsupported=needs_cuda, in_code="`DataLoader(..., pin_memory=True)`")],
         "keep host batches in pinned memory",
         **own,
     )
@@ -156,7 +176,12 @@ def pin_memory(**own: Any) -> Toggle:
 
 def non_blocking(**own: Any) -> Toggle:
     """Host-to-device copies that return at once; they only do so from pinned memory."""
-    on = Level("on", requires={"pin_memory": ("on",)}, unsupported=needs_cuda)
+    on = Level(
+        "on",
+        requires={"pin_memory": ("on",)},
+        unsupported=needs_cuda,
+        in_code="`batch.to(device, non_blocking=True)`",
+    )
     return _toggle("non_blocking", [Level("off"), on], "copy to the device without waiting", **own)
 
 
@@ -164,7 +189,14 @@ def prefetch(**own: Any) -> Toggle:
     """The next batch travels on a stream of its own while this one is computed."""
     return _toggle(
         "prefetch",
-        [Level("off"), Level("stream", unsupported=needs_cuda)],
+        [
+            Level("off"),
+            Level(
+                "stream",
+                unsupported=needs_cuda,
+                in_code="copy the next batch in `with torch.cuda.stream(side):` during this step",
+            ),
+        ],
         "copy the next batch on a side stream",
         **own,
     )
@@ -172,10 +204,10 @@ def prefetch(**own: Any) -> Toggle:
 
 def num_workers(*counts: int, **own: Any) -> Toggle:
     """Loader processes."""
-    levels = [Level(count) for count in counts or (0, 2, 4)]
-    return _toggle(
-        "num_workers", levels, "load batches in this many worker processes", numbers=Numbers(0, 64), **own
-    )
+    like = Level(0, in_code="`DataLoader(..., num_workers={value})`")
+    levels = [dataclasses.replace(like, value=count) for count in counts or (0, 2, 4)]
+    doc = "load batches in this many worker processes"
+    return _toggle("num_workers", levels, doc, numbers=Numbers(0, 64, like), **own)
 
 
 def data(**own: Any) -> Toggle:
@@ -201,7 +233,11 @@ def optimizer(**own: Any) -> Toggle:
     """Implementation of the optimiser's update."""
     return _toggle(
         "optimizer",
-        [Level("default"), Level("foreach"), Level("fused")],
+        [
+            Level("default"),
+            Level("foreach", in_code="`foreach=True` for the optimizer"),
+            Level("fused", in_code="`fused=True` for the optimizer"),
+        ],
         "update parameters one by one, as lists, or in one kernel",
         **own,
     )
@@ -209,17 +245,18 @@ def optimizer(**own: Any) -> Toggle:
 
 def zero_grad(**own: Any) -> Toggle:
     """Gradients are overwritten with zeros, or dropped."""
-    return _toggle(
-        "zero_grad", [Level("zero"), Level("none")], "drop gradients instead of zeroing them", **own
-    )
+    none = Level("none", in_code="`optimizer.zero_grad(set_to_none=True)`")
+    doc = "drop gradients instead of zeroing them"
+    return _toggle("zero_grad", [Level("zero"), none], doc, **own)
 
 
 def grad_checkpointing(*levels: str, **own: Any) -> Toggle:
     """Activations are recomputed in the backward pass instead of kept."""
+    said = {"on": "`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)` for each block"}
     names = levels or ("off", "on")
     return _toggle(
         "grad_checkpointing",
-        [Level(name) for name in names],
+        [Level(name, in_code=said.get(name, "")) for name in names],
         "recompute activations in the backward pass",
         **own,
     )
@@ -230,8 +267,14 @@ def gc(*more: str, **own: Any) -> Toggle:
 
     `more` are occasions that only this workload has.
     """
+    said = {
+        "rarely": "`gc.collect()` at every tenth evaluation only",
+        "frozen": "`gc.collect(); gc.freeze()` after the model is built, no `gc.collect()` in the loop",
+        "off": "`gc.disable()` before the loop",
+    }
     names = ("each_eval", "rarely", "frozen", *more)
-    toggle = _toggle("gc", [Level(name) for name in names], "collect garbage less often", **own)
+    levels = [Level(name, in_code=said.get(name, "")) for name in names]
+    toggle = _toggle("gc", levels, "collect garbage less often", **own)
     return dataclasses.replace(toggle, owns_collector=True)
 
 
@@ -249,7 +292,8 @@ def caching_allocator(**own: Any) -> Toggle:
 
 def checkpoint(**own: Any) -> Toggle:
     """Saving the training state in the loop, or handing a copy to a writer."""
-    return _toggle("checkpoint", [Level("sync"), Level("async")], "write checkpoints beside the loop", **own)
+    later = Level("async", in_code="`torch.save` of a copy of the state, in a thread")
+    return _toggle("checkpoint", [Level("sync"), later], "write checkpoints beside the loop", **own)
 
 
 def wandb_logging(**own: Any) -> Toggle:

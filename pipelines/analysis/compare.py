@@ -77,6 +77,7 @@ class Comparison:
     winners : of each toggle the level to turn on, by their gains alone
     together : all of them at once; None while no second sweep has measured that
     workload, options : its name, and its fields off their default
+    in_code : by toggle and level as text, what to change in a program, where a level says it
     """
 
     name: str
@@ -100,6 +101,7 @@ class Comparison:
     together: Together | None = None
     workload: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    in_code: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -176,6 +178,10 @@ def compare(
         winners=tuple(winners(effects, next(iter(manifest.sweep.references.values())))),
         workload=manifest.sweep.workload,
         options=judge.declared.options,
+        in_code={
+            name: {str(level.value): level.in_code for level in levels if level.in_code}
+            for name, levels in judge.declared.levels.items()
+        },
     )
 
 

@@ -183,6 +183,7 @@ COMMANDS = Commands(
             ),
             option("--figure", "Draw the effects as SVG, PNG or PDF.", type=FILE, metavar="FILE"),
             option("--latex", "Write the effects as LaTeX tables.", type=FILE, metavar="FILE"),
+            option("--page", "Write the answer as one page, a PDF.", type=FILE, metavar="FILE"),
             JSON,
             option(
                 ["as_csv", "--csv"],

@@ -37,6 +37,7 @@ def compare(
     columns: str | None = None,
     figure: str | None = None,
     latex: str | None = None,
+    page: str | None = None,
     as_json: bool = False,
     as_csv: bool = False,
 ) -> int:
@@ -44,8 +45,8 @@ def compare(
 
     With `explain` only that row of its effects is derived, step by step. With `as_json` or `as_csv` the
     answer is for a program, and sentences go to stderr. `columns` are names, with commas between them, of
-    what its tables show next to time. `figure` and
-    `latex` are files for the effects, as a picture and as tables.
+    what its tables show next to time. `figure` and `latex` are files for the effects, as a picture and as
+    tables; `page` is one for the whole answer.
 
     Raises
     ------
@@ -57,8 +58,10 @@ def compare(
         raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
     refuse_several({"--json": as_json, "--csv": as_csv, "--explain": bool(explain)})
     if explain:
-        refuse_several({"--explain": True, "--figure": bool(figure), "--latex": bool(latex)})
-    _refuse_other_kinds(figure, latex)
+        refuse_several(
+            {"--explain": True, "--figure": bool(figure), "--latex": bool(latex), "--page": bool(page)}
+        )
+    _refuse_other_kinds(figure, latex, page)
     for_people = not (as_json or as_csv)
     console = console_here() if for_people else error_console()
     opened = api.open_sweep(sweep, _names(columns))
@@ -70,7 +73,7 @@ def compare(
     if store:
         baselines.store(opened.baseline, Path(store))
         console.print(f"baseline: {store}", highlight=False, soft_wrap=True)
-    _export(console, opened, figure, latex)
+    _export(console, opened, figure, latex, page)
     every = compare_with(opened.baseline, earlier) if earlier else ()
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
@@ -87,21 +90,28 @@ def compare(
     return status
 
 
-def _refuse_other_kinds(figure: str | None, latex: str | None) -> None:
+def _refuse_other_kinds(figure: str | None, latex: str | None, page: str | None) -> None:
     if figure:
         picture_file.refuse_other_kinds("--figure", Path(figure))
     if latex:
         picture_file.refuse_other_kinds("--latex", Path(latex), (".tex",))
+    if page:
+        picture_file.refuse_other_kinds("--page", Path(page), (".pdf",))
 
 
-def _export(console: Console, opened: api.Sweep, figure: str | None, latex: str | None) -> None:
-    """Write the effects as a picture and as LaTeX where files are named."""
+def _export(
+    console: Console, opened: api.Sweep, figure: str | None, latex: str | None, page: str | None
+) -> None:
+    """Write the effects as a picture and as LaTeX, and the answer as a page, where files are named."""
     if figure:
         picture_file.write_effects("--figure", Path(figure), opened.comparison)
         console.print(f"figure: {figure}", highlight=False, soft_wrap=True)
     if latex:
         picture_file.write_file("--latex", Path(latex), effects_latex(opened.comparison).encode())
         console.print(f"LaTeX: {latex}", highlight=False, soft_wrap=True)
+    if page:
+        picture_file.write_page("--page", Path(page), opened.comparison)
+        console.print(f"page: {page}", highlight=False, soft_wrap=True)
 
 
 def _print_csv(opened: api.Sweep, every: Sequence[Changes], margin: float) -> None:

@@ -251,6 +251,11 @@ def unbroken(text: str) -> str:
     return _PAIR.sub("\\1\xa0", _UNIT.sub("\xa0", text))
 
 
+def with_code(text: str) -> Markup:
+    """Mark up what stands between backticks as code."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(unbroken(text)))))
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -262,4 +267,5 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["breakable"] = breakable
     environment.filters["unbroken"] = unbroken
+    environment.filters["with_code"] = with_code
     return environment

@@ -54,6 +54,7 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
     found = (
         *_together(comparison),
         ("Use it", use(comparison)),
+        ("In code", _in_code(comparison)),
         ("Why", _why(comparison)),
         ("Oracle", _oracle(comparison)),
         ("Next", _next(comparison)),
@@ -139,6 +140,14 @@ def use(comparison: Comparison, arm: EffectResult | None = None) -> str:
         return ""
     words = (f"toggles.{name}={level}" for name, level in level_texts(best).items())
     return shell_line("run", *command_words(comparison), *words)
+
+
+def _in_code(comparison: Comparison) -> str:
+    """What to change in a program, of each level to use that says it."""
+    best = recommended(comparison)
+    texts = level_texts(best) if best else {}
+    found = (comparison.in_code.get(name, {}).get(text) for name, text in texts.items())
+    return "; ".join(filter(None, found))
 
 
 def level_texts(result: EffectResult) -> dict[str, str]:

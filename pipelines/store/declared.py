@@ -49,8 +49,13 @@ def _options(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _as_data(level: Level) -> DeclaredLevel:
-    own = {"parity": level.parity, "bounds": dict(level.bounds), "witness": level.witness}
-    return DeclaredLevel(value=level.value, **own)
+    return DeclaredLevel(
+        value=level.value,
+        parity=level.parity,
+        bounds=dict(level.bounds),
+        witness=level.witness,
+        in_code=level.in_code.replace("{value}", str(level.value)),
+    )
 
 
 def declared_by(manifest: Manifest, trials: Iterable[_Trial] = ()) -> Declared:

@@ -87,6 +87,7 @@ class DeclaredLevel(StoredValue):
     parity: Parity = Parity.EXACT
     bounds: dict[str, float] = {}
     witness: str | None = None
+    in_code: str = ""
 
 
 class Declared(StoredValue):

@@ -27,7 +27,12 @@ SOLVER = Toggle(
     (
         Level("naive"),
         Level("late", Parity.TOLERANCE, witness="late_passes"),
-        Level("newton", Parity.TOLERANCE, witness="newton_passes"),
+        Level(
+            "newton",
+            Parity.TOLERANCE,
+            witness="newton_passes",
+            in_code="Newton steps for the pairs that are still active, and a certificate for each pair",
+        ),
     ),
     "report-time solver, its later upstream form, or Newton with an active set and certified pairs",
     CONTEXT,
@@ -37,7 +42,12 @@ SKIP_ZERO_GRAD = Toggle(
     "skip_zero_grad",
     (
         Level("off"),
-        Level("exact", requires=DAMPED, witness="skipped_zero_grad"),
+        Level(
+            "exact",
+            requires=DAMPED,
+            witness="skipped_zero_grad",
+            in_code="no retries of pairs whose gradient is zero",
+        ),
         Level("tol", Parity.TOLERANCE, requires=DAMPED, witness="skipped_zero_grad"),
     ),
     "leave pairs without a gradient out of the retries",
@@ -124,14 +134,25 @@ PRECISION = Toggle(
 
 LABEL_FREE_TOGGLE = Toggle(
     "label_free",
-    (Level("off"), Level("on", witness="label_gathers")),
+    (
+        Level("off"),
+        Level("on", witness="label_gathers", in_code="the sums of labels before the first pass, once"),
+    ),
     "sum labels once instead of gathering them on every pass",
     "analysis",
 )
 
 CSC_LAYOUT = Toggle(
     "csc_layout",
-    (Level("off"), Level("on", requires=LABEL_FREE, witness="bucket_launches")),
+    (
+        Level("off"),
+        Level(
+            "on",
+            requires=LABEL_FREE,
+            witness="bucket_launches",
+            in_code="activations sorted by latent once, and row sums of padded buckets instead of a scatter",
+        ),
+    ),
     "sort activations by latent into padded buckets: no scatter",
     "analysis",
 )
@@ -157,7 +178,12 @@ CONSISTENT_STOP = Toggle(
     (
         Level("seed", requires={"solver": ("naive",)}),
         Level("mismatch", requires={"solver": ("late",)}),
-        Level("scaled", Parity.TOLERANCE, witness="scaled_tests"),
+        Level(
+            "scaled",
+            Parity.TOLERANCE,
+            witness="scaled_tests",
+            in_code="one scaled gradient for both tests, which pairs are active and which have converged",
+        ),
     ),
     "measure activity and convergence by the same scaled gradient",
     CONTEXT,

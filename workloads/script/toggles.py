@@ -56,6 +56,10 @@ SEED_MARGIN = 0.05
 DEFAULT = Level("default")
 """As the script has it, where that is not simply off."""
 
+AHEAD = Level(0, in_code="`DataLoader(..., prefetch_factor={value})`")
+THREADS = Level(0, in_code="`torch.set_num_threads({value})` at the start")
+ATTENTION = "the forward pass in `with torch.nn.attention.sdpa_kernel(SDPBackend.{}):`"
+
 
 def _from_default(toggle: Toggle, **every: Any) -> Toggle:
     """`toggle` with the script's own choice as its baseline."""
@@ -67,7 +71,14 @@ def _from_default(toggle: Toggle, **every: Any) -> Toggle:
 
 
 def _compile() -> Toggle:
-    each = {"reduce_overhead": {"unsupported": shared.needs_graphs}, "max_autotune": {"autotunes": True}}
+    each: dict[str, dict[str, Any]] = {
+        "default": {"in_code": "`model = torch.compile(model)`"},
+        "reduce_overhead": {
+            "unsupported": shared.needs_graphs,
+            "in_code": '`model = torch.compile(model, mode="reduce-overhead")`',
+        },
+        "max_autotune": {"autotunes": True, "in_code": '`model = torch.compile(model, mode="max-autotune")`'},
+    }
     return shared.compile("default", "reduce_overhead", "max_autotune", every={"bounds": LAYOUT}, each=each)
 
 
@@ -84,6 +95,7 @@ TOGGLES: tuple[Toggle, ...] = (
         "cudnn_benchmark",
         "let cuDNN time its algorithms",
         witness="benchmarked_iterations",
+        in_code="`torch.backends.cudnn.benchmark = True` at the start",
         bounds=DRIFT,
         unsupported=shared.needs_cuda,
     ),
@@ -91,16 +103,21 @@ TOGGLES: tuple[Toggle, ...] = (
         "channels_last",
         "lay out images and convolutions channel by channel",
         witness="channels_last_inputs",
+        in_code="`.to(memory_format=torch.channels_last)` for the model and for each batch of images",
         bounds=LAYOUT,
     ),
     _from_default(
         Toggle(
             "sdpa",
             (
-                Level("flash"),
-                Level("efficient", unsupported=shared.needs_cuda),
-                Level("math"),
-                Level("cudnn", unsupported=shared.needs_cuda),
+                Level("flash", in_code=ATTENTION.format("FLASH_ATTENTION")),
+                Level(
+                    "efficient",
+                    unsupported=shared.needs_cuda,
+                    in_code=ATTENTION.format("EFFICIENT_ATTENTION"),
+                ),
+                Level("math", in_code=ATTENTION.format("MATH")),
+                Level("cudnn", unsupported=shared.needs_cuda, in_code=ATTENTION.format("CUDNN_ATTENTION")),
             ),
             "kernel of scaled_dot_product_attention",
         ),
@@ -115,13 +132,18 @@ TOGGLES: tuple[Toggle, ...] = (
         bounds={"losses": SEED_MARGIN},
     ),
     shared.pin_memory(every={"witness": "pinned_batches"}),
-    _switch("persistent_workers", "keep loader processes from epoch to epoch", witness="persistent_batches"),
+    _switch(
+        "persistent_workers",
+        "keep loader processes from epoch to epoch",
+        witness="persistent_batches",
+        in_code="`DataLoader(..., persistent_workers=True)`",
+    ),
     _from_default(
         Toggle(
             "prefetch_factor",
-            (Level(4),),
+            (dataclasses.replace(AHEAD, value=4),),
             "batches that each loader process works ahead",
-            numbers=Numbers(1, 64),
+            numbers=Numbers(1, 64, AHEAD),
         ),
         witness="batches_ahead",
     ),
@@ -129,7 +151,12 @@ TOGGLES: tuple[Toggle, ...] = (
     _from_default(shared.zero_grad(), witness="ops"),
     shared.grad_checkpointing(every={"witness": "saved_bytes"}),
     _from_default(
-        Toggle("threads", (Level(1),), "threads of an operation on CPU", numbers=Numbers(1, 256)),
+        Toggle(
+            "threads",
+            (dataclasses.replace(THREADS, value=1),),
+            "threads of an operation on CPU",
+            numbers=Numbers(1, 256, THREADS),
+        ),
         witness="threads",
         bounds=DRIFT,
     ),

@@ -36,8 +36,15 @@ Options = Mapping[str, Mapping[str, Any]]
 
 
 def _compile(**own: Any) -> Toggle:
-    graphs = {"requires": GRAPHS_NEED, "unsupported": shared.needs_graphs}
-    return shared.compile("default", "reduce_overhead", **{"each": {"reduce_overhead": graphs}, **own})
+    each = {
+        "default": {"in_code": "`model = torch.compile(model)`"},
+        "reduce_overhead": {
+            "requires": GRAPHS_NEED,
+            "unsupported": shared.needs_graphs,
+            "in_code": '`model = torch.compile(model, mode="reduce-overhead")`',
+        },
+    }
+    return shared.compile("default", "reduce_overhead", **{"each": each, **own})
 
 
 def _micro_batch(*sizes: LevelValue, **own: Any) -> Toggle:

@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.report.pictures import effects_chart, svg
+from perfsweep.pipelines.report.pictures import answer_page, effects_chart, svg
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.errors import ConfigError
 
@@ -69,10 +69,23 @@ def write_effects(option: str, file: Path, comparison: Comparison) -> None:
     ConfigError
         No effect has an interval yet, or the file cannot be written.
     """
-    rows = effects_chart.effect_rows(comparison)
-    if not rows:
-        raise ConfigError(
-            f"{option} {file}: no effect has an interval yet. Measure two rounds or more first."
-        )
-    chart = partial(effects_chart.chart, rows, comparison.margin)
+    chart = partial(effects_chart.chart, _rows(option, file, comparison), comparison.margin)
     write_picture(option, file, chart, f"Effects of {comparison.name}: speeds with 95 % intervals")
+
+
+def write_page(option: str, file: Path, comparison: Comparison) -> None:
+    """Write the answer of a comparison as one page.
+
+    Raises
+    ------
+    ConfigError
+        No effect has an interval yet, or the file cannot be written.
+    """
+    chart = partial(answer_page.chart, _rows(option, file, comparison), comparison)
+    write_file(option, file, svg.exported(chart, "pdf", answer_page.WIDTH))
+
+
+def _rows(option: str, file: Path, comparison: Comparison) -> list[effects_chart.Row]:
+    if rows := effects_chart.effect_rows(comparison):
+        return rows
+    raise ConfigError(f"{option} {file}: no effect has an interval yet. Measure two rounds or more first.")

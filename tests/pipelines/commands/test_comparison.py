@@ -139,10 +139,11 @@ def test_a_figure_and_tables_are_written_where_that_was_said_and_told_after_the_
     note = lambda option, file, what: written.append((option, str(file)))  # noqa: E731
     monkeypatch.setattr(module.picture_file, "write_effects", note)
     monkeypatch.setattr(module.picture_file, "write_file", note)
+    monkeypatch.setattr(module.picture_file, "write_page", note)
     monkeypatch.setattr(module, "effects_latex", lambda comparison: "tables")
-    _, out, _, _ = said(figure="a.pdf", latex="a.tex")
-    assert out.split("\n")[:3] == ["tables", "figure: a.pdf", "LaTeX: a.tex"]
-    assert written == [("--figure", "a.pdf"), ("--latex", "a.tex")]
+    _, out, _, _ = said(figure="a.pdf", latex="a.tex", page="p.pdf")
+    assert out.split("\n")[:4] == ["tables", "figure: a.pdf", "LaTeX: a.tex", "page: p.pdf"]
+    assert written == [("--figure", "a.pdf"), ("--latex", "a.tex"), ("--page", "p.pdf")]
     _, out, err, _ = said(figure="a.pdf", as_json=True)
     assert out == "json\n" and "figure: a.pdf" in err, "programs read stdout"
 
@@ -152,6 +153,8 @@ def test_a_figure_and_tables_are_written_where_that_was_said_and_told_after_the_
     [
         ({"figure": "a.jpeg"}, "^--figure a.jpeg: "),
         ({"latex": "a.pdf"}, "^--latex a.pdf: "),
+        ({"page": "a.png"}, "^--page a.png: "),
+        ({"page": "a.pdf", "explain": "1"}, "^--explain and --page are different answers"),
         ({"latex": "a.tex", "explain": "1"}, "^--explain and --latex are different answers"),
     ],
 )

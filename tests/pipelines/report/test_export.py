@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
@@ -13,8 +16,13 @@ from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.latex import effects_latex, escaped
-from perfsweep.pipelines.report.pictures import svg
-from perfsweep.pipelines.report.pictures.picture_file import refuse_other_kinds, write_effects, write_file
+from perfsweep.pipelines.report.pictures import answer_page, effects_chart, svg
+from perfsweep.pipelines.report.pictures.picture_file import (
+    refuse_other_kinds,
+    write_effects,
+    write_file,
+    write_page,
+)
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 from perfsweep.workloads.api import Parity
@@ -85,6 +93,40 @@ def test_a_sweep_without_intervals_has_no_picture(tmp_path: Path) -> None:
     ):
         write_effects("--figure", tmp_path / "e.svg", nothing)
     assert not (tmp_path / "e.svg").exists()
+
+
+def test_a_page_has_the_answer_once_and_fits_whatever_is_open(tmp_path: Path) -> None:
+    plain, full = tmp_path / "plain.pdf", tmp_path / "full.pdf"
+    write_page("--page", plain, DEMO)
+    many = tuple(replace(effect(f"l{n}", Verdict.UNDECIDED, 0.99), note=f"why {n}") for n in range(90))
+    write_page("--page", full, replace(DEMO, effects=(*EFFECTS, *many)))
+    for file in (plain, full):
+        assert file.read_bytes().startswith(b"%PDF") and file.read_bytes().count(b"/Type /Page\n") <= 1
+    with pytest.raises(ConfigError, match=r"^--page .*: no effect has an interval yet"):
+        write_page("--page", tmp_path / "e.pdf", Comparison("demo", "pair", 0.01, None, (), (), ()))
+
+
+def lines_of(figure: Figure) -> list[tuple[str, float]]:
+    return [(text.get_text(), text.get_position()[1]) for text in figure.texts]
+
+
+def test_a_page_has_the_head_on_top_then_the_effects_then_questions_and_what_follows() -> None:
+    won = effect("none", Verdict.FASTER, 0.5)
+    answer = replace(DEMO, winners=(won,), workload="toy", noise=("the machine was noisy $x_1$",))
+    with rc_context(svg.STYLE):
+        page = answer_page.chart(effects_chart.effect_rows(answer), answer)
+        page.savefig(BytesIO(), format="png")
+    words = lines_of(page)
+    order = [text for text, _ in sorted(words, key=lambda line: -line[1])]
+    assert order[0] == "de_mo" and order[1].startswith("6 rounds; baseline naive")
+    assert order[2] == "! the machine was noisy $x_1$"
+    assert order[-2] == "Use it" and order[-1].startswith("perfsweep run workload=toy toggles.")
+    (axes,) = page.axes
+    box = axes.get_tightbbox()
+    heights = [height * answer_page.HEIGHT for _, height in words]
+    above = [height for height in heights if height > box.y1]
+    assert len(above) == 3 and all(answer_page.EDGE / 2 < h < answer_page.HEIGHT for h in heights)
+    assert all(height < box.y0 for height in heights if height not in above), "no line lies on the picture"
 
 
 def test_latex_has_the_groups_and_cells_of_the_table_with_names_escaped() -> None:

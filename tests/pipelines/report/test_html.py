@@ -21,6 +21,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import html
+from perfsweep.pipelines.report.sentences import level_texts
 from perfsweep.pipelines.report.tables import Table
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.provenance import read_provenance
@@ -112,6 +113,7 @@ def test_effects_stand_below_the_heading_of_what_to_do_and_conclusions_come_next
     fast, slow = effect("x", Verdict.FASTER, 0.5), effect("<y>", Verdict.SLOWER, 1.25)
     open_one = replace(effect("z", Verdict.UNDECIDED, 0.99), note="few [rounds]")
     own = {"winners": (fast,), "workload": "toy", "noise": ("a <noisy> machine",)}
+    own["in_code"] = {name: {text: "`x = [<2>]` first"} for name, text in level_texts(fast).items()}
     text = markup(replace(WHOLE, effects=(slow, open_one, fast), **own))
     groups = re.findall(r'<th scope="rowgroup" class="group" colspan="(\d+)">([A-Z ]+)</th>', text)
     assert [words for _, words in groups] == ["TURN ON", "LEAVE OFF", "NOT DECIDED"]
@@ -119,6 +121,7 @@ def test_effects_stand_below_the_heading_of_what_to_do_and_conclusions_come_next
     rows = [">2.00x faster<", ">1.25x slower<", "t=&lt;y&gt;"]
     assert all(row in text for row in rows) and "<y>" not in text and "<noisy>" not in text
     order = ["! a &lt;noisy&gt; machine", "TURN ON", "few [rounds]", "<b>Use it:</b> <code>perfsweep run"]
+    order.append("<b>In code:</b> <code>x = [&lt;2&gt;]</code> first</li>")
     places = [text.index(one) for one in order]
     assert places == sorted(places)
 

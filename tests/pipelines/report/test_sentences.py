@@ -117,6 +117,14 @@ def stacked(*steps: EffectResult, parts: tuple[EffectResult | None, ...] = (), *
     return said(replace(found, together=replace(found.together, parts=parts)))
 
 
+def test_what_to_change_in_code_is_said_of_the_levels_to_use_that_know_it() -> None:
+    code = {"a": {"1": "`one()`", "7": "`seven()`"}, "b": {"2": "`two()` first"}, "c": {"2": "`three()`"}}
+    both = replace(together(), in_code=code)
+    assert said(both)["In code"] == "`one()`; `two()` first"
+    assert said(replace(both, in_code={"b": code["b"]}))["In code"] == "`two()` first"
+    assert "In code" not in said(together())
+
+
 def test_last_steps_that_add_nothing_are_left_out_where_the_rest_is_measured() -> None:
     found = stacked(GAIN, NOTHING, NOT_HERE, WORSE, parts=(FASTER, None, None, STACK))
     assert found["Step by step"] == (

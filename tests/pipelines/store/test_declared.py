@@ -34,6 +34,7 @@ class Dropping(Spinner):
                     1,
                     bounds={"trace": 1e-3},
                     witness="batches",
+                    in_code="batches of {value}",
                     loosened=lambda config, levels: Parity.STOCHASTIC if levels["drop"] == "on" else None,
                 ),
             ),
@@ -50,10 +51,10 @@ def manifest(command) -> Manifest:
     return plan.make_plan(command(design), Device())
 
 
-def test_a_level_is_kept_with_its_class_its_bounds_and_its_witness() -> None:
+def test_a_level_is_kept_with_its_class_its_bounds_its_witness_and_what_to_change_in_code() -> None:
     level = declare(Dropping, Dropping.Config(), [ODD]).levels_of(ODD)["batch"]
     expected = {"value": 3, "parity": Parity.EXACT, "bounds": {"trace": 1e-3}, "witness": "batches"}
-    assert level.model_dump() == expected
+    assert level.model_dump() == {**expected, "in_code": "batches of 3"}
 
 
 def test_the_class_that_other_levels_demand_is_decided_by_the_plan() -> None:

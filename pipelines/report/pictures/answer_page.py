@@ -1,0 +1,89 @@
+"""The answer on one page of paper: what was measured, the picture of the effects, and what follows."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.report.pictures import effects_chart
+from perfsweep.pipelines.report.pictures.effects_chart import Row
+from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, open_questions, opening
+
+WIDTH, HEIGHT, EDGE = 595, 842, 42
+"""Of a page of A4, and its margins, in points."""
+
+SIZE, LEADING, LETTERS = 9.0, 13.0, 92
+"""Points of a letter and from line to line, and letters of a line."""
+
+LEAST = 200
+"""Points that the picture has at least: questions that leave it less are in the report."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text with its looks, as matplotlib calls them."""
+
+    text: str
+    looks: dict[str, Any]
+
+
+PLAIN: dict[str, Any] = {"fontsize": SIZE}
+BOLD = {**PLAIN, "fontweight": "bold"}
+CODE = {**PLAIN, "fontfamily": "DejaVu Sans Mono", "fontsize": SIZE - 1}
+
+
+def chart(rows: Sequence[Row], comparison: Comparison, width: int = WIDTH) -> Figure:
+    """Draw the page; `rows` are those of the picture of the effects."""
+    figure = effects_chart.chart(rows, comparison.margin, width)
+    drawn = figure.get_figheight() * 72
+    figure.set_size_inches(width / 72, HEIGHT / 72)
+    head, follows, questions = [*_head(comparison)], [*_follows(comparison)], [*_questions(comparison)]
+    room = HEIGHT - 2 * EDGE - LEADING * (len(head) + len(follows) + 3)
+    kept = max(0, int((room - min(drawn, LEAST)) / LEADING))
+    if len(questions) > kept:
+        more = len(questions) - max(0, kept - 1)
+        questions = [*questions[: max(0, kept - 1)], Line(f"{more} more lines in the report", PLAIN)]
+    drawn = min(drawn, room - LEADING * len(questions))
+    top = _write(figure, head, HEIGHT - EDGE) - LEADING / 2
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine), "as svg.STYLE says"
+    engine.set(rect=(EDGE / width, (top - drawn) / HEIGHT, 1 - 2 * EDGE / width, drawn / HEIGHT))
+    _write(figure, [*questions, *follows], top - drawn - LEADING)
+    return figure
+
+
+def _write(figure: Figure, lines: Sequence[Line], top: float) -> float:
+    """Write lines below a height in points; where the next one would be."""
+    width = figure.get_figwidth() * 72
+    for line in lines:
+        top -= LEADING
+        figure.text(EDGE / width, top / HEIGHT, line.text, parse_math=False, color="black", **line.looks)
+    return top
+
+
+def _head(comparison: Comparison) -> Iterator[Line]:
+    yield Line(comparison.name, {**BOLD, "fontsize": 14})
+    yield from (Line(text, PLAIN) for text in _folded(opening(comparison)))
+    for words in comparison.noise:
+        yield from (Line(text, BOLD) for text in _folded(f"! {words}"))
+
+
+def _questions(comparison: Comparison) -> Iterator[Line]:
+    for words in open_questions(comparison):
+        yield from (Line(text, PLAIN) for text in _folded(f"- {words}"))
+
+
+def _follows(comparison: Comparison) -> Iterator[Line]:
+    for label, words in conclusions(comparison):
+        yield Line(label, BOLD)
+        yield from (Line(text, CODE if label in COMMANDS else PLAIN) for text in _folded(words))
+
+
+def _folded(text: str) -> list[str]:
+    return textwrap.wrap(text, LETTERS, break_on_hyphens=False)
