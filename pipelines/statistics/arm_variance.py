@@ -27,6 +27,7 @@ NOISY = 0.02
 _LEAST_SHARE = 0.05  # of the mean variance: subtracting what others left in an arm's residuals may reach zero
 _LEAST_TO_TELL = 3  # arms of a round, on average, so that each one's variance is told from the others'
 _LEAST_WIDE = 6  # rounds of three arms or more, without which those of two are taken in
+_LEAST_DRAWS = 3  # replications of these rounds: all arms but two may have left within one server
 
 
 @dataclass(frozen=True)
@@ -206,9 +207,9 @@ def _wide(pack: PackTable) -> PackTable:
     to the reference, and so to all arms that were measured against it.
     """
     wide = np.isfinite(pack.values).sum(axis=0) > 2
-    if wide.sum() < _LEAST_WIDE:
+    draws, replication = np.unique(pack.replication[wide], return_inverse=True)
+    if wide.sum() < _LEAST_WIDE or len(draws) < _LEAST_DRAWS:
         return pack
-    replication = np.unique(pack.replication[wide], return_inverse=True)[1]
     return PackTable(pack.pack, pack.arms, pack.values[:, wide], replication)
 
 

@@ -74,7 +74,8 @@ class Rounds:
     An effect is estimated from figures of one kind: where nothing could be subtracted from those of one of
     its arms, from the plain ones of all of them.
 
-    With `apart`, what is clearly apart is estimated by its confidence sequence: its arm may have left there.
+    With `apart`, what is clearly apart is estimated by its confidence sequence: its arm may have left there,
+    and is judged by what there was then. Whether servers differ may come out otherwise later.
 
     What an interval may count are *replications*: rounds, of which each has processes of its own; servers,
     since all rounds of a server share its address space and hash seed, where an F test finds that they do
@@ -88,6 +89,7 @@ class Rounds:
 
     def __init__(self, cells: Iterable[Cell], figure: str, apart: Apart | None = None) -> None:
         self._apart, self._figure = apart, figure
+        self._earlier: dict[tuple[tuple[str, int], ...], Rounds] = {}
         self._packs: dict[str, dict[int, dict[str, Cell]]] = {}
         for cell in cells:
             if not cell.value > 0:
@@ -185,16 +187,37 @@ class Rounds:
                     (table.pack, arm): weight**2 * len(values[-1]) for arm, weight in effect.weights.items()
                 }
         n = sum(map(len, values))
+        sequence = self._as_left(effect)._sequence(effect) if self._apart else None
+        if self._apart and sequence and self._apart.holds(sequence, beyond):
+            return sequence
         if n < 2 or not self.variances.degrees:
             return no_estimate(np.concatenate([np.zeros(0), *values]))
-        if self._apart and self._apart.holds(sequence := self._sequence(effect), beyond):
-            return sequence
         variance, degrees = self.variances.of_sum(coefficients)
         mean = float(np.concatenate(values).mean())
         return student_estimate(mean, math.sqrt(variance) / n, degrees, n, rounds)
 
-    def _sequence(self, effect: Contrast) -> Estimate:
-        """Estimate by the log ratios as they are, averaged over the rounds of a replication.
+    def _as_left(self, effect: Contrast) -> Rounds:
+        """The rounds up to the last one that has all arms of an effect."""
+        last = tuple(
+            (pack, max((number for number, cells in rounds.items() if effect.weights.keys() <= cells.keys())))
+            for pack, rounds in self._packs.items()
+            if any(effect.weights.keys() <= cells.keys() for cells in rounds.values())
+        )
+        if dict(last) == {pack: max(rounds) for pack, rounds in self._packs.items()}:
+            return self
+        if last not in self._earlier:
+            cells = (
+                cell
+                for pack, end in last
+                for number, arms in self._packs[pack].items()
+                for cell in arms.values()
+                if number <= end
+            )
+            self._earlier[last] = Rounds(cells, self._figure, self._apart)
+        return self._earlier[last]
+
+    def _sequence(self, effect: Contrast) -> Estimate | None:
+        """Estimate by the log ratios as they are, averaged over the rounds of a replication; None from one.
 
         The robust fit would forget some of a noisy arm's first values, and call the rest a small variance.
         """
@@ -202,6 +225,8 @@ class Rounds:
         pairs = self.pairs(effect)
         for one in pairs:
             groups.setdefault(self._replication[one.pack, one.number], []).append(one.log_ratio)
+        if len(groups) < 2:
+            return None
         return sequence_estimate(np.array([fmean(group) for group in groups.values()]), len(pairs))
 
     def pairs(self, effect: Contrast) -> tuple[Pair, ...]:

@@ -69,6 +69,7 @@ class StopRule:
       the interval it is judged by. Student's interval, read where the estimate happened to lie far out, would
       cover less than it says. It lies beyond what placebos show too, or it could not be called; and placebos
       stay, as what one shows after few rounds would be a bar for all others;
+    - in both cases once it was measured on two servers, where a sweep has as many: one is one draw;
     - when one of its arms has failed and is not started any more.
 
     An effect of many arms, such as a contrast of a factorial design, keeps all of them until it is closed.
@@ -158,6 +159,9 @@ class StopRule:
         return tuple(effect for effect in there if not self._closed(table, effect, bar))
 
     def _closed(self, table: Rounds, effect: Effect, bar: float) -> bool:
+        draws = {pair.server for pair in table.pairs(effect)}
+        if len(draws - {None}) == 1 and self._measure.servers > 1:
+            return False
         estimate = table.estimate(effect, math.inf if effect.design == PLACEBO else bar)
         target = math.log1p(self._measure.precision or 0.0)
         enough = estimate.n >= LEAST_TO_STOP and precise_enough(estimate, target)

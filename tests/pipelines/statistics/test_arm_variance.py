@@ -171,6 +171,15 @@ def test_servers_of_unequal_length_from_which_arms_have_left_are_judged(wide: in
     assert variances.layout() is not None
 
 
+def test_variances_are_told_where_all_arms_but_two_have_left_within_one_server() -> None:
+    values = noise(3, 40)
+    values[2, 6:] = math.nan
+    servers = [number // 6 for number in range(40)]
+    variances = ArmVariances([pack(*centred(values), servers=servers)])
+    assert variances.degrees > 4 and 0.05 < variances.variance < 0.6, "a server's mean of six has a sixth"
+    assert variances.layout() is not None
+
+
 def test_layout_in_words_has_its_share_and_the_test() -> None:
     words = "process and layout: 75% of the variance (F 7.0, p 0.0012)"
     assert str(Layout(noise=0.01, layout=0.03, f=7.04, p=0.00123)) == words

@@ -10,7 +10,7 @@ import pytest
 from machines import effects_of, rounds_of
 from scipy.special import stdtrit
 
-from perfsweep.pipelines.statistics.estimates import Estimate, Method
+from perfsweep.pipelines.statistics.estimates import Apart, Estimate, Method
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.workloads.errors import RecordError
 
@@ -153,6 +153,23 @@ def test_too_little_says_in_words_why_there_is_no_interval(values: np.ndarray, r
     (estimate,) = estimates(values)
     assert reason in estimate.reason
     assert estimate.interval is None and estimate.p is None and estimate.at(0.95) is None
+
+
+def test_an_arm_that_left_is_judged_by_what_there_was_when_it_left() -> None:
+    """Servers differ from the seventh round on and are counted then: of the arm that left there are two."""
+    values, layouts = log_times(3, 30), np.repeat(more(0.1, 3, 8), 3, axis=1)
+    values[2] += 0.4
+    values[:, 6:] += layouts[:, :24]
+    cells = [
+        Cell("p0", number, number // 3, str(arm), math.exp(values[arm, number]))
+        for number in range(30)
+        for arm in range(3 if number < 6 else 2)
+    ]
+    whole, then = Rounds(cells, "time", Apart(0.01, 2)), Rounds(cells[:18], "time", Apart(0.01, 2))
+    stayed, left = effects_of(3)
+    assert whole.layout is not None and whole.layout.p < 0.001 and whole.estimate(stayed).n == 10
+    assert whole.estimate(left) == then.estimate(left)
+    assert (whole.estimate(left).method, whole.estimate(left).n) == (Method.SEQUENCE, 6)
 
 
 def test_two_packs_of_one_round_each_know_no_scatter() -> None:

@@ -160,7 +160,14 @@ EQUAL, APART, LOUD = 0.0, 0.3, 0.04
 class Sweep:
     """Arms "0", "1", ... against the first, measured round by round as the rule asks for."""
 
-    def __init__(self, planted: list[float], loud: tuple[int, ...] = (), **changes: Any) -> None:
+    def __init__(
+        self,
+        planted: list[float],
+        loud: tuple[int, ...] = (),
+        server: Callable[[int], int | None] = lambda number: None,
+        **changes: Any,
+    ) -> None:
+        self.server = server
         noise = np.full((len(planted) + 1, 1), 0.01)
         noise[list(loud)] = LOUD
         draws = np.random.default_rng(5).normal(0, 1, (len(noise), 40)) * noise
@@ -179,7 +186,8 @@ class Sweep:
         for arm in measured[:arms]:
             fails = number >= self.failing.get(arm, 99)
             outcome = Outcome.FAILED if fails else Outcome.OK
-            self.progress.add(trial(arm, number, int(self.ns[int(arm), number]), attempt, outcome))
+            one = trial(arm, number, int(self.ns[int(arm), number]), attempt, outcome)
+            self.progress.add(replace(one, record=replace(one.record, server=self.server(number))))
 
     def run(self) -> Sweep:
         while todo := self.progress.unfinished_rounds(self.pack):
@@ -199,6 +207,16 @@ def test_an_arm_leaves_once_it_is_precise_or_clearly_apart_and_the_reference_sta
     sweep = Sweep([EQUAL, APART, EQUAL], loud=(3,)).run()
     assert sweep.rounds(2) == 6 < sweep.rounds(1) < sweep.rounds(3) == sweep.rounds(0) == len(sweep.arms())
     assert all(later <= earlier for earlier, later in pairwise(sweep.arms()))
+
+
+@pytest.mark.parametrize(("servers", "rounds"), [(2, 9), (1, 6)])
+def test_an_arm_stays_until_two_servers_have_measured_it_where_there_are_as_many(
+    servers: int, rounds: int
+) -> None:
+    sweep = Sweep(
+        [EQUAL, APART, EQUAL], loud=(3,), measure={"servers": servers}, server=lambda number: number // 8
+    )
+    assert sweep.run().rounds(2) == rounds
 
 
 def test_an_arm_that_left_has_fewer_trials_and_its_effect_stands_in_the_comparison() -> None:
