@@ -79,6 +79,16 @@ class Trial:
     env: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A trial by itself that runs, since a time of the clock."""
+
+    spec: TrialSpec
+    folder: Path
+    started: float
+    children: Sequence[Child]
+
+
 class _Arm:
     """An arm that takes turns: its processes, and what they said when they were warm.
 

@@ -12,21 +12,28 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.disk import refuse_disk
-from perfsweep.pipelines.execution.generation import MEMORY_SHARE, Generation, Starter, Trial, record_of
+from perfsweep.pipelines.execution.generation import (
+    MEMORY_SHARE,
+    Begun,
+    Generation,
+    Starter,
+    Trial,
+    record_of,
+)
 from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
-from perfsweep.pipelines.execution.missing_trials import ONCE
+from perfsweep.pipelines.execution.missing_trials import ONCE, Asked
 from perfsweep.pipelines.execution.nodes import OtherNodes
 from perfsweep.pipelines.execution.servers import Servers
-from perfsweep.pipelines.execution.spawn import Child, ServerLost, end, failure_of, fix_imports, wait
+from perfsweep.pipelines.execution.spawn import ServerLost, end, failure_of, fix_imports, wait
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
@@ -75,26 +82,6 @@ MOST_ITERATIONS = 20_000
 
 RESULT_S = 7 * 86400.0
 """What is run to its end may take long: the limit of timed trials is none of it, and Slurm has its own."""
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A trial without times that is to be run."""
-
-    arm: Arm
-    kind: Kind
-    seed: int
-    own: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """A trial that runs."""
-
-    spec: TrialSpec
-    folder: Path
-    started: float
-    children: Sequence[Child]
 
 
 class PackRun:
@@ -197,7 +184,7 @@ class PackRun:
         done: set[tuple[str, int]] = set()
         while left := [one for one in agreement.replicates_wanted(self.pack) if one not in done]:
             self._untimed(
-                _Asked(self.manifest.arm(arm), Kind.EVIDENCE, offset)
+                Asked(self.manifest.arm(arm), Kind.EVIDENCE, offset)
                 for arm, offset in left
                 if self.progress.lacks(self.pack.id, arm, Kind.EVIDENCE, offset, self.retry)
             )
@@ -217,19 +204,19 @@ class PackRun:
         done: set[object] = set()
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
             self._untimed(
-                _Asked(self.manifest.arm(one.arm), Kind.COURSE, one.seed, {"numbers_at": one.at})
+                Asked(self.manifest.arm(one.arm), Kind.COURSE, one.seed, {"numbers_at": one.at})
                 for one in left
             )
             done.update(left)
             self.attempt = claim(self.folder, self.pack)  # a copy of a trial must not find its original
 
-    def _untimed(self, asked: Iterable[_Asked]) -> None:
+    def _untimed(self, asked: Iterable[Asked]) -> None:
         """Run trials of which only numbers count, as many at once as there are cores and memory for."""
         left = [*asked]
         while left:
             some = left[: self._at_once()]
             del left[: len(some)]
-            begun: list[_Begun] = []
+            begun: list[Begun] = []
             try:
                 begun += (self._begin(one.arm, one.kind, None, one.seed, **one.own) for one in some)
                 for one in begun:
@@ -373,7 +360,7 @@ class PackRun:
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
         return self._finish(self._begin(arm, kind, number, replicate, **own))
 
-    def _begin(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> _Begun:
+    def _begin(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> Begun:
         self._stop_if_asked()
         spec, env = self._spec(arm, kind, number, replicate, **own)
         folder = self.folder.trial_dir(spec)
@@ -381,9 +368,9 @@ class PackRun:
             spec = replace(spec, replay=self._states(arm, folder))
         started = time.time()
         children = self._starter_of(arm.id, kind).start(write_spec(folder, spec), spec.world, env)
-        return _Begun(spec, folder, started, children)
+        return Begun(spec, folder, started, children)
 
-    def _finish(self, begun: _Begun) -> StoredTrial:
+    def _finish(self, begun: Begun) -> StoredTrial:
         """Wait for a trial's end; its record, which is written here where it could not."""
         spec, folder = begun.spec, begun.folder
         termination = wait(begun.children, spec.measure.timeout_s)
