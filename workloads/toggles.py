@@ -293,7 +293,7 @@ def caching_allocator(**own: Any) -> Toggle:
 def checkpoint(**own: Any) -> Toggle:
     """Saving the training state in the loop, or handing a copy to a writer."""
     later = Level("async", in_code="`torch.save` of a copy of the state, in a thread")
-    return _toggle("checkpoint", [Level("sync"), later], "write checkpoints beside the loop", **own)
+    return _toggle("checkpoint", [Level("sync"), later], "write checkpoints while the loop goes on", **own)
 
 
 def wandb_logging(**own: Any) -> Toggle:

@@ -101,11 +101,11 @@ class ForkServer(Forks):
     """Forks trials from a server that has imported torch and the workload, and never ran a torch operator.
 
     A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads
-    could not be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
+    could not be forked safely. It imports at once: made early, it is waited for less.
 
     Parameters
     ----------
-    modules : what to import beside torch
+    modules : what to import, with torch
     env : variables that it, and so every trial of it, starts with; one names its interpreter
     early : whether the first trial, which is none that is timed, starts before all is imported
     shared : file of what trials would import otherwise; see `perfsweep.pipelines.trial.shared_imports`
@@ -167,7 +167,7 @@ class ForkServer(Forks):
             os.killpg(self._process.pid, number)
 
     def complete(self) -> None:
-        """Have everything imported before the next trial starts, and nothing beside it."""
+        """Have everything imported before the next trial starts, and nothing while it runs."""
         if self._waits_for_first:
             wait([self.call(importlib.invalidate_caches)], START_S)
             self._waits_for_first = False
@@ -204,7 +204,7 @@ class _Branch(Forks):
 
 class _Forked(Process):
     def __init__(self, server: Forks, pid: int, ended: int, pipe: Connection | None = None) -> None:
-        self._server = server  # which takes its children along when nobody holds it any more
+        self._server = server  # which ends with its last user, and ends its children then
         self.pid = pid
         self.pipe = pipe
         self._code: int | None = None

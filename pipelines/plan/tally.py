@@ -20,7 +20,7 @@ LABEL_WIDTH = 60
 
 @dataclass(frozen=True)
 class News:
-    """A sentence that a person should hear; `expected` where nobody need look into it."""
+    """A sentence for the user; `expected` where it calls for nothing."""
 
     sentence: str
     expected: bool = False

@@ -252,7 +252,7 @@ def unbroken(text: str) -> str:
 
 
 def with_code(text: str) -> Markup:
-    """Mark up what stands between backticks as code."""
+    """Mark up text between backticks as code."""
     return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(unbroken(text)))))
 
 
