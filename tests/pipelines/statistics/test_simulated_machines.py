@@ -168,6 +168,12 @@ def test_every_layout_is_covered(layout: float, servers: int, rounds: int) -> No
     assert 0.93 <= covered.mean() <= 0.97
 
 
+@pytest.mark.parametrize("rounds", [6, 10])
+def test_a_layout_too_small_for_two_servers_to_show_is_covered(rounds: int) -> None:
+    # An F test at p < 0.1 in place of 0.2 finds so little of it that intervals cover .926.
+    assert coverage(replace(TRIALS, process=0.005), 2, rounds, sweeps=1500).mean() >= 0.93
+
+
 @pytest.mark.parametrize("loud", [{3: 3.0}, {0: 3.0}])
 @pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
 def test_noisy_arms_are_covered(loud: dict[int, float], servers: int, rounds: int) -> None:
