@@ -54,7 +54,7 @@ def test_intervals_of_tails_hold_the_truth_as_often_as_they_say() -> None:
 @pytest.mark.parametrize("waiting", [Waiting(), Waiting(noise=0.15, spikes=0.1)], ids=["calm", "with spikes"])
 def test_intervals_of_the_stall_of_an_arm_hold_the_truth_as_often_as_they_say(waiting: Waiting) -> None:
     rng = np.random.default_rng(13)
-    held = [held_share(rng, waiting, 10, 5) for _ in range(500)]
+    held = [held_share(rng, waiting, 10, 5) for _ in range(1500)]
     assert abs(np.mean(held) - 0.95) <= 0.02
 
 
