@@ -64,8 +64,8 @@ def crowded(cluster: ClusterConfig, threads: int) -> str | None:
     if cluster.cpus_per_task > threads:
         return None
     return (
-        f"cluster.cpus_per_task={cluster.cpus_per_task} leaves no core for the pack beside"
-        f" measure.threads={threads}: ask for {threads + 1}"
+        f"cluster.cpus_per_task={cluster.cpus_per_task}: measure.threads={threads} leaves no core for the"
+        f" pack's own process. Ask for {threads + 1}."
     )
 
 

@@ -160,6 +160,9 @@ def level_texts(result: EffectResult) -> dict[str, str]:
 MOST_OF_A_GAIN = 0.1
 """Part of the baseline's time that a phase must save to be named as the reason."""
 
+NEXT_TO_NOTHING = 0.001
+"""Part of the baseline's time that is no time: what a phase takes that is entered and has nothing to do."""
+
 
 def _why(comparison: Comparison) -> str:
     """The phase that the best level saves most of, in the time of a unit."""
@@ -176,7 +179,8 @@ def _why(comparison: Comparison) -> str:
     if not phase or saved[phase] < MOST_OF_A_GAIN * base.ns_per_unit:
         return ""
     before = next(share.ns_per_unit for share in base.phases if share.phase == phase)
-    after = duration(left[phase]) if left.get(phase) else "none"
+    some = left.get(phase, 0.0) > NEXT_TO_NOTHING * base.ns_per_unit
+    after = duration(left[phase]) if some else "none"
     return (
         f"{base.name or base.label} spends {duration(before)} of {duration(base.ns_per_unit)} in {phase},"
         f" {effect_name(best)} {after}"

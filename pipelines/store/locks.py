@@ -197,7 +197,10 @@ def record_oom(folder: SweepFolder, pack: Pack) -> bool:
                 and (path / "spec.json").exists()
                 and not (path / "record.json").exists()
             ):
-                failure = Failure(type=JOB_OOM, message="Slurm ended the job because memory ran out")
+                failure = Failure(
+                    type=JOB_OOM,
+                    message="Slurm ended the job because memory ran out. Ask for more with cluster.memory.",
+                )
                 started = (path / "spec.json").stat().st_mtime
                 record = TrialRecord.of(
                     read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure

@@ -113,4 +113,4 @@ def test_a_pack_without_a_core_of_its_own_is_said_and_the_remedy_named() -> None
     line = crowded(ClusterConfig(cpus_per_task=2), threads=2)
     assert line is not None
     assert "cluster.cpus_per_task=2" in line
-    assert "ask for 3" in line
+    assert "Ask for 3." in line

@@ -197,6 +197,7 @@ def arm(name: str, ns: float, **phases: float) -> ArmResult:
     [
         ({"gc": 0.0, "forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 none"),
         ({"forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 none"),
+        ({"gc": 0.05, "forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 none"),
         ({"gc": 10.0, "forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 10 ns"),
         ({"gc": 45.0, "forward": 35.0}, None),
         ({"gc": 50.0, "forward": 60.0}, None),

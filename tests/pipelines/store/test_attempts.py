@@ -126,7 +126,9 @@ def test_memory_that_ended_a_pack_is_the_outcome_of_the_trial_that_ran(
     if found:
         assert record is not None and record.outcome is Outcome.OOM and record.failure is not None
         assert record.started == (place / "spec.json").stat().st_mtime
-        assert record.failure.text == "JobOutOfMemory: Slurm ended the job because memory ran out"
+        assert record.failure.text == (
+            "JobOutOfMemory: Slurm ended the job because memory ran out. Ask for more with cluster.memory."
+        )
     else:
         assert record is None or record.outcome is Outcome.OK
 
