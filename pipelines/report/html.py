@@ -154,7 +154,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
-    paired = "Times as paired rounds have them; whether two neighbours differ says the table of effects."
+    paired = "Times are those of paired rounds; the table of effects says whether two neighbours differ."
     if not any(one.timed for one in found.choices):
         return (
             f"{paired} No comparison of times here has a verdict. The picture says where arms lie,"
@@ -165,8 +165,8 @@ def _trade_off_caption(found: TradeOff) -> str:
     different = " Crosses are arms whose results are not known to be the same: they do not count."
     untimed = " Squares are arms without a verdict on their times: they beat no arm, and no arm beats them."
     return (
-        f"{paired} Nobody would pass by the filled points, which a dashed line joins: any other"
-        f" arm takes longer{worse} by more than the margin. Circles are arms that another one beats in all of"
+        f"{paired} Filled points, joined by a dashed line, are the Pareto front: every other arm takes"
+        f" longer{worse} by more than the margin. Circles are arms that another one beats in all of"
         f" it.{different if any(not one.same for one in found.choices) else ''}"
         f"{untimed if any(one.same and not one.timed for one in found.choices) else ''}"
     )

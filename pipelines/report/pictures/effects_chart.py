@@ -109,7 +109,7 @@ def chart(rows: Sequence[Row], margin: float, width: int) -> Figure:
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
     axes.set_xlabel(
-        "speed against the base, with its 95 % interval" if not narrow else "speed, 95 % interval"
+        "speed against the baseline, with its 95 % interval" if not narrow else "speed, 95 % interval"
     )
     return figure
 

@@ -1,4 +1,4 @@
-"""The picture of a trade-off: time against energy or memory, with the arms that nobody would pass by."""
+"""The picture of a trade-off: time against energy or memory, with its Pareto front."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ ARMS = (arm("base", 2000.0, 10 * 2**20), arm("x", 1000.0, 20 * 2**20))
 WHOLE = Comparison(
     "demo", "pair", 0.01, Reference("naive", 2000.0, 6), (effect("x", Verdict.FASTER, 0.5),), ARMS, ()
 )
-STAY = "Nobody would pass by the filled points"
+STAY = "Filled points, joined by a dashed line, are the Pareto front"
 CROSSES = "Crosses are arms whose results are not known to be the same: they do not count."
 SQUARES = "Squares are arms without a verdict on their times"
 
@@ -81,7 +81,7 @@ SQUARES = "Squares are arms without a verdict on their times"
         (
             {},
             [
-                "Times as paired rounds have them",
+                "Times are those of paired rounds",
                 STAY,
                 "takes longer or needs more memory by more than the margin",
             ],
@@ -131,7 +131,7 @@ def test_energy_and_money_are_weighed_where_they_are_known_and_memory_then_has_a
 ) -> None:
     priced = tuple(replace(one, quantities={"energy": 3.0, "cost": 7.0}) for one in ARMS)
     text = page(replace(WHOLE, arms=priced))
-    assert "any other arm takes longer, draws more energy, or costs more, by more than the margin" in text
+    assert "every other arm takes longer, draws more energy, or costs more, by more than the margin" in text
     assert "On CPU the resident memory of the process" in text
 
 

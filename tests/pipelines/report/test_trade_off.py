@@ -133,7 +133,7 @@ def test_of_a_sweep_that_is_held_back_the_picture_chooses_nothing(command: Calla
         change(record, disturbed=["GPU-1: power brake"])
     held = page(folder, manifest)
     choice_made, none_made = (
-        "Nobody would pass by the filled points",
+        "Filled points, joined by a dashed line, are the Pareto front",
         "No comparison of times here has a verdict",
     )
     assert choice_made in told and none_made not in told
