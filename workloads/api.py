@@ -57,7 +57,6 @@ __all__ = [
     "Work",
     "Workload",
     "contract_problems",
-    "methods_in_sight",
 ]
 
 

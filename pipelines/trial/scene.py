@@ -149,14 +149,11 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     anew = any(level.compiles_anew for level in levels.values())
     draw = spec.server if any(level.autotunes for level in levels.values()) else None
     own = folder / "scratch" / f"compiled{rank}"
-    with (
-        compile_cache.compile_cache(spec.kind, shared, own, anew, draw),
-        methods_in_sight(workload) as refuse_hidden,
-    ):
+    with compile_cache.compile_cache(spec.kind, shared, own, anew, draw), methods_in_sight(workload) as check:
         start = time.perf_counter()
         try:
             workload.setup(config, spec.arm.levels, context)
-            refuse_hidden()
+            check()
             workload.cadence = spec.cadence or workload.cadence
             yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
         finally:
