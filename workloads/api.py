@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import resource
-from collections.abc import Callable, Container, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any, ClassVar, Literal, Protocol
 
 from perfsweep.workloads.allocators import ALLOCATOR
@@ -333,4 +334,39 @@ def contract_problems(cls: type[Workload]) -> list[str]:
         problems.append(f"shape is {cls.shape!r}, not 'steps' or 'job'")
     if cls.shape == "job" and (cls.done is Workload.done or cls.reset is Workload.reset):
         problems.append("a job needs done() and reset()")
+    problems += _hidden(cls, (FunctionType, classmethod))
     return problems or declaration_problems(cls.toggles, cls.claims, cls.checks)
+
+
+@contextmanager
+def methods_in_sight(workload: Workload) -> Iterator[Callable[[], None]]:
+    """Name the attribute that hides a method, in place of the `TypeError` that calling it raises.
+
+    Yields
+    ------
+    refuses such attributes at once
+
+    Raises
+    ------
+    ContractError
+        The workload has one. A function may take the place of a method.
+    """
+
+    def refuse() -> None:
+        if hidden := _hidden(workload, FunctionType):  # class methods are called on the class
+            cls = type(workload)
+            raise ContractError(f"{cls.__module__}:{cls.__qualname__}: {hidden[0]}. Rename the attribute.")
+
+    try:
+        yield refuse
+    except TypeError:
+        refuse()
+        raise
+
+
+def _hidden(holder: Workload | type[Workload], kinds: type | tuple[type, ...]) -> list[str]:
+    return [
+        f"its attribute {name} hides the method of that name"
+        for name, value in vars(Workload).items()
+        if isinstance(value, kinds) and not name.startswith("_") and not callable(getattr(holder, name))
+    ]

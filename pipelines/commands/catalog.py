@@ -45,6 +45,21 @@ VERSION = click.Option(
     help="Show the version.",
 )
 
+OF_SCRIPTS = (
+    option(
+        "--iteration", "What ends an iteration: optimizer.step, backward, loader, marks or module:function."
+    ),
+    option("--every", "Such ends that make one iteration.", type=click.IntRange(1)),
+    option("--units", "Units of one iteration.", type=COUNT),
+    option(
+        "--writes",
+        "Where what it writes into its folder goes: a folder of the trial's own, nowhere, or there.",
+        type=click.Choice(["scratch", "refuse", "allow"]),
+    ),
+    option("--ranks", "Processes, with torchrun's variables.", type=click.IntRange(1)),
+)
+"""Options that say how a script is to be run and what its iterations are."""
+
 COMMANDS = Commands(
     "perfsweep",
     context_settings=SETTINGS,
@@ -77,6 +92,8 @@ COMMANDS = Commands(
             "the fastest arm within limits, kept as a preset; of a script as a patch",
             "frontier:tune",
             option("--apply", "Write the patch into the script, if it is as it was measured.", is_flag=True),
+            *OF_SCRIPTS,
+            option("--timeout", "Seconds for each trial of a script.", type=SECONDS),
             example="train.py -- --width=128",
             of_script="scripts.tuning:tune_script",
         ),
@@ -264,18 +281,7 @@ COMMANDS = Commands(
             "scripts.looking:script",
             word("path", FILE, "The script; or after `--` the line that starts it, as torchrun train.py."),
             words("args", NAME, "Its arguments, after `--`.", metavar="[-- ARGS]..."),
-            option(
-                "--iteration",
-                "What ends an iteration: optimizer.step, backward, loader, marks or module:function.",
-            ),
-            option("--every", "Such ends that make one iteration.", type=click.IntRange(1)),
-            option("--units", "Units of one iteration.", type=COUNT),
-            option(
-                "--writes",
-                "Where what it writes into its folder goes: a folder of the trial's own, nowhere, or there.",
-                type=click.Choice(["scratch", "refuse", "allow"]),
-            ),
-            option("--ranks", "Processes, with torchrun's variables.", type=click.IntRange(1)),
+            *OF_SCRIPTS,
             option("--timeout", "Seconds for each of its runs.", type=SECONDS, default=120.0),
         ),
         Plain(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -91,10 +93,10 @@ class Composed(Plain):
 
 
 class ComposedOrScript(Composed):
-    """The same, or about a training script that is named first: ``train.py KEY=VALUE... -- ARGS``.
+    """The same, or about a training script: ``train.py KEY=VALUE... -- ARGS``, or any line that starts one.
 
-    `of_script` is called with the script, the overrides, its arguments, and the command's own options, which
-    belong to scripts alone.
+    `of_script` is called with the line, the overrides, and the command's own options, which belong to
+    scripts alone.
     """
 
     def __init__(
@@ -105,17 +107,20 @@ class ComposedOrScript(Composed):
         self.params[0].metavar = "[SCRIPT.py] [KEY=VALUE]... [-- ARGS]"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep apart what comes after ``--``: it is the script's."""
+        """Keep apart what comes after ``--``: it is the script's, or the line that starts it."""
         at = args.index("--") if "--" in args else len(args)
-        script = next((word for word in args[:at] if word.endswith(".py") and "=" not in word), None)
-        before = args if script is None else [word for word in args[:at] if word != script]
-        left = super().parse_args(ctx, before)
-        ctx.params |= {"script": script, "args": args[at + 1 :]}
+        left, after = super().parse_args(ctx, args[:at]), args[at + 1 :]
+        overrides, line = pasted_line.split(ctx.params["overrides"], names.is_workload)
+        if not line and any(word.startswith("workload=") for word in overrides):
+            overrides, after = [*overrides, *after], []
+        ctx.params |= {"overrides": tuple(overrides), "line": line, "after": after}
         return left
 
-    def is_composed(self, overrides: tuple[str, ...], script: str | None = None, **options: Any) -> bool:
+    def is_composed(
+        self, overrides: tuple[str, ...], line: Sequence[str] = (), after: Sequence[str] = (), **options: Any
+    ) -> bool:
         """Tell whether Hydra composes this call: no script is named."""
-        return script is None
+        return not (line or after)
 
     def invoke(self, ctx: click.Context) -> int:
         """Call what is about a script where one is named.
@@ -125,18 +130,22 @@ class ComposedOrScript(Composed):
         ConfigError
             An option is about a script and none is named, or an argument of the script is not after ``--``.
         """
-        script, args, overrides = (ctx.params.pop(name) for name in ("script", "args", "overrides"))
-        if script is None:
+        overrides, words, after = (ctx.params.pop(name) for name in ("overrides", "line", "after"))
+        if not (words or after):
             if any(ctx.params.values()):
                 raise ConfigError(f"{self.name}: these options are about a script; name it, as train.py")
             ctx.params = {"overrides": overrides}
             return super().invoke(ctx)
+        line = pasted_line.read(words or after)
+        if words:
+            overrides, line = (*overrides, *line.args), replace(line, args=tuple(after))
         if strange := [word for word in overrides if word.startswith("-")]:
             raise ConfigError(
                 f"{strange[0]} is no option of {self.name}. Put arguments of the script after --:"
-                f" perfsweep {self.name} {script} -- {strange[0]}"
+                f" perfsweep {self.name} {line.path} -- {strange[0]}"
             )
-        return self.function(self.of_script)(script, overrides, args, **ctx.params)
+        os.environ.update(line.variables)
+        return self.function(self.of_script)(line, overrides, **ctx.params)
 
 
 class Commands(click.Group):

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfsweep.workloads.errors import ConfigError
 
+_CAPITALS = re.compile(r"[A-Z_][A-Z0-9_]*=.*", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _PYTHON = re.compile(r"(python|pypy)(\d+(\.\d+)?)?")
 _RUNNERS = {"uv": "run", "poetry": "run", "pipenv": "run", "accelerate": "launch"}
+_MODULE = ("-m", "--module")
 _BEFORE = ("env", "time", "nohup", "exec")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch")
@@ -49,8 +51,31 @@ def starts_a_script(words: Sequence[str]) -> bool:
     """Whether words look like such a line, and not like a command of perfsweep's."""
     rest = [word for word in words if not _VARIABLE.fullmatch(word)]
     head = Path(rest[0]).name if rest else ""
+    if head in _MODULE:
+        return len(rest) > 1 and "=" not in rest[1]
     known = (*_BEFORE, *_LAUNCHERS, *_RUNNERS)
     return head.endswith(".py") or bool(_PYTHON.fullmatch(head)) or head in known
+
+
+def split(words: Sequence[str], is_other: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """Options of a command, and the line behind them that starts a script, which is empty where none does.
+
+    Parameters
+    ----------
+    is_other : whether a word means something else, though there may be a file or program of this name
+    """
+    at = next((at for at, word in enumerate(words) if _begins(word, words[at:], is_other)), None)
+    if at is None:
+        return [*words], []
+    variables = [word for word in words[:at] if _CAPITALS.fullmatch(word)]
+    return [word for word in words[:at] if word not in variables], [*variables, *words[at:]]
+
+
+def _begins(word: str, words: Sequence[str], is_other: Callable[[str], bool]) -> bool:
+    if "=" in word or is_other(word):
+        return False
+    plain = not word.startswith("-") and not Path(word).suffix
+    return starts_a_script(words) or (plain and bool(Path(word).is_file() or shutil.which(word)))
 
 
 def read(words: Sequence[str]) -> PastedLine:
@@ -68,6 +93,8 @@ def read(words: Sequence[str]) -> PastedLine:
     while len(rest) > 1 and _RUNNERS.get(rest[0]) == rest[1] and rest[0] not in _LAUNCHERS:
         rest = rest[2:]
     head = Path(rest[0]).name if rest else ""
+    if head in _MODULE:
+        return _of_python(["-m", *rest[1:]], variables)
     if _PYTHON.fullmatch(head):
         return _of_python(rest[1:], variables)
     if head in _LAUNCHERS:
@@ -125,7 +152,7 @@ def _file_of(module: str) -> str:
 def _launched(words: Sequence[str], variables: Mapping[str, str]) -> PastedLine:
     """What a launcher starts: the first word that is a script, whatever options are before it."""
     options, rest = list[str](), [*words]
-    while rest and not rest[0].endswith(".py") and rest[0] not in ("-m", "--module"):
+    while rest and not rest[0].endswith(".py") and rest[0] not in _MODULE:
         options.append(rest.pop(0))
     if not rest:
         raise ConfigError(f"{' '.join(words)}: the launcher starts no script that ends in .py")

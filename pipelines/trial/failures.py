@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from perfsweep.pipelines.store.trial_schema import Failure, Outcome
-from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.errors import PerfsweepError, UnsupportedHere
 from perfsweep.workloads.imports import INSTALLED
 
 _WANTS_CUDA = re.compile(
@@ -42,10 +42,15 @@ def as_failure(error: BaseException) -> Failure:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of the user's files, in an error or its cause; else of our workloads, else any."""
+    """The innermost line of the user's files, in an error or its cause; else of our workloads, else any.
+
+    A sentence of ours needs no line of ours.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parents[2]
     users = next((found for one in _causes(error) if (found := _of_the_user(one, str(ours)))), None)
+    if not users and isinstance(error, PerfsweepError):
+        return ""
     own = users or [frame for frame in frames if frame.filename.startswith(str(ours / "workloads"))]
     return next(
         (f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in (own or frames)[::-1]), ""

@@ -84,6 +84,15 @@ def agree(over: bool, world: int) -> bool:
     return bool(flag.item())
 
 
+def any_of(over: bool, world: int) -> bool:
+    """Whether it is over for any rank: the others would wait for it for ever."""
+    if world == 1:
+        return over
+    flag = torch.tensor([int(over)])
+    dist.all_reduce(flag, dist.ReduceOp.MAX)
+    return bool(flag.item())
+
+
 def leads(world: int) -> bool:
     """Whether this process writes files: rank 0 does, since the record that they stand beside is its own."""
     return world == 1 or dist.get_rank() == 0

@@ -24,7 +24,7 @@ from perfsweep.pipelines.trial.identity import code_digest
 from perfsweep.pipelines.trial.machine import energy, environment, installed
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog
-from perfsweep.workloads.api import Context, Device, Level, Workload
+from perfsweep.workloads.api import Context, Device, Level, Workload, methods_in_sight
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 
@@ -149,10 +149,11 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     anew = any(level.compiles_anew for level in levels.values())
     draw = spec.server if any(level.autotunes for level in levels.values()) else None
     own = folder / "scratch" / f"compiled{rank}"
-    with compile_cache.compile_cache(spec.kind, shared, own, anew, draw):
+    with compile_cache.compile_cache(spec.kind, shared, own, anew, draw), methods_in_sight(workload) as check:
         start = time.perf_counter()
         try:
             workload.setup(config, spec.arm.levels, context)
+            check()
             workload.cadence = spec.cadence or workload.cadence
             yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
         finally:

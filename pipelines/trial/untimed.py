@@ -131,11 +131,11 @@ def _evidence(workload: Workload, spec: TrialSpec, folder: Path, device: Device)
         clock = clock_of(workload, device)
         iteration_ns = over_a_cadence(workload, clock, spec.measure.region_s) or iteration_ns
     found = {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
-    if spec.world > 1 or workload.cadence_is_known:
+    if workload.cadence_is_known:
         return found
-    if workload.cadence == 1:
-        found |= beat_of(workload, clock_of(workload, device))
-    if own or states is None:
+    if process_group.agree(workload.cadence == 1, spec.world):
+        found |= beat_of(workload, clock_of(workload, device), spec.world)
+    if spec.world == 1 and (own or states is None):
         _look_for_end(workload, spec, iteration_ns)
     return found | {"quantities": {**found.get("quantities", {}), **_length(workload)}}
 

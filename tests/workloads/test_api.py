@@ -90,6 +90,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"shape": "job", "done": lambda self: True},
         "a job needs done() and reset()",
     ),
+    "a value in the place of a method": ({"done": True}, "its attribute done hides the method of that name"),
+    "a property in the place of a method": (
+        {"processes": property(lambda self: 2)},
+        "its attribute processes hides the method of that name",
+    ),
 }
 
 BROKEN_TOGGLES: dict[str, tuple[tuple[Toggle, ...], str]] = {

@@ -231,6 +231,7 @@ def apply(levels: Levels, scene: Scene) -> None:
     scene.updates.watch(scene.undo, scene.sites)
     scene.watched.called.append(partial(note_forward, scene.sites))
     scene.attention.watch(scene.watched)
+    copies.watch(scene)
     for name, level in scene.levels.items():
         CHANGES[name].prepare(scene, level)
     scene.at_first_mark.append(partial(_begin, scene))

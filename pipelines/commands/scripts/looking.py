@@ -17,6 +17,7 @@ from rich.console import Console
 from perfsweep.pipelines.check import first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
 from perfsweep.pipelines.config import composition, pasted_line, validation
+from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand, SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import duration_of
@@ -42,9 +43,8 @@ def script(
     """Run a script twice for a few iterations, and say what was seen; status 1 if it cannot be measured."""
     console, line = console_here(), pasted_line.read([path, *args])
     os.environ.update(line.variables)
-    options = {"iteration": iteration, "module": line.module, "every": every, "units": units}
-    options |= {"writes": writes, "ranks": line.ranks if ranks is None else ranks}
-    overrides = overrides_of(line.path, line.args, options)
+    options = {"iteration": iteration, "every": every, "units": units, "writes": writes, "ranks": ranks}
+    overrides = overrides_of(line, options)
     manifest, cls = first_look.planned(_command(overrides, timeout))
     try:
         with FirstLook(manifest, cls) as look:
@@ -53,7 +53,7 @@ def script(
         return refused(console, line.path, reason)
     for text in _lines(line.path, seen, parting, cls.toggles):
         console.print(_spelled(text), highlight=False, markup=False, soft_wrap=True)
-    for text in _next(line.path, line.args, overrides, seen, line.variables):
+    for text in _next(line, overrides, seen):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     return DONE
 
@@ -72,12 +72,19 @@ def looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting 
         return look.run(lambda text: console.print(f"{path}: {text}", highlight=False))
 
 
-def overrides_of(path: str, args: Sequence[str], options: Mapping[str, Any]) -> list[str]:
-    """What was asked for, as it would be typed behind another command."""
-    texts = {"path": path, "args": " ".join(map(_argument, args))}
-    texts |= {name: options.get(name) for name in ("iteration", "module")}
+def overrides_of(line: PastedLine, options: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
+    """What was asked for, as it would be typed behind another command.
+
+    Parameters
+    ----------
+    options : of this command, without those that are None
+    """
+    asked = {"module": line.module, "ranks": line.ranks}
+    asked |= {name: value for name, value in options.items() if value is not None}
+    texts = {"path": line.path, "args": " ".join(map(_argument, line.args))}
+    texts |= {name: asked.pop(name) for name in ("iteration", "module") if name in asked}
     written = {name: composition.written(text) for name, text in texts.items() if text}
-    numbers = {name: value for name, value in options.items() if value is not None and name not in texts}
+    numbers = {name: value for name, value in asked.items() if value is not None}
     return [
         f"workload={WORKLOAD}",
         *(f"workload.{name}={text}" for name, text in {**written, **numbers}.items()),
@@ -201,23 +208,17 @@ IMPORTS_S, OTHER_TRIALS, WARM_UP = 3.0, 3, 60
 """Seconds in which a server imports, trials of an arm next to its rounds, and usual iterations of warm-up."""
 
 
-def _next(
-    path: str,
-    args: Sequence[str],
-    overrides: Sequence[str],
-    seen: Seen,
-    variables: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[str]:
+def _next(line: PastedLine, overrides: Sequence[str], seen: Seen) -> Iterator[str]:
     """Commands to go on with, each after a line that says what for and how long it takes."""
     command: SweepCommand = validation.typed(composition.compose("sweep", [*overrides, QUICK]), SweepCommand)
     able = _levels_that_act(command, seen["sight"]["obstacles"])
     words = " ".join(map(_shell, overrides))
-    before = "".join(f"{name}={_shell(value)} " for name, value in variables.items())
+    before = "".join(f"{name}={_shell(value)} " for name, value in line.variables.items())
     if able:
         seconds = _seconds(seen, sum(map(len, able.values())), command.measure)
         axes = [f"axes.{name}=[{','.join(map(str, levels))}]" for name, levels in able.items()]
         yield f"next: what wins together, as a patch, in about {duration_of(2 * seconds)}"
-        yield f"  {before}{_tune(path, args, overrides)}"
+        yield f"  {before}{typed('tune', line.path, line.args, overrides)}"
         yield f"or each toggle that can act by itself, in about {duration_of(seconds)} and compiling"
         yield f"  {before}perfsweep sweep {words} {QUICK} {' '.join(map(_shell, axes))}"
     yield "or where its time goes" if able else "next: where its time goes"
@@ -243,12 +244,12 @@ def _seconds(seen: Seen, levels: int, measure: MeasureConfig) -> float:
     return measure.servers * IMPORTS_S + (1 + levels) * (OTHER_TRIALS + measure.rounds) * trial_s
 
 
-def _tune(path: str, args: Sequence[str], overrides: Sequence[str]) -> str:
-    """The command that looks for the fastest arm of a script."""
+def typed(command: str, path: str, args: Sequence[str], overrides: Sequence[str], *own: str) -> str:
+    """A command about a script, as it is typed."""
     known = ("workload=", "workload.path=", "workload.args=")
-    own = [_shell(word) for word in overrides if not word.startswith(known)]
-    words = ["--", *map(_shell, args)] if args else []
-    return " ".join(["perfsweep tune", _shell(path), *own, *words])
+    options = [word for word in overrides if not word.startswith(known)]
+    words = [path, *own, *options, *(["--", *args] if args else [])]
+    return " ".join([f"perfsweep {command}", *map(_shell, words)])
 
 
 def _shell(word: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from perfsweep.pipelines import api
+from perfsweep.pipelines.commands.scripts import looking
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import DEFAULTS, TwoVersions
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
@@ -83,7 +84,7 @@ def patch(console: Console, measured: Measured, words: Sequence[str]) -> int:
         console.print(f"  {line}", highlight=False, soft_wrap=True)
     _forget(measured)
     if not made.files:
-        return _without_edit(console, measured)
+        return _without_edit(console, measured, words)
     _keep(measured, facts, made)
     return _judged(console, measured, words)
 
@@ -107,14 +108,12 @@ def _keep(measured: Measured, facts: Patched, made: Patch) -> None:
     patched.keep(measured.folder / _FILES, _facts(measured, list(made.files)), made.files)
 
 
-def _without_edit(console: Console, measured: Measured) -> int:
-    rest = f" -- {' '.join(measured.args)}" if measured.args else ""
-    console.print(
-        f"no line of {measured.path} can be changed for you. Without a change:"
-        f" perfsweep run {measured.path} --with {measured.folder / TUNED}{rest}",
-        highlight=False,
-        soft_wrap=True,
-    )
+def _without_edit(console: Console, measured: Measured, words: Sequence[str]) -> int:
+    own = ("--with", str(measured.folder / TUNED))
+    options = [word for word in words if word.startswith("workload.")]
+    command = looking.typed("run", measured.path, measured.args, options, *own)
+    text = f"no line of {measured.path} can be changed for you. Without a change: {command}"
+    console.print(text, highlight=False, soft_wrap=True)
     return SOME_FAILED
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from perfsweep.pipelines.commands.scripts import looking
 from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import RunCommand, SweepCommand
 from perfsweep.pipelines.execution.spawn import Exec, fix_imports, wait
 from perfsweep.pipelines.exits import SOME_FAILED
@@ -34,7 +35,7 @@ SAME = (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE)
 """Verdicts of results after which the script is run."""
 
 
-def run_script(path: str, overrides: Sequence[str], args: Sequence[str], levels_file: str | None) -> int:
+def run_script(line: PastedLine, overrides: Sequence[str], levels_file: str | None) -> int:
     """Check that levels leave the results of a script as they are, and then become that script with them.
 
     Messages go to stderr; both streams of the script and its exit status are its own.
@@ -42,7 +43,6 @@ def run_script(path: str, overrides: Sequence[str], args: Sequence[str], levels_
     Parameters
     ----------
     overrides : options of `perfsweep run`, such as toggles
-    args : of the script
     levels_file : YAML with a level for each toggle
 
     Raises
@@ -50,8 +50,8 @@ def run_script(path: str, overrides: Sequence[str], args: Sequence[str], levels_
     ConfigError
         No level is given, or one cannot be used.
     """
-    console = error_console()
-    words = [CHECKED, *looking.overrides_of(path, args, {}), *overrides]
+    console, path = error_console(), line.path
+    words = [CHECKED, *looking.overrides_of(line), *overrides]
     command: RunCommand = validation.typed(composition.compose("run", words), RunCommand)
     levels = {**(read_levels(Path(levels_file)) if levels_file else {}), **command.toggles}
     if not levels:

@@ -16,6 +16,7 @@ from perfsweep.pipelines.commands import frontier
 from perfsweep.pipelines.commands.scripts import looking, patching
 from perfsweep.pipelines.commands.scripts.patching import TUNED, Measured
 from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.presets import PresetFile
 from perfsweep.pipelines.config.types import SweepCommand, TuneCommand, TuneConfig
 from perfsweep.pipelines.exits import DONE
@@ -28,22 +29,26 @@ DEFAULTS = ("tune=outside", "tracking=disabled")
 """What is asked for where nothing else is typed."""
 
 
-def tune_script(path: str, overrides: Sequence[str], args: Sequence[str], apply: bool) -> int:
+def tune_script(
+    line: PastedLine, overrides: Sequence[str], apply: bool, timeout: float | None, **options: Any
+) -> int:
     """Look at a script, search the fastest arm, and print and keep a patch that has it; status as of a sweep.
 
     Parameters
     ----------
     overrides : options of `perfsweep tune`
-    args : of the script
     apply : whether to write the patch into the script; one that is kept is not measured again
+    timeout : seconds for each trial
+    options : those that `perfsweep script` has too
 
     Raises
     ------
     ConfigError
         The script or an option cannot be used, or a file has changed since it was measured.
     """
-    console = console_here()
-    script = looking.overrides_of(path, args, {})
+    console, path, args = console_here(), line.path, line.args
+    script = looking.overrides_of(line, options)
+    script += [] if timeout is None else [f"measure.timeout_s={timeout}"]
     cfg = composition.compose("tune", [*DEFAULTS, *script, *overrides])
     command: TuneCommand = validation.typed(cfg, TuneCommand)
     cls, _ = plan.load_workload(command.workload)

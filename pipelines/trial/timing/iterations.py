@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.pipelines.trial.timing.growth import memory_growth, time_growth
@@ -91,20 +92,23 @@ READ_EVERY = 4
 """Iterations between two looks at the memory, which take milliseconds."""
 
 
-def beat_of(workload: Workload, clock: HostClock) -> dict[str, Any]:
+def beat_of(workload: Workload, clock: HostClock, world: int = 1) -> dict[str, Any]:
     """What the times of a loop show, as fields of a record: its period, see `period_of`, and if it grows.
 
     Where it has a period, `iteration_ns` is the mean over whole ones. What ends the loop ends the search too:
-    a script may have fewer iterations than are looked at here.
+    a script may have fewer iterations than are looked at here. Of several ranks the first one's times decide,
+    as the others wait for it within iterations.
     """
     times: list[float] = []
     taken: list[float] = []
-    while not suffices(times):
-        duration = Duration(clock, 0)
+    while not process_group.agree(suffices(times), world):
+        duration, ended = Duration(clock, 0), False
         try:
             with duration:
                 workload.step(NullClock())
         except Exception:  # noqa: BLE001 - the loop's own end, or its mistake, which timing trials tell of
+            ended = True
+        if process_group.any_of(ended, world):
             break
         times.append(duration.total_ns)
         if len(times) % READ_EVERY == 0:

@@ -89,7 +89,7 @@ def test_values_of_options_are_files_sweeps_or_words() -> None:
         **dict.fromkeys((*files, *exports, "run --with"), here),
         "compare --against": {"baseline.json", "runs/", *SWEEPS},
         "bisect --find": {"slower", "faster", "different"},
-        "script --writes": {"scratch", "refuse", "allow"},
+        **{f"{one} --writes": {"scratch", "refuse", "allow"} for one in ("script", "tune")},
         "init --ci": {"github"},
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ import pytest
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands import dispatch
 from perfsweep.pipelines.commands.dispatch import Commands, Composed, Plain
+from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -119,3 +121,78 @@ def test_the_help_of_what_is_composed_has_an_example_the_options_and_how_hydras_
     assert "[KEY=VALUE]..." in usage and example.startswith("  perfsweep run workload=digits toggles.")
     assert "measure.iterations" in example
     assert hydra.startswith("  --cfg job shows the configuration") and "--info" in hydra
+
+
+LINES = {
+    "other_name.py": PastedLine("other_name.py"),
+    "inner/train.py -- --lr=1": PastedLine("inner/train.py", ("--lr=1",)),
+    "../here/train.py -- a": PastedLine("../here/train.py", ("a",)),
+    "-- train.py --lr=1": PastedLine("train.py", ("--lr=1",)),
+    "python -u train.py -- --lr 1": PastedLine("train.py", ("--lr", "1")),
+    "-- python train.py -- --lr=1": PastedLine("train.py", ("--", "--lr=1")),
+    "-m pkg.train -- --lr=1": PastedLine("pkg/train.py", ("--lr=1",), "pkg.train"),
+    "-- -m pkg.train --lr=1": PastedLine("pkg/train.py", ("--lr=1",), "pkg.train"),
+    "python -m pkg.train": PastedLine("pkg/train.py", (), "pkg.train"),
+    "torchrun --nproc-per-node=1 train.py -- a": PastedLine("train.py", ("a",), ranks=1),
+    "-- torchrun --nproc-per-node 2 -m pkg.train a": PastedLine("pkg/train.py", ("a",), "pkg.train", 2),
+    "accelerate launch train.py": PastedLine("train.py"),
+    "LR=1 python train.py -- a": PastedLine("train.py", ("a",), variables={"LR": "1"}),
+    "my-train -- --lr=1": PastedLine("bin/my-train", ("--lr=1",)),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train.py", "other_name.py", "inner/train.py", "pkg/train.py", "bin/my-train"):
+        (tmp_path / "here" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here" / name).touch(0o755)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PATH", "bin")
+    monkeypatch.delenv("LR", raising=False)
+
+
+def started(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[tuple, dict]:
+    """With what the function of a command is called."""
+    calls = list[tuple[tuple, dict]]()
+    monkeypatch.setattr(
+        Plain, "function", lambda self, target=None: lambda *given, **named: calls.append((given, named)) or 0
+    )
+    assert ended(*words) == 0
+    return calls[0]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("own", [(), ("measure.rounds=3",)])
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("command", ["tune", "run"])
+def test_a_script_is_named_as_in_the_line_that_starts_it(
+    command: str, line: str, own: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found, overrides), _ = started(monkeypatch, command, *own, *line.split())
+    assert (found, tuple(overrides)) == (LINES[line], own)
+
+
+@pytest.mark.usefixtures("here")
+def test_options_may_stand_after_the_script_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "torchrun --nproc-per-node=1 train.py --apply measure.rounds=3 --iteration backward -- --lr=1"
+    (found, overrides), named = started(monkeypatch, "tune", *words.split())
+    assert (found, [*overrides]) == (PastedLine("train.py", ("--lr=1",), ranks=1), ["measure.rounds=3"])
+    assert (named["apply"], named["iteration"]) == (True, "backward")
+
+
+@pytest.mark.usefixtures("here")
+def test_an_argument_of_the_script_that_is_not_after_two_dashes_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ended("tune", "train.py", "--lr=1") == 2
+    assert (
+        "Put arguments of the script after --: perfsweep tune train.py -- --lr=1" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("words", ["digits", "workload=digits tune.rounds=2"])
+def test_a_workload_is_no_script(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("digits").touch()
+    (cfg,), named = started(monkeypatch, "tune", *words.split())
+    assert (cfg.workload.name, named) == ("digits", {})

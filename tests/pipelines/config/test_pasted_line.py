@@ -32,6 +32,7 @@ LINES = {
     "python -m pkg.train --lr 1": PastedLine("pkg/train.py", ("--lr", "1"), "pkg.train"),
     "python -mtool": PastedLine("tool/__main__.py", (), "tool"),
     "python -m deep.er": PastedLine("src/deep/er.py", (), "deep.er"),
+    "-m pkg.train --lr 1": PastedLine("pkg/train.py", ("--lr", "1"), "pkg.train"),
     "uv run python train.py": PastedLine("train.py"),
     "uv run train.py": PastedLine("train.py"),
     "A=1 B=x=y time python train.py": PastedLine("train.py", variables={"A": "1", "B": "x=y"}),

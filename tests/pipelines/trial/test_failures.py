@@ -12,7 +12,7 @@ import torch
 
 from perfsweep.pipelines.store.trial_schema import Outcome
 from perfsweep.pipelines.trial.failures import ON_OOM, as_failure, classify, is_oom, keep_on_oom
-from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.errors import ContractError, UnsupportedHere
 
 
 def raised(source: str, name: str) -> BaseException:
@@ -66,6 +66,19 @@ def test_of_an_error_inside_libraries_alone_the_innermost_line_is_told() -> None
     assert error.__traceback__ and error.__traceback__.tb_next
     inside = error.with_traceback(error.__traceback__.tb_next.tb_next)
     assert "decoder.py" in as_failure(inside).where
+
+
+def test_a_sentence_about_the_users_code_has_no_place_in_ours(tmp_path: Path) -> None:
+    ours = str(Path(classify.__code__.co_filename).parents[2] / "workloads" / "api.py")
+    scope: dict[str, Any] = {"ContractError": ContractError}
+    exec(compile("def call():\n    raise ContractError('my:W: ...')\n", ours, "exec"), scope)
+    for caller, place in ((str(tmp_path / "train.py"),) * 2, (ours, "")):
+        with pytest.raises(ContractError) as caught:
+            exec(compile("call()\n", caller, "exec"), {"call": scope["call"]})
+        trace = caught.value.__traceback__
+        assert trace is not None
+        where = as_failure(caught.value.with_traceback(trace.tb_next)).where
+        assert where.partition(":")[0] == place
 
 
 def test_what_was_never_raised_has_no_place() -> None:

@@ -26,7 +26,7 @@ from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.scene import Scene
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.errors import ContractError, UnsupportedHere
 
 WALL_NS = 1_000_000_000
 CROWDED = Usage(WALL_NS // 2, own_delay_ns=WALL_NS // 2, minor_faults=3, major_faults=1, system_ns=5)
@@ -223,6 +223,36 @@ def test_a_workload_is_closed_whatever_becomes_of_its_trial(
     with pytest.raises(ValueError, match="the loss"), set_up(tmp_path, "plain", Kind.COUNTING):
         raise ValueError("the loss")
     assert Compiled.closed == 1 and closed == ["log"]
+
+
+@pytest.mark.usefixtures("one_thread", "put_back")
+@pytest.mark.parametrize("name", ["setup", "step", "done", "evidence", "counters", "child_usage", "close"])
+@pytest.mark.parametrize("when", ["made", "set up", "measured"])
+def test_an_attribute_that_hides_a_method_of_the_contract_is_named(
+    when: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def making(workload: Compiled) -> None:
+        if when == "made":
+            setattr(workload, name, 3)
+
+    def setting_up(workload: Compiled, *words: Any) -> None:
+        if when == "set up":
+            setattr(workload, name, 3)
+
+    monkeypatch.setattr(Compiled, "__init__", making)
+    monkeypatch.setattr(Compiled, "setup", setting_up)
+    said = f"^toys.odd:Compiled: its attribute {name} hides the method of that name. Rename the attribute.$"
+    with pytest.raises(ContractError, match=said), set_up(tmp_path, "plain", Kind.COUNTING) as here:
+        setattr(here.workload, name, 3)  # as a step may do
+        getattr(here.workload, name)()
+
+
+@pytest.mark.usefixtures("one_thread", "put_back")
+def test_a_workload_may_choose_a_function_for_a_method(tmp_path: Path) -> None:
+    with set_up(tmp_path, "plain", Kind.COUNTING) as here:
+        here.workload.progress = lambda: 2.0  # type: ignore[method-assign]
+    with pytest.raises(TypeError, match="unsupported operand"), set_up(tmp_path, "plain", Kind.COUNTING):
+        _ = "loss" / here.workload.progress()  # type: ignore[operator]
 
 
 def test_ranks_may_use_the_devices_of_as_many_nodes_as_the_trial_has(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from torch import Tensor
 
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.edits.site import BACK, COPY
 
 
 def obstacle(scene: Scene, level: LevelValue) -> str | None:
@@ -15,6 +17,29 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
     if scene.watched.total("pinned_batches"):
         return None
     return "has no batches in pinned memory, without which copies wait; combine it with toggles.pin_memory"
+
+
+def watch(scene: Scene) -> None:
+    """Note the calls that copy from pinned memory to a GPU, or back, until the first mark."""
+    if scene.device.type == "cpu":
+        return
+    for name in ("to", "cuda"):
+        _note(scene, name)
+
+
+def _note(scene: Scene, name: str) -> None:
+    copying = getattr(Tensor, name)
+
+    def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result = copying(tensor, *args, **kwargs)
+        back = tensor.is_cuda and not result.is_cuda
+        pinned = result.is_cuda and not tensor.is_cuda and tensor.is_pinned()
+        if (back or pinned) and not _says_how(args, kwargs):
+            scene.sites.note(BACK if back else COPY, name, sys._getframe(1), given=tuple(kwargs))
+        return result
+
+    setattr(Tensor, name, noted)
+    scene.own.until_first_mark.callback(delattr, Tensor, name)  # it is inherited
 
 
 def begin(scene: Scene, level: LevelValue) -> None:

@@ -80,6 +80,7 @@ class OwnChoices:
         complete at the end of the first iteration after the first mark, since many scripts reset them last
     drops_instead : how they are reset whatever was asked for; None: as asked for
     complete : whether nothing more is looked for
+    until_first_mark : puts back what is replaced to look until then
     frozen_before : objects that the collector did not look at when the script started
     """
 
@@ -90,12 +91,12 @@ class OwnChoices:
         self.complete = False
         self.frozen_before = gc.get_freeze_count()
         self._before: dict[str, Any] = {}
-        self._until_first_mark = ExitStack()
+        self.until_first_mark = ExitStack()
         self._until_complete = ExitStack()
 
     def watch(self, undo: ExitStack, sites: CallSites) -> None:
         """Begin to look."""
-        undo.push(self._until_first_mark)
+        undo.push(self.until_first_mark)
         undo.push(self._until_complete)
         self._before = {name: read() for name, (read, _) in _SETTINGS.items()}
         for owner, name, toggle, words, counts in _CALLS:
@@ -105,7 +106,7 @@ class OwnChoices:
 
     def first_mark(self) -> None:
         """Look at how gradients are reset, and no more at the rest."""
-        self._until_first_mark.close()
+        self.until_first_mark.close()
         for name, (read, words) in _SETTINGS.items():
             if read() != self._before[name]:
                 self.reasons.setdefault(name, words)
@@ -127,7 +128,7 @@ class OwnChoices:
             return result
 
         before = vars(owner)[name]
-        self._until_first_mark.callback(setattr, owner, name, before)
+        self.until_first_mark.callback(setattr, owner, name, before)
         # `forward` of an autograd function is called without an instance
         setattr(owner, name, staticmethod(told) if isinstance(before, staticmethod) else told)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfsweep.workloads.script.edits import own_source
 from perfsweep.workloads.script.edits.arguments import with_arguments
 from perfsweep.workloads.script.edits.draft import Changed, Draft, Levels, Patch, Piece
-from perfsweep.workloads.script.edits.site import FORWARD, LOADER, OPTIMIZER, RESET, Line, Site
+from perfsweep.workloads.script.edits.site import BACK, COPY, FORWARD, LOADER, OPTIMIZER, RESET, Line, Site
 from perfsweep.workloads.script.edits.source import Edit, NoEdit, Source
 from perfsweep.workloads.script.edits.statements import (
     after_imports,
@@ -47,7 +47,7 @@ def patch(levels: Levels, sites: Sequence[Site], script: str, read: Callable[[st
 
 
 def _arguments(draft: Draft) -> None:
-    """Arguments of loaders, optimisers and `zero_grad`: all of a call at once."""
+    """Arguments of loaders, optimisers, `zero_grad` and copies: all of a call at once."""
     for site in draft.sites:
         if values := _values(site, draft.levels):
             wanted = f"{site.called}(..., {_listed(values)})"
@@ -64,6 +64,8 @@ def _call(draft: Draft, site: Site, values: Mapping[str, str]) -> Piece:
     draft.own(site)
     source = draft.source(site.file)
     call = source.call(site.line, site.end)
+    if site.what == COPY and any((one.file, one.end) == (site.file, site.end) for one in draft.of(BACK)):
+        raise NoEdit("copies to the host too, where nothing may read before the copy is over")
     edits = with_arguments(source, call, values, site.positions, site.given)
     before = _shown(source, call, {})
     return Piece(Changed(site.file, site.line, before, _shown(source, call, values)), tuple(edits))
@@ -73,6 +75,8 @@ def _values(site: Site, levels: Levels) -> dict[str, str]:
     """Arguments that levels give to a call."""
     if site.what == RESET and "zero_grad" in levels:
         return {"set_to_none": str(levels["zero_grad"] == "none")}
+    if site.what == COPY and levels.get("non_blocking") == "on":
+        return {"non_blocking": "True"}
     if site.what == OPTIMIZER and (level := str(levels.get("optimizer", ""))) in site.options:
         others = [name for name in site.options if name != level and name in site.given]
         return {level: "True", **dict.fromkeys(others, "False")}
@@ -105,33 +109,43 @@ def _shown(source: Source, call: ast.Call, values: Mapping[str, str]) -> str:
     return f"{function}({', '.join([*head, *(f'{name}={text}' for name, text in short.items())])})"
 
 
-def _autocast(draft: Draft) -> None:
-    """The forward calls under autocast, with outputs in float32 as they were measured."""
-    level = draft.levels.get("amp")
-    if level is None:
-        return
+def _contexts(draft: Draft) -> None:
+    """The forward calls under autocast, with outputs in float32 as they were measured, and one kernel."""
     for site in draft.of(FORWARD):
-        at = site.lines[0] if site.lines else Line(site.file, 0, site.line)
-        context = f'torch.autocast("{site.device}", dtype=torch.bfloat16)'
-        if level != "bf16":
-            draft.advice.setdefault(
-                f"{Path(at.file).name}:{at.line} calls the model: no edit is known for amp={level}, which"
-                " needs a GradScaler around backward and step too"
-            )
-            continue
-        wanted = f"call {site.called} inside with {context}:"
-        draft.attempt(at.file, at.line, wanted, lambda site=site: _in_autocast(draft, site))
+        if managers := ", ".join(_managers(draft.levels, site, "torch", _ATTENTION)):
+            at = site.lines[0] if site.lines else Line(site.file, 0, site.line)
+            wanted = f"call {site.called} inside with {managers}:"
+            draft.attempt(at.file, at.line, wanted, lambda site=site: _in_contexts(draft, site))
 
 
-def _in_autocast(draft: Draft, site: Site) -> Piece:
+_ATTENTION = "torch.nn.attention"
+
+_KERNELS = {
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "math": "MATH",
+    "cudnn": "CUDNN_ATTENTION",
+}
+"""What PyTorch calls the levels of the toggle `sdpa`."""
+
+
+def _managers(levels: Levels, site: Site, torch: str, attention: str) -> Iterator[str]:
+    if levels.get("amp") == "bf16":
+        yield f'{torch}.autocast("{site.device}", dtype={torch}.bfloat16)'
+    if kernel := _KERNELS.get(str(levels.get("sdpa"))):
+        yield f"{attention}.sdpa_kernel({attention}.SDPBackend.{kernel})"
+
+
+def _in_contexts(draft: Draft, site: Site) -> Piece:
     draft.own(site)
     source = draft.source(site.file)
     call = source.call(site.line, site.end)
-    statement = source.statement(call)
-    torch, edits = imported(source, "torch")
-    manager = f'{torch}.autocast("{site.device}", dtype={torch}.bfloat16)'
-    edits += inside(source, statement, manager)
-    end, whole = source.span(call)[1], ".float()" if site.tensor else ""
+    casts = draft.levels.get("amp") == "bf16"
+    torch, edits = imported(source, "torch") if casts else ("", [])
+    attention, more = imported(source, _ATTENTION) if "sdpa" in draft.levels else ("", [])
+    manager = ", ".join(_managers(draft.levels, site, torch, attention))
+    edits += [*more, *inside(source, source.statement(call), manager)]
+    end, whole = source.span(call)[1], ".float()" if casts and site.tensor else ""
     if whole:
         edits.append(Edit(end, end, whole))
     shown = _one_line(source.text(call))
@@ -266,22 +280,41 @@ def _frozen(draft: Draft, site: Site) -> Piece:
     raise NoEdit("is in no loop of yours")
 
 
-_RULES: tuple[Callable[[Draft], None], ...] = (_arguments, _autocast, _models, _images, _collector, _settings)
+_RULES: tuple[Callable[[Draft], None], ...] = (_arguments, _contexts, _models, _images, _collector, _settings)
 """In the order in which what they put into one place comes."""
 
-_KNOWN = (
-    *("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "optimizer", "zero_grad"),
-    *("amp", "compile", "channels_last", "gc", *_SETTINGS),
-)
+_OF_LOADERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
+
+_KNOWN: Mapping[str, str | None] = {
+    **dict.fromkeys(_OF_LOADERS, LOADER),
+    "optimizer": OPTIMIZER,
+    "zero_grad": RESET,
+    "non_blocking": COPY,
+    **dict.fromkeys(("amp", "sdpa", "compile", "channels_last", "gc"), FORWARD),
+    **dict.fromkeys(_SETTINGS),
+}
+"""Toggles with an edit, and the kind of call that it changes; None: it is a line of its own."""
+
+_BY_HAND = {
+    "amp=fp16": 'the call inside with torch.autocast("{device}", dtype=torch.float16): scaler ='
+    ' torch.amp.GradScaler("{device}"), scaler.scale(loss).backward(), scaler.unscale_(optimizer) before'
+    " gradients are clipped, scaler.step(optimizer), scaler.update()",
+    "grad_checkpointing=on": "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for block(x),"
+    " in each block",
+}
+"""Changes of several places that are not known from the calls that were seen."""
 
 
 def _without_rule(draft: Draft) -> None:
     """A sentence for each level that no rule knows, and for each that found no call to change."""
-    forward = next((site.lines[0] for site in draft.of(FORWARD) if site.lines), Line(draft.script, 0, 1))
+    forward = next((site for site in draft.of(FORWARD) if site.lines), None)
+    at = forward.lines[0] if forward else Line(draft.script, 0, 1)
+    where = f"{Path(at.file).name}:{at.line} {'calls the model: ' if forward else ''}"
     for name, level in draft.levels.items():
-        if name not in _KNOWN:
-            where = f"{Path(forward.file).name}:{forward.line}"
-            draft.advice.setdefault(
-                f"{where} is where the model is called: no edit is known for {name}={level}; perfsweep"
-                " describe script says what it does"
-            )
+        choice, kind = f"{name}={level}", _KNOWN.get(name)
+        if by_hand := _BY_HAND.get(choice):
+            hand = by_hand.format(device=forward.device if forward else "cuda")
+            draft.advice.setdefault(f"{where}no edit is known for {choice}. By hand: {hand}")
+        elif name not in _KNOWN or (kind and not draft.of(kind)):
+            why = f"no call that {choice} changes was seen" if kind else f"no edit is known for {choice}"
+            draft.advice.setdefault(f"{where}{why}; perfsweep describe script says what it does")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LOADER, OPTIMIZER, RESET, FORWARD = "loader", "optimizer", "reset", "forward"
-"""Kinds of calls: a DataLoader or an optimiser is made, gradients are reset, a model is called."""
+LOADER, OPTIMIZER, RESET, FORWARD, COPY, BACK = "loader", "optimizer", "reset", "forward", "copy", "back"
+"""Kinds of calls: a DataLoader or an optimiser is made, gradients are reset, a model is called, a tensor in
+pinned memory is copied to the device, or one from there to the host."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from perfsweep.pipelines import cli
 from perfsweep.pipelines.check.first_look import NotMeasurable, Parting, Seen
 from perfsweep.pipelines.commands.scripts import looking as command
 from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.records import Failure
 from perfsweep.workloads.api import Evidence, Level, Toggle
@@ -166,7 +167,7 @@ def test_a_script_that_is_not_there_is_a_mistake_in_the_command(
     ],
 )
 def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str]) -> None:
-    words = command.overrides_of("train.py", args, {"every": 2, "units": None})
+    words = command.overrides_of(PastedLine("train.py", tuple(args)), {"every": 2, "units": None})
     typed = shlex.split(" ".join(map(command._shell, words)))
     workload = composition.compose("run", typed).workload
     assert (workload.path, workload.every) == ("train.py", 2)
@@ -174,7 +175,7 @@ def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str])
 
 
 def test_the_next_command_quotes_an_argument_with_braces_once() -> None:
-    (_, _, word) = command.overrides_of("train.py", ["--output_dir={scratch}"], {})
+    (_, _, word) = command.overrides_of(PastedLine("train.py", ("--output_dir={scratch}",)))
     assert command._shell(word) == "'workload.args=--output_dir={scratch}'"
 
 
@@ -289,7 +290,7 @@ def test_the_next_commands_are_quoted_for_a_shell() -> None:
     quoted = (
         """workload=script workload.path=x.py "workload.args=--name 'a b'" 'workload.blocks=$A '"'"'y'"'"''"""
     )
-    assert list(command._next("train.py", [], words, seen)) == [
+    assert list(command._next(PastedLine("train.py"), words, seen)) == [
         "next: where its time goes",
         f"  perfsweep profile {quoted}",
     ]
@@ -306,7 +307,7 @@ def test_options_are_named_as_this_command_spells_them() -> None:
 def test_the_next_commands_set_the_variables_of_the_line() -> None:
     seen = Seen({"sight": {"obstacles": dict.fromkeys(QUICK, "no")}}, Evidence())
     words = ["workload=script", "workload.path=x.py"]
-    lines = list(command._next("x.py", [], words, seen, {"A": "x y"}))
+    lines = list(command._next(PastedLine("x.py", variables={"A": "x y"}), words, seen))
     assert lines[1] == "  A='x y' perfsweep profile workload=script workload.path=x.py"
 
 

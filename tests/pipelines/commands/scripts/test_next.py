@@ -11,6 +11,7 @@ import pytest
 from perfsweep.pipelines.check.first_look import Seen
 from perfsweep.pipelines.commands.scripts import looking as command
 from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.workloads.api import Evidence
 
@@ -27,8 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(obstacles: dict[str, str], *args: str, step_ns: float = 1e6, setup_s: float = 1.0) -> list[str]:
     answer: dict[str, Any] = {"sight": {"obstacles": obstacles}, "times_ns": [step_ns], "setup_s": setup_s}
-    words = command.overrides_of("train.py", args, {"every": 2})
-    return list(command._next("train.py", args, words, Seen(answer, Evidence())))
+    line = PastedLine("train.py", args)
+    words = command.overrides_of(line, {"every": 2})
+    return list(command._next(line, words, Seen(answer, Evidence())))
 
 
 def composed(line: str) -> SweepCommand:

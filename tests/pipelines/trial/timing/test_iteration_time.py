@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from clocks import FakeClock
 
+from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.machine.usage import Moment, moment
 from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.pipelines.trial.timing.iterations import Duration, beat_of, over_a_cadence
@@ -98,3 +99,23 @@ def test_a_loop_of_one_beat_has_no_period() -> None:
     found = beat_of(steady, clock)  # type: ignore[arg-type]
     assert found["cadence"] is None and "iteration_ns" not in found
     assert found["quantities"] == {"time_growth": 0.0, "memory_growth": 0.0}
+
+
+def test_ranks_look_for_as_long_as_the_first_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided = iter([False] * 16 + [True])
+    monkeypatch.setattr(process_group, "agree", lambda over, world: next(decided))
+    monkeypatch.setattr(process_group, "any_of", lambda over, world: over)
+    clock = Crowded(cpu_share=0.0)
+    workload = Saving(clock)
+    assert beat_of(workload, clock, 2)["cadence"] == 4  # type: ignore[arg-type]
+    assert workload.steps == 16
+
+
+def test_a_loop_that_ends_on_another_rank_is_waited_for_by_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = iter([False] * 12 + [True])
+    monkeypatch.setattr(process_group, "agree", lambda over, world: over)
+    monkeypatch.setattr(process_group, "any_of", lambda over, world: next(ended))
+    clock = Crowded(cpu_share=0.0)
+    workload = Saving(clock)
+    assert beat_of(workload, clock, 2)["cadence"] == 4  # type: ignore[arg-type]
+    assert workload.steps == 13

@@ -11,7 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import copies
+from perfsweep.workloads.script.changes.own_choices import OwnChoices
+from perfsweep.workloads.script.edits.site import COPY
 
 
 @pytest.mark.parametrize(
@@ -43,4 +47,22 @@ def test_only_copies_from_pinned_memory_return_at_once(
         assert copy(torch.zeros(2)).is_cuda == counted
     assert [options.get("non_blocking", False) for options in seen] == [not waits]
     assert counts["unwaited_copies"] == (0 if waits else counted)
+    assert "to" not in vars(Tensor) and "cuda" not in vars(Tensor)
+
+
+def test_calls_that_copy_from_pinned_memory_or_back_are_noted_until_the_first_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, there = SimpleNamespace(is_cuda=False), SimpleNamespace(is_cuda=True)
+    monkeypatch.setattr(Tensor, "is_pinned", lambda one: len(one) == 2)
+    sites, own = CallSites([__file__]), OwnChoices()
+    with own.until_first_mark:
+        Tensor.to = Tensor.cuda = lambda one, *a, **k: there if a else here  # type: ignore
+        copies.watch(SimpleNamespace(device=Device("cuda"), sites=sites, own=own))  # type: ignore[arg-type]
+        torch.zeros(2).to("cuda")
+        torch.zeros(3).to("cuda")
+        torch.zeros(2).to()
+        torch.zeros(2).to("cuda", non_blocking=True)
+    (site,) = sites.found
+    assert (site.what, site.called, site.is_users) == (COPY, "to", True)
     assert "to" not in vars(Tensor) and "cuda" not in vars(Tensor)

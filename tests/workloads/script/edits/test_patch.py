@@ -18,7 +18,17 @@ from perfsweep.workloads.script.edits.diff import unified
 from perfsweep.workloads.script.edits.draft import Patch
 from perfsweep.workloads.script.edits.own_source import line_that_reads
 from perfsweep.workloads.script.edits.patch import patch
-from perfsweep.workloads.script.edits.site import FORWARD, LOADER, OPTIMIZER, RESET, Holder, Line, Site
+from perfsweep.workloads.script.edits.site import (
+    BACK,
+    COPY,
+    FORWARD,
+    LOADER,
+    OPTIMIZER,
+    RESET,
+    Holder,
+    Line,
+    Site,
+)
 
 FILE = "/home/me/train.py"
 
@@ -109,6 +119,35 @@ def test_the_forward_call_is_put_under_autocast_with_its_result_in_float32() -> 
     text = TRAIN.replace("import torch\n", "import torch as t\n")
     done = patched({"amp": "bf16"}, forward(text), text=text)
     assert 'with t.autocast("cpu", dtype=t.bfloat16):' in done.files[FILE].decode()
+
+
+def test_the_forward_call_has_one_kernel_of_attention_under_one_with() -> None:
+    kernel = "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)"
+    alone = patched({"sdpa": "math"}, forward(TRAIN))
+    assert lines_added(alone) == [
+        "import torch.nn.attention",
+        f"    with {kernel}:",
+        "        loss = criterion(model(x), y)",
+    ]
+    both = patched({"amp": "bf16", "sdpa": "math"}, forward(TRAIN))
+    assert f'    with torch.autocast("cpu", dtype=torch.bfloat16), {kernel}:' in lines_added(both)
+
+
+COPIED = TRAIN.replace("model(x)", "model(x.to(device))").replace("Net().to(device)", "Net()")
+
+
+def test_copies_from_pinned_memory_return_at_once() -> None:
+    site = seen(COPIED, COPY, "x.to", given=("device",))
+    done = patched({"non_blocking": "on"}, site, text=COPIED)
+    added = "        loss = criterion(model(x.to(device, non_blocking=True)), y)"
+    assert [line.strip() for line in lines_added(done, COPIED)] == [added.strip()] and not done.advice
+
+
+def test_a_call_that_copies_back_too_keeps_waiting() -> None:
+    site = seen(COPIED, COPY, "x.to")
+    done = patched({"non_blocking": "on"}, site, replace(site, what=BACK), text=COPIED)
+    assert not done.files
+    assert "copies to the host too, where nothing may read before the copy is over" in done.advice[0]
 
 
 def test_two_forward_calls_of_a_statement_are_put_under_one_autocast() -> None:
@@ -207,17 +246,43 @@ SENTENCES: dict[str, tuple[dict[str, Any], Site, str, str]] = {
         TRAIN + "print(open(__file__).read())\n",
         "train.py:12 reads the script's own source, which a patch would change. By hand: optimizer=fused",
     ),
-    "a toggle without an edit": (
-        {"sdpa": "flash"},
+    "checkpointing": (
+        {"grad_checkpointing": "on"},
         forward(TRAIN),
         TRAIN,
-        "train.py:8 is where the model is called: no edit is known for sdpa=flash",
+        "train.py:8 calls the model: no edit is known for grad_checkpointing=on. By hand:"
+        " torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for block(x), in each block",
+    ),
+    "a toggle without an edit": (
+        {"threads": 1},
+        forward(TRAIN),
+        TRAIN,
+        "train.py:8 calls the model: no edit is known for threads=1; perfsweep describe script says what it",
+    ),
+    "a copy that was not seen": (
+        {"non_blocking": "on"},
+        forward(TRAIN),
+        TRAIN,
+        "train.py:8 calls the model: no call that non_blocking=on changes was seen",
+    ),
+    "a copy in a library": (
+        {"non_blocking": "on"},
+        Site(COPY, "to", "/lib/trainer.py", 3, (3, 4), (Line(FILE, 0, 7),)),
+        TRAIN,
+        "train.py:7 has to called by a library, trainer.py:3. By hand: to(..., non_blocking=True)",
+    ),
+    "attention in the head of a block": (
+        {"sdpa": "flash"},
+        forward("for y in model(x):\n    pass\n"),
+        "for y in model(x):\n    pass\n",
+        "By hand: call Net inside with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_",
     ),
     "fp16": (
         {"amp": "fp16"},
         forward(TRAIN),
         TRAIN,
-        "no edit is known for amp=fp16, which needs a GradScaler",
+        "train.py:8 calls the model: no edit is known for amp=fp16. By hand:"
+        ' the call inside with torch.autocast("cpu", dtype=torch.float16): scaler = torch.amp.GradScaler(',
     ),
     "a model without a name": (
         {"compile": "default"},
