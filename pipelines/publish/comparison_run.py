@@ -137,7 +137,8 @@ def speed_bars(effects: list[dict[str, Any]]) -> Any:
     )
     figure = go.Figure(bars)
     figure.add_vline(x=1, line_width=1, line_color="#888888")
-    figure.update_layout(xaxis_title="speed against the baseline (95 % interval)", height=120 + 34 * len(rows))
+    title = "speed against the baseline (95 % interval)"
+    figure.update_layout(xaxis_title=title, height=120 + 34 * len(rows))
     return figure
 
 
