@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from perfsweep.workloads.api import Clock, NullClock
-from perfsweep.workloads.script.batches import Rows, asked_of, length_of, rows_of, tensors_of
+from perfsweep.workloads.script.batches import Rows, asked_of, dense, length_of, rows_of, tensors_of
 from perfsweep.workloads.script.compiled_calls import CompiledCalls
 
 KEPT_LOSSES = 1000
@@ -422,7 +422,7 @@ def gradients_of(parameters: Iterable[Tensor]) -> Tensor:
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
     """All values of `tensors` in a row, float32, on the host."""
-    parts = [tensor.detach().float().flatten().cpu() for tensor in tensors]
+    parts = [dense(tensor.detach()).float().flatten().cpu() for tensor in tensors]
     return torch.cat(parts) if parts else torch.zeros(0)
 
 

@@ -196,3 +196,13 @@ def test_gradients_stand_in_a_row_with_zeros_where_there_are_none() -> None:
     (3 * first.double()).sum().backward()
     assert gradients_of([first, second]).tolist() == [3, 3, 0, 0]
     assert gradients_of([]).shape == (0,)
+
+
+def test_sparse_gradients_are_read_with_all_of_their_zeros() -> None:
+    gradients = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        table = nn.Embedding(5, 3, sparse=sparse)
+        table(torch.tensor([1, 1, 4])).square().sum().backward()
+        gradients.append(gradients_of(table.parameters()))
+    assert torch.equal(*gradients)
