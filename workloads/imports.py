@@ -88,12 +88,12 @@ def folder_of(name: str) -> Path | None:
     places = list(spec.submodule_search_locations or ()) if spec else []
     named = places[0] if places else spec.origin if spec and spec.has_location else None
     origin = Path(named or "")
-    if named is None or INSTALLED & set(origin.parts) or origin.is_relative_to(OURS) or _is_recorded(origin):
+    if named is None or INSTALLED & set(origin.parts) or origin.is_relative_to(OURS) or is_recorded(origin):
         return None
     return origin.parent.resolve()
 
 
-def _is_recorded(module: Path) -> bool:
+def is_recorded(module: Path) -> bool:
     """Whether pip has put a module where it lies, whatever the folder, as ``pip install --target`` does."""
     records = (file.read_text(errors="replace") for file in module.parent.glob("*.dist-info/RECORD"))
     own = (f"{module.name}/", f"{module.name},")
