@@ -290,7 +290,8 @@ class Script(Workload):
             )
         return (
             f"{script} ended by itself after {done} iterations, before it was measured; give it more to do"
-            " with workload.args, or measure less: measure.iterations, measure.warmup_max"
+            " with workload.args, or measure less: measure.iterations, measure.warmup_max,"
+            " measure.evidence_iterations"
         )
 
     def progress(self) -> float:
