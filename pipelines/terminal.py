@@ -68,7 +68,13 @@ def bold(name: str, rest: str) -> Text:
 
 def shell_line(*words: str | Path) -> str:
     """What a person types into a shell to run this command, with quotes where a word needs them."""
-    return shlex.join(["perfsweep", *map(str, words)])
+    return " ".join(["perfsweep", *(shell_word(str(word)) for word in words)])
+
+
+def shell_word(word: str) -> str:
+    """Quote a word for a shell so that a person can read it."""
+    plain = "'" not in word or any(one in word for one in '"$`\\!')
+    return shlex.quote(word) if plain else f'"{word}"'
 
 
 def whole_table(table: Table, *headings: str) -> Table:

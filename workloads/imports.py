@@ -88,9 +88,16 @@ def folder_of(name: str) -> Path | None:
     places = list(spec.submodule_search_locations or ()) if spec else []
     named = places[0] if places else spec.origin if spec and spec.has_location else None
     origin = Path(named or "")
-    if named is None or INSTALLED & set(origin.parts) or origin.is_relative_to(OURS):
+    if named is None or INSTALLED & set(origin.parts) or origin.is_relative_to(OURS) or is_recorded(origin):
         return None
     return origin.parent.resolve()
+
+
+def is_recorded(module: Path) -> bool:
+    """Whether pip has put a module where it lies, whatever the folder, as ``pip install --target`` does."""
+    records = (file.read_text(errors="replace") for file in module.parent.glob("*.dist-info/RECORD"))
+    own = (f"{module.name}/", f"{module.name},")
+    return any(line.startswith(own) for record in records for line in record.splitlines())
 
 
 _FROM = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)", re.MULTILINE)

@@ -53,7 +53,10 @@ def comparable_trials(
         data[arm] = _commonest(own, "_data") or ""
         parts.append(own.filter(pl.col("_data") == data[arm]))
         if lost := own.height - parts[-1].height:
-            notes.append(f"{lost} timing trials of {own['label'][0]} are left out: they had other data")
+            notes.append(
+                f"{lost} timing trials of {own['label'][0]} are left out: they had other data; what"
+                " follows the order of hashed things is held by PYTHONHASHSEED=0 before the command"
+            )
     whole = pl.concat(parts) if parts else keyed
     left_out = frozenset(used["folder"].to_list()) - frozenset(whole["folder"].to_list())
     return ComparableTrials(whole.drop("_machine", "_data"), data, left_out, tuple(notes))

@@ -121,8 +121,7 @@ class FirstLook:
         world = self._cls.processes(arm.levels, environment.device_facts())
         cache = self._folder / "cache"
         spec = sweep.trial_spec(arm, Kind.EVIDENCE, "look", cache, world=world, attempt=number)
-        seed = HASH_SEEDS[number]
-        drawn = {**layout.environment(sweep.measure.allocator, None), "PYTHONHASHSEED": seed}
+        drawn = layout.environment(sweep.measure.allocator, None) | layout.hashing(HASH_SEEDS[number])
         levels = self._cls.levels_of(arm.levels).values()
         env = {name: value for level in levels for name, value in level.env.items()}
         starter = Exec("perfsweep.pipelines.check.look_process", drawn)
@@ -142,7 +141,10 @@ class FirstLook:
 
     def _cause(self, first: Seen, second: Seen, third: Seen) -> str:
         if self._same(first, third):
-            return "The cause is the order of hashed things, such as a loop over a set of words: sort it"
+            return (
+                "The cause is the order of hashed things, such as a loop over a set of words: sort it, or"
+                " hold it with PYTHONHASHSEED=0 before this command and the next"
+            )
         suspects = first["sight"]["unseeded"]
         where = f"; without a seed: {'; '.join(suspects[:3])}" if suspects else ""
         if first["data"] != third["data"]:

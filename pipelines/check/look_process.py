@@ -35,6 +35,12 @@ ITERATIONS = 3
 EPOCH_S = 30.0
 """What comes at an epoch's end, such as a checkpoint, is waited for if it takes no longer than this."""
 
+COMPARED = 24
+"""Iterations whose results a sweep compares: a script that ends before them is not measured."""
+
+AHEAD, AHEAD_S = 400, 3.0
+"""Iterations and seconds for which a script without a known epoch goes on: some end before a measurement."""
+
 
 def run(spec: TrialSpec, folder: Path, rank: int) -> None:
     """Look at a script, and write down what was seen or why nothing was."""
@@ -81,11 +87,13 @@ def _looked(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
 def _epochs_end(workload: Any, folder: Path, iteration_s: float) -> int:
     """Go on past the end of an epoch; iterations after which the script has ended by itself, 0 where not."""
     left = workload.to_epochs_end
-    deadline = time.monotonic() + EPOCH_S
-    for number in range(left if left * iteration_s <= EPOCH_S else 0):
-        if time.monotonic() > deadline:
+    wanted, begun = left or AHEAD, time.monotonic()
+    for number in range(wanted if left * iteration_s <= EPOCH_S else 0):
+        patience_s = EPOCH_S if left or number < COMPARED else AHEAD_S
+        if time.monotonic() - begun > patience_s:
             break
-        write_status(folder, f"{left - number} iterations to the end of its epoch")
+        end = "the end of its epoch" if left else "see whether it ends soon"
+        write_status(folder, f"{wanted - number} iterations to {end}")
         try:
             workload.step(NullClock())
         except ConfigError:

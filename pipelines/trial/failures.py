@@ -15,7 +15,7 @@ import torch
 
 from perfsweep.pipelines.store.trial_schema import Failure, Outcome
 from perfsweep.workloads.errors import PerfsweepError, UnsupportedHere
-from perfsweep.workloads.imports import INSTALLED
+from perfsweep.workloads.imports import INSTALLED, is_recorded
 
 _WANTS_CUDA = re.compile(
     r"not compiled with CUDA|no NVIDIA (driver|GPU)|No CUDA GPUs|no CUDA-capable device|"
@@ -71,7 +71,9 @@ def _of_the_user(error: BaseException, ours: str) -> list[traceback.FrameSummary
 
 
 def _is_installed(file: str, libraries: tuple[str, ...]) -> bool:
-    return file.startswith(libraries) or not INSTALLED.isdisjoint(Path(file).parts)
+    path = Path(file)
+    known = file.startswith(libraries) or not INSTALLED.isdisjoint(path.parts)
+    return known or any(map(is_recorded, (path, *path.parents)))
 
 
 ON_OOM = "oom_snapshot.pickle"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import mmap
+import os
 import random
 
 from perfsweep.workloads.allocators import STEADY
@@ -40,9 +41,15 @@ def environment(allocator: str, seed: int | None) -> dict[str, str]:
     """
     steady = dict(STEADY) if allocator == "steady" else {}
     if seed is None:
-        return {**steady, "PYTHONHASHSEED": "0"}
+        return {**steady, **hashing("0")}
     padding = "." * random.Random(seed).randrange(_PAGE)
-    return {**steady, "PYTHONHASHSEED": str(seed), _PADDING: padding}
+    return {**steady, **hashing(str(seed)), _PADDING: padding}
+
+
+def hashing(drawn: str) -> dict[str, str]:
+    """The seed of a process's hashes: the user's own, which holds data that follows them, else as drawn."""
+    own = os.environ.get("PYTHONHASHSEED", "")
+    return {"PYTHONHASHSEED": own if own.isdecimal() else drawn}
 
 
 def shift_addresses(seed: int) -> None:

@@ -143,3 +143,9 @@ def test_the_cell_of_a_notebook_gets_few_plain_lines_although_it_is_a_terminal(
     assert said.count("\r") == said.count("\r\n")  # as a terminal ends its lines: none is redrawn
     assert said.splitlines()[-1] == "200 of 200 trials"
     assert len(said.splitlines()) < 10
+
+
+def test_arguments_with_quotes_of_their_own_stay_readable() -> None:
+    line = shell_line("run", "workload.args='-i names.txt -n 0'", "workload.args='$HOME a'")
+    assert line.startswith("perfsweep run \"workload.args='-i names.txt -n 0'\" ")
+    assert shlex.split(line)[2:] == ["workload.args='-i names.txt -n 0'", "workload.args='$HOME a'"]

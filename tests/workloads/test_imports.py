@@ -99,6 +99,18 @@ def test_what_is_installed_elsewhere_is_not_followed(tmp_path: Path) -> None:
     assert followed([file], {}, tmp_path) == [file.resolve()]
 
 
+def test_what_pip_has_put_into_a_folder_of_ones_own_is_installed(folder: Path) -> None:
+    for name in ("packed", "packed_module.py", "worked_on.py"):
+        (folder / name).write_text("") if name.endswith(".py") else (folder / name).mkdir()
+    (folder / "packed/__init__.py").write_text("")
+    record = folder / "packed-1.0.dist-info/RECORD"
+    record.parent.mkdir()
+    record.write_text("packed/__init__.py,sha256=,0\npacked_module.py,sha256=,0\n")
+    importlib.invalidate_caches()
+    assert folder_of("packed") is None and folder_of("packed_module") is None
+    assert folder_of("worked_on") == folder.resolve()
+
+
 def test_what_somebody_works_on_is_neither_installed_nor_pythons_nor_ours(folder: Path) -> None:
     (folder / "own_folder").mkdir()
     (folder / "own_folder/__init__.py").write_text("")

@@ -116,8 +116,13 @@ class Rows:
         self._seen = min(DIGESTED_ROWS, self._seen + rows)
 
 
+def dense(tensor: Tensor) -> Tensor:
+    """With all of its zeros: few operators take sparse tensors, such as a matrix of edges or a gradient."""
+    return tensor if tensor.layout == torch.strided else tensor.to_dense()
+
+
 def _bytes(tensor: Tensor) -> bytes:
-    whole = tensor.detach().cpu()
+    whole = dense(tensor.detach()).cpu()
     if not whole.dtype.is_complex:
         whole = whole.to(torch.float64) + 0.0  # integers know no negative zero
     return whole.contiguous().numpy().tobytes()

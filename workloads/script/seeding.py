@@ -29,12 +29,14 @@ class Seeding:
 
     Attributes
     ----------
-    missing : libraries whose generator it has drawn from and not seeded
+    missing : libraries whose generator it has drawn from before it was seeded: data sets seed it for a moment
+        for each example, when the model has long been drawn
     """
 
     def __init__(self) -> None:
         self.missing: tuple[str, ...] = ()
         self._seeded = set[str]()
+        self._unseeded = set[str]()
         self._before: dict[str, Any] = {}
         self._until_end = ExitStack()
 
@@ -50,12 +52,20 @@ class Seeding:
     def end(self) -> None:
         """Look no more."""
         self._until_end.close()
-        drawn = [library for library, (_, state) in _SEEDS.items() if state() != self._before[library]]
-        self.missing = tuple(library for library in drawn if library not in self._seeded)
+        for library in _SEEDS:
+            self._drawn_from(library)
+        self.missing = tuple(library for library in _SEEDS if library in self._unseeded)
+
+    def _drawn_from(self, library: str) -> None:
+        """Take note of a generator that was drawn from before anything seeded it."""
+        _, state = _SEEDS[library]
+        if library not in self._seeded and state() != self._before[library]:
+            self._unseeded.add(library)
 
     def _told(self, library: str, seed: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(seed)
         def told(*args: Any, **kwargs: Any) -> Any:
+            self._drawn_from(library)
             self._seeded.add(library)
             return seed(*args, **kwargs)
 

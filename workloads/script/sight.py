@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torch import nn
+
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.script.edits.site import Site
 from perfsweep.workloads.script.sources import Sources
@@ -21,7 +23,7 @@ class Sight:
     ----------
     ends : what ends an iteration, for a person
     updates : classes of the optimisers that made an update, each with their number
-    models : classes of the outermost modules with parameters, each with the number of these
+    models : classes of the outermost modules with parameters, ``2 Net`` where two are, with their number
     unit : what progress is counted in
     obstacles : why levels cannot act, by ``toggle`` or ``toggle=level``
     writes : what became of what it wrote below its folder, or wanted to write
@@ -61,8 +63,18 @@ def look(
     """Say what was seen of the script so far."""
     watched = scene.watched
     made = Counter(type(one).__name__ for one in watched.optimizers)
-    models = {type(one).__name__: sum(p.numel() for p in one.parameters()) for one in watched.modules}
+    models = parameters_of(watched.modules)
     unseeded = sources.lines(UNSEEDED)
     files = {str(sources.script): "", **sources.digests}
     blocked, seen = obstacles(scene), scene.sites.found
     return Sight(ends, dict(made), models, unit, blocked, list(writes), unseeded, seeded_here, seen, files)
+
+
+def parameters_of(modules: Iterable[nn.Module]) -> dict[str, int]:
+    """Parameters of the modules of each class; a GAN's generator and critic may both be a ``Sequential``."""
+    classes: dict[str, list[int]] = {}
+    for one in modules:
+        classes.setdefault(type(one).__name__, []).append(sum(p.numel() for p in one.parameters()))
+    return {
+        name if len(sizes) == 1 else f"{len(sizes)} {name}": sum(sizes) for name, sizes in classes.items()
+    }

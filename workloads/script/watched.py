@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from perfsweep.workloads.api import Clock, NullClock
-from perfsweep.workloads.script.batches import Rows, asked_of, length_of, rows_of, tensors_of
+from perfsweep.workloads.script.batches import Rows, asked_of, dense, length_of, rows_of, tensors_of
 from perfsweep.workloads.script.compiled_calls import CompiledCalls
 
 KEPT_LOSSES = 1000
@@ -59,7 +59,6 @@ class Watched:
     end_of_iteration : called at every mark
     called : told of each call of an outermost module before the first mark: by whom, with what, the result
     fruitless : called after so many backward passes that no optimiser has used
-    copies_losses : whether losses are kept as copies, since the script's own memory is overwritten
     losses : [] each, of the iterations so far: the sum of what `backward` was called on
     """
 
@@ -87,7 +86,7 @@ class Watched:
         self.clock: Clock | type[NullClock] = NullClock
         self._thread = get_ident()
         self.fruitless: Callable[[], None] = _go_on
-        self.copies_losses = False
+        self._slots: list[Tensor] = []
         self._loss: Tensor | None = None
         self._step: FrameType | None = None
         self.passes = 0
@@ -349,8 +348,24 @@ class Watched:
         self.counts["backward_calls"] += 1
         if self._looking and not self.optimizers and self.counts["backward_calls"] == FRUITLESS:
             self.fruitless()
-        value = loss.detach().clone() if self.copies_losses else loss.detach()
-        self._loss = value if self._loss is None else self._loss + value
+        self._keep(loss.detach())
+
+    def _keep(self, loss: Tensor) -> None:
+        """Add a loss to its iteration's.
+
+        In memory of ours that is there from the first one on: CUDA graphs overwrite the script's own, and a
+        small block that stays takes the hole from the next large one, so that each iteration's heap grows.
+        """
+        if type(loss) is not Tensor:  # spread over processes
+            self._loss = loss.clone() if self._loss is None else self._loss + loss
+            return
+        if not self._slots:
+            one_more = torch.zeros(KEPT_LOSSES + 1, dtype=loss.dtype, device=loss.device)
+            self._slots.extend(one_more.unbind())
+        if self._loss is None:
+            self._loss = self._slots[self.total("iterations") % len(self._slots)].copy_(loss.reshape(()))
+        else:
+            self._loss.add_(loss.reshape(()))
 
     def _watch_batches(self, undo: ExitStack) -> None:
         self.next_batch = dataloader._BaseDataLoaderIter.__next__
@@ -422,7 +437,7 @@ def gradients_of(parameters: Iterable[Tensor]) -> Tensor:
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
     """All values of `tensors` in a row, float32, on the host."""
-    parts = [tensor.detach().float().flatten().cpu() for tensor in tensors]
+    parts = [dense(tensor.detach()).float().flatten().cpu() for tensor in tensors]
     return torch.cat(parts) if parts else torch.zeros(0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -162,10 +163,11 @@ class Script(Workload):
             name = type(self._watched.optimizers[-1]).__name__
             return f"{script}: the first step of {name} took too long; give it more with measure.timeout_s"
         programs = "".join(f"; {line}" for line in [*self._guard.programs][:1])
+        place = self._guard.line(sys._getframe()).rpartition("/")[2]
         return (
-            f"{script} ran on without {ends}{programs}; say what ends an iteration with"
-            " workload.iteration=backward, loader or package.module:function, or give it more time with"
-            " measure.timeout_s"
+            f"{script} ran on without {ends}, and was at {place} in the end{programs}; say what ends an"
+            " iteration with workload.iteration=backward, loader or package.module:function, or give it more"
+            " time with measure.timeout_s"
         )
 
     def _judge_first(self) -> None:
@@ -288,7 +290,8 @@ class Script(Workload):
             )
         return (
             f"{script} ended by itself after {done} iterations, before it was measured; give it more to do"
-            " with workload.args, or measure less: measure.iterations, measure.warmup_max"
+            " with workload.args, or measure less: measure.iterations, measure.warmup_max,"
+            " measure.evidence_iterations"
         )
 
     def progress(self) -> float:

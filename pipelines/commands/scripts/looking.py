@@ -16,12 +16,13 @@ from rich.console import Console
 
 from perfsweep.pipelines.check import first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
+from perfsweep.pipelines.check.look_process import COMPARED
 from perfsweep.pipelines.config import composition, pasted_line, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand, SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import duration_of
-from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.terminal import console_here, shell_word
 from perfsweep.pipelines.units import duration
 from perfsweep.workloads.api import Toggle
 
@@ -179,7 +180,13 @@ def repeats(parting: Parting | None, seeded_here: Sequence[str] = ()) -> str:
 def _epoch(seen: Seen) -> Iterator[str]:
     """What happened at the end of an epoch, or of the script, if it was seen."""
     if seen["ended_after"]:
-        yield f"  ends        by itself after {seen['ended_after']} iterations, which bounds what is timed"
+        short = seen["ended_after"] <= COMPARED
+        least = (
+            f"fewer than the {COMPARED} that a sweep compares: give it more to do, or"
+            f" measure.evidence_iterations={seen['ended_after'] // 2}"
+        )
+        bounds = least if short else "which bounds what is timed"
+        yield f"  ends        by itself after {seen['ended_after']} iterations, {bounds}"
     elif left := seen["to_epochs_end"]:
         yield f"  epoch       its end is {left} iterations away: what happens there was not seen"
 
@@ -212,15 +219,15 @@ def _next(line: PastedLine, overrides: Sequence[str], seen: Seen) -> Iterator[st
     """Commands to go on with, each after a line that says what for and how long it takes."""
     command: SweepCommand = validation.typed(composition.compose("sweep", [*overrides, QUICK]), SweepCommand)
     able = _levels_that_act(command, seen["sight"]["obstacles"])
-    words = " ".join(map(_shell, overrides))
-    before = "".join(f"{name}={_shell(value)} " for name, value in line.variables.items())
+    words = " ".join(map(shell_word, overrides))
+    before = "".join(f"{name}={shell_word(value)} " for name, value in line.variables.items())
     if able:
         seconds = _seconds(seen, sum(map(len, able.values())), command.measure)
         axes = [f"axes.{name}=[{','.join(map(str, levels))}]" for name, levels in able.items()]
         yield f"next: what wins together, as a patch, in about {duration_of(2 * seconds)}"
         yield f"  {before}{typed('tune', line.path, line.args, overrides)}"
         yield f"or each toggle that can act by itself, in about {duration_of(seconds)} and compiling"
-        yield f"  {before}perfsweep sweep {words} {QUICK} {' '.join(map(_shell, axes))}"
+        yield f"  {before}perfsweep sweep {words} {QUICK} {' '.join(map(shell_word, axes))}"
     yield "or where its time goes" if able else "next: where its time goes"
     yield f"  {before}perfsweep profile {words}"
 
@@ -249,10 +256,4 @@ def typed(command: str, path: str, args: Sequence[str], overrides: Sequence[str]
     known = ("workload=", "workload.path=", "workload.args=")
     options = [word for word in overrides if not word.startswith(known)]
     words = [path, *own, *options, *(["--", *args] if args else [])]
-    return " ".join([f"perfsweep {command}", *map(_shell, words)])
-
-
-def _shell(word: str) -> str:
-    """Quote a word for a shell so that a person can read it."""
-    plain = "'" not in word or any(one in word for one in '"$`\\!')
-    return shlex.quote(word) if plain else f'"{word}"'
+    return " ".join([f"perfsweep {command}", *map(shell_word, words)])

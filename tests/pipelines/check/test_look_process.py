@@ -100,7 +100,7 @@ def test_what_was_seen_is_told_for_each_iteration(look: Any, tmp_path: Path) -> 
         "to_epochs_end": 0,
         "threads": [],
     }
-    assert script.stages == ["iteration 1 of 3", "iteration 2 of 3", "iteration 3 of 3"]
+    assert script.stages[:3] == ["iteration 1 of 3", "iteration 2 of 3", "iteration 3 of 3"]
     assert read_evidence(tmp_path).numbers == {"loss": 0.5}
 
 
@@ -111,8 +111,10 @@ def test_what_was_seen_is_told_for_each_iteration(look: Any, tmp_path: Path) -> 
         ({"to_epochs_end": 4, "attempt": 1}, 4, 0),
         ({"to_epochs_end": 10**9}, 4, 0),
         ({"to_epochs_end": 4, "ends_after": 5}, 6, 6),
+        ({"to_epochs_end": 0}, 4 + look_process.AHEAD, 0),
+        ({"to_epochs_end": 0, "ends_after": 60}, 61, 61),
     ],
-    ids=["first", "second", "endless", "ended"],
+    ids=["first", "second", "endless", "ended", "no epoch", "no epoch and ended"],
 )
 def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_ends_there(
     own: dict[str, int], done: int, ended_after: int, look: Any, tmp_path: Path

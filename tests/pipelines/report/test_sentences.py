@@ -171,7 +171,7 @@ def test_winners_that_change_results_together_say_so_once_and_are_not_recommende
 def test_the_command_to_use_has_every_winner_where_they_were_measured_together_and_else_the_best() -> None:
     assert said(together())["Use it"] == "perfsweep run workload=digits toggles.a=1 toggles.b=2"
     found = comparison(FAST, FASTER, **WON, options={"width": 64, "mode": "two words"})
-    quoted = """'workload.mode='"'"'two words'"'"''"""
+    quoted = '"workload.mode=' + "'two words'" + '"'
     assert said(found)["Use it"] == f"perfsweep run workload=digits workload.width=64 {quoted} toggles.b=2"
 
 

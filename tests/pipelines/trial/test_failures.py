@@ -117,9 +117,13 @@ def test_where_no_device_was_used_there_is_none(tmp_path: Path) -> None:
 
 def test_the_users_line_comes_before_lines_of_installed_packages_and_ours(tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "lib.py"
+    record = tmp_path / "vendored/lib-1.0.dist-info/RECORD"
+    record.parent.mkdir(parents=True)
+    record.write_text("lib/inner.py,sha256=,0\n")
+    vendored = tmp_path / "vendored/lib/inner.py"
     ours = Path(classify.__code__.co_filename).parents[2] / "workloads" / "hook.py"
     user, inner = "call()\n", "def call():\n    raise KeyError('x')\n"
-    for between in (library, ours):
+    for between in (library, vendored, ours):
         scope: dict[str, Any] = {}
         exec(compile(inner, str(between), "exec"), scope)
         with pytest.raises(KeyError) as caught:

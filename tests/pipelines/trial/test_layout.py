@@ -30,11 +30,23 @@ def test_a_seed_is_drawn_from_all_that_a_process_is_known_by() -> None:
     assert layout.draw("sweep", 1) == layout.draw("sweep", 1)
 
 
-def test_servers_differ_in_hash_seed_and_in_the_size_of_their_environment() -> None:
+def test_servers_differ_in_hash_seed_and_in_the_size_of_their_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     drawn = [layout.environment("system", seed) for seed in range(20)]
     assert len({env["PYTHONHASHSEED"] for env in drawn}) == 20
     assert len({sum(map(len, env.values())) for env in drawn}) >= 15
     assert layout.environment("system", None) == {"PYTHONHASHSEED": "0"}
+
+
+@pytest.mark.parametrize(("own", "used"), [("3", "3"), ("random", "7"), ("", "7")])
+def test_a_hash_seed_of_the_users_own_holds_for_every_process(
+    own: str, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", own)
+    assert layout.environment("system", 7)["PYTHONHASHSEED"] == used
+    assert layout.hashing("7") == {"PYTHONHASHSEED": used}
 
 
 def test_the_allocator_is_held_still_unless_it_is_to_be_the_systems() -> None:

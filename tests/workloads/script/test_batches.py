@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfsweep.workloads.script.batches import asked_of, rows_of, tensors_of
+from perfsweep.workloads.script.batches import Rows, asked_of, rows_of, tensors_of
 
 ONE, TWO = torch.zeros(3), torch.zeros(2, 2)
 
@@ -75,3 +75,11 @@ def test_examples_are_counted_by_what_a_batch_says_and_its_lengths(
 @pytest.mark.parametrize(("options", "asked"), [({"batch_size": 4}, 4), ({"batch_size": None}, None)])
 def test_a_loader_says_how_many_examples_it_was_asked_for(options: dict[str, Any], asked: int | None) -> None:
     assert asked_of(iter(DataLoader(TensorDataset(torch.zeros(8, 2)), **options))) == asked
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_rows_of_a_sparse_matrix_are_those_of_the_whole_one(layout: torch.layout) -> None:
+    whole, sparse = Rows(), Rows()
+    whole.add((torch.eye(6), ONE))
+    sparse.add((torch.eye(6).to_sparse(layout=layout), ONE))
+    assert sparse.digest == whole.digest

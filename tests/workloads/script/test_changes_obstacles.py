@@ -25,6 +25,7 @@ from perfsweep.workloads.script.changes.change import NO_MODULE
 
 IMAGES = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
 HALF = nn.Linear(2, 2).to(torch.bfloat16)
+DOUBLE = nn.Linear(2, 2).double()
 REPEATS = nn.Sequential(nn.Sequential(nn.ReLU()), nn.ModuleList([nn.Sequential(nn.ReLU())]), nn.Linear(2, 2))
 
 
@@ -72,6 +73,8 @@ RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
     (autocasting.obstacle, "bf16", {"modules": []}, NO_MODULE),
     (autocasting.obstacle, "bf16", {"modules": [HALF]}, "keeps its parameters in 16 bits itself"),
     (autocasting.obstacle, "bf16", {"modules": [HALF, IMAGES]}, None),
+    (autocasting.obstacle, "bf16", {"modules": [DOUBLE]}, "keeps its parameters in float64"),
+    (autocasting.obstacle, "bf16", {"modules": [DOUBLE, IMAGES]}, None),
     (autocasting.obstacle, "fp16", {"closures": {"LBFGS"}}, CLOSURE),
     (autocasting.obstacle, "bf16", {"closures": {"LBFGS"}}, None),
     (autocasting.obstacle, "fp16", {"backward_calls": 0}, "is not seen to call backward"),

@@ -158,7 +158,10 @@ NO_UPDATE = loop(
         (loop(times="for _ in range(3):"), "ended by itself after 3 iterations.*measure.iterations"),
         ("def f(:", "line 1 is no Python"),
         (NO_UPDATE, "ran on without an optimiser's step.*workload.iteration"),
-        ("while True: pass", "ran on without an optimiser's step.*workload.iteration"),
+        (
+            "while True: pass",
+            "ran on without an optimiser's step, and was at train.py:1 in the end; .*workload.iteration",
+        ),
     ],
     ids=["exits", "argparse", "no mark", "too few", "no Python", "no update", "no end"],
 )

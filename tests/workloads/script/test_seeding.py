@@ -30,6 +30,7 @@ def missing(script: Callable[[], object]) -> tuple[str, ...]:
         (lambda: (random.random(), np.random.rand()), ("numpy", "random")),
         (lambda: (torch.manual_seed(0), random.random()), ("random",)),
         (lambda: (random.seed(1), np.random.seed(1), random.random(), np.random.rand()), ()),
+        (lambda: (torch.randn(2), torch.manual_seed(0), torch.randn(2)), ("torch",)),
         (lambda: torch.ones(2), ()),
         (lambda: np.random.default_rng(0).random(), ()),
     ],

@@ -1,10 +1,11 @@
-"""Lines of a script that draw anew in every process."""
+"""Lines of a script that draw anew in every process, and its models."""
 
 from __future__ import annotations
 
 import pytest
+from torch import nn
 
-from perfsweep.workloads.script.sight import UNSEEDED
+from perfsweep.workloads.script.sight import UNSEEDED, parameters_of
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,8 @@ def test_it_may_draw_without_a_seed(line: str) -> None:
 )
 def test_it_does_not(line: str) -> None:
     assert not UNSEEDED.search(line)
+
+
+def test_models_of_one_class_are_counted_together() -> None:
+    critic, generator = nn.Sequential(nn.Linear(3, 1)), nn.Sequential(nn.Linear(2, 3))
+    assert parameters_of([critic, nn.Linear(1, 1), generator]) == {"2 Sequential": 4 + 9, "Linear": 2}

@@ -13,7 +13,7 @@ from torch.optim import LBFGS, SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.script.batches import DIGESTED_ROWS
-from perfsweep.workloads.script.watched import Watched, gradients_of
+from perfsweep.workloads.script.watched import KEPT_LOSSES, Watched, gradients_of
 
 ROWS = torch.arange(40.0).reshape(10, 4)
 
@@ -100,17 +100,15 @@ def test_the_loss_of_an_iteration_is_the_sum_of_what_backward_was_called_on(watc
     assert watched.counts["iterations"] == 3
 
 
-@pytest.mark.parametrize(("copies", "kept"), [(True, 3.0), (False, 7.0)])
-def test_losses_are_copied_where_their_memory_is_used_again(
-    watched: Watched, copies: bool, kept: float
-) -> None:
-    watched.copies_losses = copies
-    loss = nn.Parameter(torch.tensor(3.0)) * 1
-    loss.backward()
-    with torch.no_grad():
-        loss.fill_(7.0)
-    watched.end_iteration()
-    assert float(watched.losses[0]) == kept
+def test_losses_are_kept_in_memory_that_neither_the_script_nor_later_ones_use(watched: Watched) -> None:
+    for value in range(KEPT_LOSSES + 3):
+        loss = nn.Parameter(torch.tensor(float(value))) * 1
+        loss.backward()
+        with torch.no_grad():
+            loss.fill_(-1.0)
+        watched.end_iteration()
+    assert [float(loss) for loss in watched.losses] == [float(value) for value in range(3, KEPT_LOSSES + 3)]
+    assert len({loss.untyped_storage().data_ptr() for loss in watched.losses}) == 1
 
 
 def test_closures_and_updates_within_updates_are_one_update(watched: Watched) -> None:
@@ -196,3 +194,13 @@ def test_gradients_stand_in_a_row_with_zeros_where_there_are_none() -> None:
     (3 * first.double()).sum().backward()
     assert gradients_of([first, second]).tolist() == [3, 3, 0, 0]
     assert gradients_of([]).shape == (0,)
+
+
+def test_sparse_gradients_are_read_with_all_of_their_zeros() -> None:
+    gradients = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        table = nn.Embedding(5, 3, sparse=sparse)
+        table(torch.tensor([1, 1, 4])).square().sum().backward()
+        gradients.append(gradients_of(table.parameters()))
+    assert torch.equal(*gradients)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -31,8 +32,10 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
         return f"{reason} itself"
     if not scene.modules:
         return NO_MODULE
-    if all(_is_half(module) for module in scene.modules):
+    if all(_is_of(HALVES, module) for module in scene.modules):
         return "keeps its parameters in 16 bits itself"
+    if all(_is_of((torch.float64,), module) for module in scene.modules):
+        return "keeps its parameters in float64, which autocast leaves as it is"
     return _scaling_obstacle(scene) if level == "fp16" else None
 
 
@@ -78,8 +81,8 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in HALVES else tensor
 
 
-def _is_half(module: nn.Module) -> bool:
-    return all(parameter.dtype in HALVES for parameter in module.parameters())
+def _is_of(types: Sequence[torch.dtype], module: nn.Module) -> bool:
+    return all(parameter.dtype in types for parameter in module.parameters())
 
 
 def _device_of(module: nn.Module) -> torch.device:

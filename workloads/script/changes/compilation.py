@@ -41,7 +41,6 @@ def begin(scene: Scene, level: LevelValue) -> None:
     for module in scene.modules:
         wrap(_compiled_part(module), partial(compile_call, level=str(level)))
     if level in GRAPHED:
-        scene.watched.copies_losses = True
         scene.watched.end_of_iteration.append(torch.compiler.cudagraph_mark_step_begin)
 
 

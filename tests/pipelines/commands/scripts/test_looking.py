@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from io import StringIO
 from pathlib import Path
@@ -168,7 +169,7 @@ def test_a_script_that_is_not_there_is_a_mistake_in_the_command(
 )
 def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str]) -> None:
     words = command.overrides_of(PastedLine("train.py", tuple(args)), {"every": 2, "units": None})
-    typed = shlex.split(" ".join(map(command._shell, words)))
+    typed = shlex.split(" ".join(map(command.shell_word, words)))
     workload = composition.compose("run", typed).workload
     assert (workload.path, workload.every) == ("train.py", 2)
     assert shlex.split(workload.get("args", "")) == args
@@ -176,7 +177,7 @@ def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str])
 
 def test_the_next_command_quotes_an_argument_with_braces_once() -> None:
     (_, _, word) = command.overrides_of(PastedLine("train.py", ("--output_dir={scratch}",)))
-    assert command._shell(word) == "'workload.args=--output_dir={scratch}'"
+    assert command.shell_word(word) == "'workload.args=--output_dir={scratch}'"
 
 
 SEEN = {
@@ -328,3 +329,15 @@ def test_a_pasted_line_is_looked_at(
     with pytest.raises(SystemExit) as end:
         cli.main(line.split())
     assert (end.value.code, seen) == (2, ["train.py --lr=1"])
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (60, "which bounds what is timed"),
+        (20, "fewer than the 24 that a sweep compares.*evidence_iterations=10$"),
+    ],
+)
+def test_a_script_that_ends_by_itself_is_told_with_what_that_means(after: int, told: str) -> None:
+    (line,) = command._epoch({**SEEN, "ended_after": after})  # type: ignore[typeddict-item]
+    assert re.search(f"by itself after {after} iterations, {told}", line)
