@@ -38,8 +38,9 @@ EPOCH_S = 30.0
 COMPARED = 24
 """Iterations whose results a sweep compares: a script that ends before them is not measured."""
 
-AHEAD, AHEAD_S = 400, 3.0
-"""Iterations and seconds for which a script without a known epoch goes on: some end before a measurement."""
+AHEAD, AHEAD_S, COMPARED_S = 400, 3.0, 10.0
+"""Iterations and seconds for which a script without a known epoch goes on, since some end before they are
+measured; and seconds for those that are compared."""
 
 
 def run(spec: TrialSpec, folder: Path, rank: int) -> None:
@@ -89,7 +90,7 @@ def _epochs_end(workload: Any, folder: Path, iteration_s: float) -> int:
     left = workload.to_epochs_end
     wanted, begun = left or AHEAD, time.monotonic()
     for number in range(wanted if left * iteration_s <= EPOCH_S else 0):
-        patience_s = EPOCH_S if left or number < COMPARED else AHEAD_S
+        patience_s = EPOCH_S if left else COMPARED_S if number < COMPARED else AHEAD_S
         if time.monotonic() - begun > patience_s:
             break
         end = "the end of its epoch" if left else "see whether it ends soon"

@@ -177,6 +177,10 @@ def repeats(parting: Parting | None, seeded_here: Sequence[str] = ()) -> str:
     return f"no: two runs part {where}. {parting.cause}"
 
 
+DAY_NS = 24 * 3600e9
+"""An epoch that takes longer is none: loaders without an end are given a number that is never reached."""
+
+
 def _epoch(seen: Seen) -> Iterator[str]:
     """What happened at the end of an epoch, or of the script, if it was seen."""
     if seen["ended_after"]:
@@ -187,7 +191,7 @@ def _epoch(seen: Seen) -> Iterator[str]:
         )
         bounds = least if short else "which bounds what is timed"
         yield f"  ends        by itself after {seen['ended_after']} iterations, {bounds}"
-    elif left := seen["to_epochs_end"]:
+    elif 0 < (left := seen["to_epochs_end"]) < DAY_NS / statistics.median(seen["times_ns"]):
         yield f"  epoch       its end is {left} iterations away: what happens there was not seen"
 
 
