@@ -88,7 +88,7 @@ def test_where_no_line_can_be_changed_the_levels_can_be_applied_from_outside(
     FILE.write_text("of an earlier run")
     assert patching.patch(plain_console(), measured(script, {"sdpa": "math"}), []) == SOME_FAILED
     said = capsys.readouterr().out
-    assert "no edit is known for sdpa=math" in said
+    assert "no call that sdpa=math changes was seen" in said
     assert (
         "no line of train.py can be changed for you. Without a change:"
         " perfsweep run train.py --with runs/train-tune/tuned.yaml -- --lr=1\n"
