@@ -1,4 +1,4 @@
-"""Pack what perfsweep needs, but torch, for a node without a network: ``pack.py 3.12 FILE.tar.xz [THERE ...]``."""
+"""Pack what perfsweep needs, but torch, for a node without a network: ``pack.py 3.12 FILE [THERE ...]``."""
 
 from __future__ import annotations
 
