@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
 from perfsweep.pipelines.trial.failures import classify
 from perfsweep.pipelines.trial.parent import die_with_parent
@@ -35,7 +36,7 @@ ITERATIONS = 3
 EPOCH_S = 30.0
 """What comes at an epoch's end, such as a checkpoint, is waited for if it takes no longer than this."""
 
-COMPARED = 24
+COMPARED = MeasureConfig().evidence_iterations
 """Iterations whose results a sweep compares: a script that ends before them is not measured."""
 
 AHEAD, AHEAD_S, COMPARED_S = 400, 3.0, 10.0

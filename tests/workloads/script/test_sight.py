@@ -1,4 +1,4 @@
-"""Lines of a script that draw anew in every process, and its models."""
+"""Lines of a script that draw other numbers in every process, and its models."""
 
 from __future__ import annotations
 
