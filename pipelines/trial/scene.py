@@ -146,13 +146,10 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     shared = compile_cache.shared_folder(
         Path(spec.cache_dir), str(torch.__version__), device.name, spec.code + spec.installed
     )
-    fresh = any(level.compiles_anew for level in levels.values())
+    new = any(level.compiles_anew for level in levels.values())
     draw = spec.server if any(level.autotunes for level in levels.values()) else None
     own = folder / "scratch" / f"compiled{rank}"
-    with (
-        compile_cache.compile_cache(spec.kind, shared, own, fresh, draw),
-        methods_in_sight(workload) as check,
-    ):
+    with compile_cache.compile_cache(spec.kind, shared, own, new, draw), methods_in_sight(workload) as check:
         start = time.perf_counter()
         try:
             workload.setup(config, spec.arm.levels, context)
