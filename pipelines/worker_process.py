@@ -1,8 +1,8 @@
 """A process that works for this one: started, asked in lines of JSON with a deadline, ended with its group.
 
 Publishers, the servers of other nodes, versions of the code and stages of the GPU check are such workers.
-Trials are not: what is timed says nothing while it works, and a fork hands it descriptors, which lines cannot
-carry; see `perfsweep.pipelines.execution.spawn`.
+Trials and the launcher of commands are not: what is timed says nothing while it works, and they take
+descriptors, which lines cannot carry; see `perfsweep.pipelines.execution.spawn`.
 """
 
 from __future__ import annotations

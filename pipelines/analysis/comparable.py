@@ -100,6 +100,9 @@ def machine_words(progress: Progress) -> str:
         return ""
     device, cores = facts.get("device") or {}, facts.get("cores", "?")
     processor = f"{cores} CPU core{'' if cores == 1 else 's'}"
+    quota = facts.get("cpu_limit")  # pauses are subtracted from times, but caches are cold after each
+    if quota and quota < facts.get("cores", 0):
+        processor += f" of which a quota allows {quota:.2g}"
     name = device.get("name") if device.get("type") == "cuda" else processor
     torch = progress.machine.get("torch")
     return ", ".join(filter(None, [name or processor, f"torch {torch}" if torch else ""]))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.spawn import wait
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.gpu_check.cases import cases, measured
 from perfsweep.pipelines.trial.parent import detach, die_with_parent
+from perfsweep.pipelines.worker_process import Worker, answers, last_line
 
 LIMIT_S = 120.0
 RANKS = 2
@@ -76,26 +77,24 @@ def ranks_line(here: Here) -> Line:
     folder = here.folder / "ranks"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rendezvous").unlink(missing_ok=True)
-    program = [sys.executable, "-m", __name__, str(folder)]
-    started = [
-        subprocess.Popen([*program, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in range(RANKS)
-    ]
-    try:
-        said = [process.communicate(timeout=LIMIT_S)[0].strip().splitlines()[-1:] for process in started]
-    except subprocess.TimeoutExpired:
-        return judged("two ranks", False, f"two ranks did not meet within {LIMIT_S:g} s")
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    due = f"{sum(range(1, RANKS + 1)):g} True"
-    by = "NCCL and Gloo" if here.on_gpu else "Gloo, on CPU"
-    good = said == [[due]] * RANKS
-    return judged("two ranks", good, f"two ranks met by {by}" if good else f"two ranks said {said}")
+    with (folder / "log.txt").open("w+b") as log:
+        ranks = [Worker([sys.executable, "-m", __name__, str(folder), str(i)], log=log) for i in range(RANKS)]
+        try:
+            said = [rank.answer(LIMIT_S) for rank in ranks]
+            late = None in said and not all(rank.gone for rank in ranks)
+        finally:
+            for rank in ranks:
+                rank.end()
+        if late:
+            return judged("two ranks", False, f"two ranks did not meet within {LIMIT_S:g} s")
+        due = {"sum": sum(range(1, RANKS + 1)), "agreed": True}
+        by = "NCCL and Gloo" if here.on_gpu else "Gloo, on CPU"
+        good = said == [due] * RANKS
+        text = f"two ranks met by {by}" if good else f"two ranks said {said}: {last_line(log)}"
+        return judged("two ranks", good, text)
 
 
-def meet(folder: Path, rank: int) -> str:
+def meet(folder: Path, rank: int) -> dict[str, Any]:
     """Join the other rank; what both tensors add up to, and whether rank 0's word reached this one."""
     import torch
     import torch.distributed as dist
@@ -109,9 +108,10 @@ def meet(folder: Path, rank: int) -> str:
     dist.all_reduce(mine)
     agreed = process_group.agree(rank == 0, RANKS)
     dist.destroy_process_group()
-    return f"{mine.item():g} {agreed}"
+    return {"sum": mine.item(), "agreed": agreed}
 
 
 if __name__ == "__main__":
     die_with_parent()
-    print(meet(Path(sys.argv[1]), int(sys.argv[2])), flush=True)
+    _stream = answers()
+    print(json.dumps(meet(Path(sys.argv[1]), int(sys.argv[2]))), file=_stream, flush=True)

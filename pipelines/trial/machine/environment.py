@@ -35,6 +35,11 @@ SHORTEST_LOOK_S = 0.2
 THERMAL_SHARE = 0.01
 """Share of a trial in which heat lowered a GPU's clocks."""
 
+NO_LIMIT = 1 << 60
+"""From this many bytes on, a control group of version 1 means none: it has no word for that."""
+_THROTTLED_S = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
+"""What control groups of version 2 and 1 call it, and the unit."""
+
 _CPU_FEATURES = (
     "avx2",
     "avx512f",
@@ -361,13 +366,16 @@ def _memory_bytes(field: str) -> int | None:
 
 def _memory_limit() -> int | None:
     """The tightest limit of this process's control group and those around it."""
-    limits = [int(text) for text in map(str.strip, _control_group("memory.max")) if text.isdigit()]
-    return min(limits, default=None)
+    texts = (*_control_group("memory.max"), *_control_group("memory.limit_in_bytes", "memory"))
+    limits = [int(text) for text in map(str.strip, texts) if text.isdigit()]
+    return min((limit for limit in limits if limit < NO_LIMIT), default=None)
 
 
 def _cpu_limit() -> float | None:
     """Cores' worth of time that the control group allows."""
     quotas = [text.split() for text in _control_group("cpu.max")]
+    parts = (_control_group(f"cpu.cfs_{part}_us", "cpu") for part in ("quota", "period"))
+    quotas += [" ".join(texts).split() for texts in zip(*parts, strict=True)]
     return min(
         (int(quota[0]) / int(quota[1]) for quota in quotas if len(quota) == 2 and quota[0].isdigit()),
         default=None,
@@ -376,17 +384,23 @@ def _cpu_limit() -> float | None:
 
 def _throttled_s() -> float:
     """Seconds, summed over cores, in which the control group had used up its quota of CPU time."""
-    fields = [line.split() for text in _control_group("cpu.stat") for line in text.splitlines()]
-    return sum(int(field[1]) for field in fields if field[0] == "throttled_usec") / 1e6
+    texts = (*_control_group("cpu.stat"), *_control_group("cpu.stat", "cpu"))
+    fields = [line.split() for text in texts for line in text.splitlines()]
+    return sum(int(field[1]) * _THROTTLED_S[field[0]] for field in fields if field[0] in _THROTTLED_S)
 
 
-def _control_group(file: str) -> list[str]:
-    """The contents of `file` in this process's control group (version 2) and all above it."""
-    lines = [line for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::/")]
-    group = Path("/sys/fs/cgroup", lines[0].removeprefix("0::/")) if lines else Path("/sys/fs/cgroup")
-    return [
-        _read(folder / file) for folder in (group, *group.parents) if folder.is_relative_to("/sys/fs/cgroup")
-    ]
+def _control_group(file: str, controller: str = "") -> list[str]:
+    """The contents of `file` in this process's control group and all above it.
+
+    Groups of version 1 have a tree for each controller, those of version 2 one for all.
+    """
+    root = Path("/sys/fs/cgroup", controller)
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            group = root / path.removeprefix("/")
+            return [_read(folder / file) for folder in (group, *group.parents) if folder.is_relative_to(root)]
+    return []
 
 
 def _read(file: Path) -> str:

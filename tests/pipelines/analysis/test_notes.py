@@ -52,6 +52,15 @@ def swept(command) -> Callable[..., tuple[SweepFolder, Manifest]]:
     return make
 
 
+def test_a_quota_of_cpu_time_is_said_with_the_machine(swept) -> None:
+    for quota, words in ((0.7, "2 CPU cores of which a quota allows 0.7"), (2.0, "2 CPU cores")):
+        folder, manifest = swept()
+        for record in folder.path.glob("trials/*/*/record.json"):
+            change(record, environment={"cores": 2, "cpu_limit": quota})
+        assert compared(folder, manifest).machine.startswith(words)
+        assert ("quota" in compared(folder, manifest).machine) == (quota < 2)
+
+
 def timings(folder: SweepFolder, arm: str = "*", rounds: str = "*") -> list[Path]:
     return sorted(folder.path.glob(f"trials/{arm}/p000-r{rounds}-a0/record.json"))
 

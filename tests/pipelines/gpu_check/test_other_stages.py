@@ -293,12 +293,21 @@ def test_every_trial_of_two_arms_that_take_turns_must_end_well(
     assert asked[:3] == ["turns", "workload=selftest", "measure.rounds=4"]
 
 
+MET = '{"sum": 3.0, "agreed": true}'
+"""What a rank says that has met the other."""
+
+
 @pytest.mark.parametrize(
     ("program", "limit_s", "passes", "text"),
     [
-        ("echo warming up; echo 3 True", 60.0, True, "two ranks met by Gloo, on CPU"),
-        ('echo 3 True; [ "$4" = 0 ] || echo no', 60.0, False, "two ranks said [['3 True'], ['no']]"),
-        ("exit 1", 60.0, False, "two ranks said [[], []]"),
+        (f"echo warming up; echo '{MET}'", 60.0, True, "two ranks met by Gloo, on CPU"),
+        (
+            f"""echo no word >&2; [ "$4" = 1 ] || echo '{MET}'""",
+            60.0,
+            False,
+            "two ranks said [{'sum': 3.0, 'agreed': True}, None]: no word",
+        ),
+        ("exit 1", 60.0, False, "two ranks said [None, None]: "),
         ("exec sleep 60", 0.1, False, "two ranks did not meet within 0.1 s"),
     ],
 )

@@ -91,6 +91,26 @@ def test_the_tightest_limit_of_the_control_groups_is_found(monkeypatch: pytest.M
     assert device_facts("cpu").memory_bytes == 4096
 
 
+def test_limits_of_older_control_groups_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 1, as sites with an older system have it; in a container, whose root is the group itself."""
+    files = {
+        "/proc/self/cgroup": "4:memory:/slurm/job_1\n1:cpu,cpuacct:/slurm/job_1\n0::/\n",
+        "/sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes": "9223372036854771712\n",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n",
+        "/sys/fs/cgroup/cpu/slurm/job_1/cpu.cfs_quota_us": "-1\n",
+        "/sys/fs/cgroup/cpu/slurm/job_1/cpu.cfs_period_us": "100000\n",
+        "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
+        "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        "/sys/fs/cgroup/cpu/slurm/job_1/cpu.stat": "nr_periods 9\nthrottled_time 2500000000\n",
+    }
+    fake_files(monkeypatch, files)
+    found = facts()
+    assert (found["memory_limit_bytes"], found["cpu_limit"]) == (4096, 1.5)
+    assert environment.host_usage().throttled_s == pytest.approx(2.5)
+    del files["/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+    assert facts()["memory_limit_bytes"] is None
+
+
 def test_a_node_that_tells_nothing_has_facts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_files(monkeypatch, {})
     assert facts()["memory_bytes"] is None
