@@ -76,7 +76,6 @@ TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE, CANNOT_READ = 75, 79, 74, 7
 cannot be written (see sysexits), of one whose place a later attempt has taken, of one without a node of its
 allocation, and of one whose plan cannot be read."""
 
-
 MOST_ITERATIONS = 20_000
 """Of a region whose length is asked for in seconds: more are hardly kept one by one."""
 

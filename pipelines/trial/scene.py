@@ -36,6 +36,7 @@ class Scene:
     device: Device
     log: BufferedLog | LiveLog
     setup_s: float
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     calibration_ns: int | None = None
 
     def measure(
@@ -56,8 +57,8 @@ class Scene:
             found |= self._energy_alone(spec, found, before, after)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
         gpus = list(map(dataclasses.asdict, found.pop("loaded", ())))
-        loaded = {"gpus_under_load": gpus, "energy": found.pop("energy", {})}
-        facts = {**environment.facts(), "device": dataclasses.asdict(self.device), **loaded}
+        told = {"device": dataclasses.asdict(self.device), "gpus_under_load": gpus}
+        facts = {**self.facts, **told, "energy": found.pop("energy", {})}
         facts = {"keys": keys, "environment": facts, "unit": self.workload.unit, "setup_s": self.setup_s}
         return {"outcome": Outcome.OK, **facts, **found}
 
@@ -140,7 +141,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     _prepare_process(spec, device, rank, folder)
     calibration_ns = work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)
-    context = _context(spec, folder, device, rank, log)
+    context, facts = _context(spec, folder, device, rank, log), environment.facts()  # before turns pin it
     prepare_collector(cls, spec.arm.levels)
     workload = cls()
     shared = compile_cache.shared_folder(
@@ -155,7 +156,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
             workload.setup(config, spec.arm.levels, context)
             check()
             workload.cadence = spec.cadence or workload.cadence
-            yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
+            yield Scene(workload, device, log, time.perf_counter() - start, facts, calibration_ns)
         finally:
             workload.close()
             log.close()

@@ -93,6 +93,15 @@ def test_a_region_is_the_sum_of_its_turns_without_what_lies_between(command, pre
         assert inside_ns <= record.region_ns < spans(folder)[-1][1] - spans(folder)[0][0]
 
 
+def test_records_tell_the_cores_of_the_pack_and_not_the_one_that_turns_keep_an_arm_to(
+    command, prepared: Prepare
+) -> None:
+    run = prepared(command(WORK, measure={**IN_TURNS, "rounds": 1}))
+    run.run()
+    (_, record) = timings(run)[0]
+    assert record.environment["cores"] == len(os.sched_getaffinity(0))
+
+
 def test_each_round_has_processes_of_its_own_and_each_is_a_value_of_the_interval(
     command, prepared: Prepare
 ) -> None:
