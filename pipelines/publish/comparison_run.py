@@ -81,9 +81,11 @@ def _name(effect: dict[str, Any]) -> str:
     return f"{effect['toggle']}={effect['level']}" if effect["level"] else effect["toggle"]
 
 
-def _full_name(effect: dict[str, Any]) -> str:
-    """One level can be compared by several designs."""
-    return f"{_name(effect)} ({effect['design'].replace('_', ' ')})"
+def _names(effects: list[dict[str, Any]]) -> list[str]:
+    """Each with its design where there are several: one level can be compared by each of them."""
+    several = len({effect["design"] for effect in effects}) > 1
+    designs = (f" ({effect['design'].replace('_', ' ')})" if several else "" for effect in effects)
+    return [_name(effect) + design for effect, design in zip(effects, designs, strict=True)]
 
 
 def _summary(effects: list[dict[str, Any]], columns: Sequence[str]) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def speed_bars(effects: list[dict[str, Any]]) -> Any:
     rows = sorted(effects, key=lambda effect: effect["speed"])
     bars = go.Bar(
         x=[row["speed"] for row in rows],
-        y=[_full_name(row) for row in rows],
+        y=_names(rows),
         orientation="h",
         marker={"color": ["#c0392b" if row["verdict"] == "different" else "#2a78d6" for row in rows]},
         error_x={

@@ -193,7 +193,9 @@ def test_bars_carry_their_intervals_and_the_fastest_is_on_top() -> None:
     (none,) = figure.layout.shapes
     assert (none.x0, none.x1) == (1, 1), "a line stands where nothing changes"
     bars = figure.data[0]
-    assert list(bars.y) == ["a=1 (one at a time)", "b (one at a time)"]
+    assert list(bars.y) == ["a=1", "b"], "one design is not named at each bar"
+    two = speed_bars([shown[0], {**shown[1], "design": "ladder"}])
+    assert list(two.data[0].y) == ["a=1 (one at a time)", "b (ladder)"]
     assert list(bars.x) == [0.8, 3.0]
     usual, red = bars.marker.color
     assert (usual, red) == ("#2a78d6", "#c0392b"), "what computes something else is red"
