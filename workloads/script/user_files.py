@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -57,14 +58,14 @@ class UserFiles:
 
     Attributes
     ----------
-    active : whether the script is running now
+    active : whether the script is running now; its other threads always are
     refused : what was refused so far, each once
     written : what was redirected, each path with the line that wrote it first
     programs : lines that started programs, which write where they will
     """
 
     def __init__(self, folders: Iterable[Path], allowed: Iterable[Path], sources: Iterable[Path]) -> None:
-        self.active = False
+        self.active, self._thread = False, threading.get_ident()
         self.refused: dict[str, None] = {}
         self.written: dict[str, str] = {}
         self.programs: dict[str, None] = {}
@@ -77,7 +78,7 @@ class UserFiles:
         self.events = _EVENTS
 
     def watch(self, undo: ExitStack) -> None:
-        """Refuse from here on, whenever `active`, until `undo`."""
+        """Refuse from here on, whenever the script runs, until `undo`."""
         global _guard
         undo.callback(_set_guard, _guard)
         _guard = self
@@ -95,8 +96,13 @@ class UserFiles:
         overlay = Overlay(root, self.is_free)
         Redirection(overlay, self._is_watching, self._note_file, self._note_program).install(undo)
 
+    @property
+    def watches(self) -> bool:
+        """Whether who calls this is the script: a thread of its own writes while the trial works, too."""
+        return self.active or threading.get_ident() != self._thread
+
     def _is_watching(self) -> bool:
-        return self.active and _guard is self
+        return self.watches and _guard is self
 
     def _note_file(self, name: str) -> None:
         if len(self.written) < MOST_NOTED and name not in self.written:
@@ -237,7 +243,7 @@ def _install_hook() -> None:
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     guard = _guard
-    if guard is not None and guard.active and event in guard.events:
+    if guard is not None and event in guard.events and guard.watches:
         for verb, path in _EVENTS[event](*arguments):
             guard.refuse(verb, path)
 
@@ -317,7 +323,7 @@ def _ask_before(undo: ExitStack, owner: Any, name: str, place: int) -> None:
     def asked(*args: Any, **kwargs: Any) -> Any:
         given = args[place : place + 1] or kwargs.values()
         target = next((one for one in given if isinstance(one, str | os.PathLike)), None)
-        if _guard is not None and _guard.active and target is not None:
+        if _guard is not None and target is not None and _guard.watches:
             _guard.refuse("write", target)
         return writing(*args, **kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -281,6 +282,32 @@ def test_a_checkpoint_at_an_epochs_end_is_known_by_path_and_line(folder: Path) -
         (where,) = script._guard.written.items()
     assert where == (str(folder / "new.pt"), f"{folder / 'train.py'}:11")
     assert not (folder / "new.pt").exists()
+
+
+THREAD = """
+import os, threading
+go = threading.Event()
+os.makedirs("logs")
+def log():
+    go.wait()
+    open("logs/events", "a").write("x")
+    assert open("logs/events").read() == "x"
+    noted.append("written")
+noted = []
+writer = threading.Thread(target=log, daemon=True)
+writer.start()
+"""
+"""As TensorBoard's writer does it, whenever enough has come."""
+
+
+def test_a_thread_of_the_scripts_finds_its_folder_while_the_trial_works(folder: Path) -> None:
+    with started(folder, THREAD + LOOP) as script:
+        run(script, 1)
+        ours = sys.modules["__main__"]
+        ours.go.set()
+        ours.writer.join()
+        assert ours.noted == ["written"]
+    assert not (folder / "logs").exists()
 
 
 def test_what_gets_around_is_refused_and_that_is_said(folder: Path) -> None:
