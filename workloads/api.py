@@ -155,9 +155,9 @@ class Workload:
     for more; `files` decide what is computed, next to the sources that the class's module imports. Fields of
     Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
     workload waits for its loader. `replaces` names the modules in which levels put functions in the place of
-    others. Tables say its `remarks`. Folders of sweeps begin
-    with `title`, or with the name it was asked for by, and belong to one `origin`: where another file than
-    the class's tells workloads apart, such as a script, that file.
+    others. Of its `remarks`, each a counter and a sentence, tables say those whose counter is above zero in a
+    baseline. Folders of sweeps begin with `title`, or with the name it was asked for by, and belong to one
+    `origin`: where another file than the class's tells workloads apart, such as a script, that file.
     """
 
     Config: ClassVar[type]
@@ -175,7 +175,7 @@ class Workload:
     paths: ClassVar[tuple[str, ...]] = ()
     data_phases: ClassVar[tuple[str, ...]] = ("data",)
     replaces: ClassVar[frozenset[str]] = frozenset()
-    remarks: ClassVar[tuple[str, ...]] = ()
+    remarks: ClassVar[tuple[tuple[str, str], ...]] = ()
     cadence: int = 1
     cadence_is_known: ClassVar[bool] = True
     length: int | None = None

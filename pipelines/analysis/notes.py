@@ -25,7 +25,7 @@ def comparison_notes(
     manifest, used = judge.manifest, sound.trials
     return (
         *environment_lines(manifest.sweep.versions),
-        *judge.declared.remarks,
+        *_remarks(judge),
         *_bounds(judge),
         *_power(judge),
         *_scatter(judge),
@@ -44,6 +44,12 @@ def comparison_notes(
         *judge.agreement.notes,
         *_skipped([*progress.damaged, *unreadable]),
     )
+
+
+def _remarks(judge: Judge) -> list[str]:
+    """What the workload says of what it counted in a baseline."""
+    counted = [judge.records.counters(arm) or {} for arm in judge.manifest.sweep.references.values()]
+    return [text for name, text in judge.declared.remarks if any(one.get(name) for one in counted)]
 
 
 def _bounds(judge: Judge) -> list[str]:

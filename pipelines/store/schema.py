@@ -100,7 +100,7 @@ class Declared(StoredValue):
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
     options : fields of the configuration off their default
     data_phases : phases in which it waits for its loader
-    remarks : sentences that a reader of its tables must know
+    remarks : counters, each with a sentence for readers of its tables where it is above zero in a baseline
     """
 
     unit: str
@@ -111,7 +111,7 @@ class Declared(StoredValue):
     claims: bool = False
     options: dict[str, Any] = {}
     data_phases: tuple[str, ...] = ("data",)
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[tuple[str, str], ...] = ()
 
     def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:
         """Look up the levels of an arm by toggle, each in its class with the others."""

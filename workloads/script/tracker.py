@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
 from perfsweep.workloads.declarations import Level
 from perfsweep.workloads.script.replaced import Replacements
-from perfsweep.workloads.script.sources import Sources
 
 MODE = "WANDB_MODE"
 OFF = "disabled"
-_MENTIONED = re.compile(r"\bwandb\b")
+SILENCED = "silenced_wandb_runs"
+"""Counts runs that the script began and that were off."""
 
 
-def remark(sources: Sources, levels: Iterable[Level]) -> tuple[str, ...]:
-    """What a table says of it: that it was off, where no level is about it."""
-    if not sources.mention(_MENTIONED) or any(MODE in level.env for level in levels):
+def remarks(levels: Iterable[Level]) -> tuple[tuple[str, str], ...]:
+    """What tables say where runs were off, unless a level is about that."""
+    if any(MODE in level.env for level in levels):
         return ()
-    return (
-        "the script's W&B was off; a toggle {off: {}, on: {env: {WANDB_MODE: offline}}} measures what logging"
-        " costs",
-    )
+    how = "a toggle {off: {}, on: {env: {WANDB_MODE: offline}}} measures what logging costs"
+    return ((SILENCED, f"the script's W&B was off; {how}"),)
 
 
 def mode_of(levels: Iterable[Level]) -> str:
@@ -33,7 +31,7 @@ def mode_of(levels: Iterable[Level]) -> str:
     return next((level.env[MODE] for level in levels if MODE in level.env), OFF)
 
 
-def hold(mode: str, undo: ExitStack) -> None:
+def hold(mode: str, undo: ExitStack, counts: Counter[str]) -> None:
     """Have every run that the script begins in this mode, and no login, until `undo`."""
     held = [True]
     undo.callback(held.clear)
@@ -43,6 +41,7 @@ def hold(mode: str, undo: ExitStack) -> None:
         def begun(*args: Any, **kwargs: Any) -> Any:
             if not held:
                 return real(*args, **kwargs)
+            counts[SILENCED] += mode == OFF
             print(f"W&B runs in the script have {MODE}={mode}", file=sys.stderr)
             return real(*args, **{**kwargs, "mode": mode})
 

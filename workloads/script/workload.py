@@ -90,9 +90,7 @@ class Script(Workload):
                 "files": sources.files,
                 "origin": str(sources.script),
                 "replaces": custom.replaces | {config.iteration.rpartition(":")[0]},
-                "remarks": tracker.remark(
-                    sources, (one for toggle in custom.toggles for one in toggle.levels)
-                ),
+                "remarks": tracker.remarks(one for toggle in custom.toggles for one in toggle.levels),
             },
         )
 
@@ -223,7 +221,7 @@ class Script(Workload):
     def _environment(self) -> dict[str, str]:
         """Variables that a script starts with, where no level of the arm sets them."""
         mode = tracker.mode_of(type(self).levels_of(self.levels).values())
-        tracker.hold(mode, self._undo)
+        tracker.hold(mode, self._undo, self._watched.counts)
         if mode == tracker.OFF:
             return {tracker.MODE: mode}
         return {"WANDB_DIR": str(self.context.scratch_dir.absolute())}  # its files are another process's
@@ -334,7 +332,8 @@ class Script(Workload):
 
     def counters(self) -> Mapping[str, float]:
         """Batches, updates and backward passes that were seen, and what shows that levels act."""
-        return counters(self.scene)
+        silenced = float(self._watched.total(tracker.SILENCED))
+        return {**counters(self.scene), tracker.SILENCED: silenced}
 
     def data_digest(self) -> str:
         """SHA-256 of the first rows that were trained on; empty where a level of its own has others."""

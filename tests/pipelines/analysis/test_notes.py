@@ -52,6 +52,20 @@ def swept(command) -> Callable[..., tuple[SweepFolder, Manifest]]:
     return make
 
 
+@pytest.mark.parametrize(("count", "said"), [(0.0, []), (0.2, ["a log was off"])])
+def test_what_a_workload_remarks_on_a_counter_is_said_where_a_baseline_counted_any(
+    command, count: float, said: list[str]
+) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels=LEVELS), measure={"rounds": 4})
+    folder, manifest = simulated(sweep, lambda levels: 1.0)
+    counting = spec_of(manifest, next(iter(manifest.sweep.references.values())), "p000", None, Kind.COUNTING)
+    write(folder, counting, counters={"silenced": count})
+    remarks = {"remarks": (("silenced", "a log was off"),)}
+    own = manifest.sweep.declared.model_copy(update=remarks)
+    manifest = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"declared": own})})
+    assert [note for note in compared(folder, manifest).notes if "was off" in note] == said
+
+
 def test_a_quota_of_cpu_time_is_said_with_the_machine(swept) -> None:
     for quota, words in ((0.7, "2 CPU cores of which a quota allows 0.7"), (2.0, "2 CPU cores")):
         folder, manifest = swept()

@@ -56,12 +56,17 @@ def test_a_level_of_ones_own_says_in_which_mode_it_logs(
     assert capfd.readouterr().out == begun
 
 
-def test_a_table_says_that_it_was_off_unless_a_toggle_is_about_it(folder: Path) -> None:
-    def remarks(**fields: object) -> str:
-        return " ".join(Script.configured(ScriptConfig("train.py", folder=str(folder), **fields)).remarks)
+@pytest.mark.parametrize(("text", "times"), [(ASKS, 1), ("import wandb\n", 0)])
+def test_runs_that_were_off_are_counted_where_the_script_really_began_them(
+    folder: Path, text: str, times: int
+) -> None:
+    with started(folder, text + LOOP) as script:
+        ((counter, remark),) = script.remarks
+        assert "the script's W&B was off; a toggle" in remark
+        assert script.counters()[counter] == times
 
+
+def test_a_toggle_that_is_about_it_needs_no_remark(folder: Path) -> None:
     (folder / "train.py").write_text(ASKS + LOOP)
-    assert "the script's W&B was off; a toggle" in remarks()
-    assert remarks(toggles={"tracking": TRACKING}) == ""
-    (folder / "train.py").write_text(LOOP)
-    assert remarks() == ""
+    config = ScriptConfig("train.py", folder=str(folder), toggles={"tracking": TRACKING})
+    assert Script.configured(config).remarks == ()
