@@ -160,7 +160,7 @@ def written(text: str) -> str:
 
     if _quoted(text) != text:
         return text
-    return text if OverridesParser.create().parse_override(f"x={text}").value() == text else _composed(text)
+    return text if OverridesParser.create().parse_override(f"x={text}").value() == text else home.quoted(text)
 
 
 def _quoted(value: str) -> str:
@@ -179,7 +179,7 @@ def _quoted(value: str) -> str:
         readable = False
     else:
         readable = not value.startswith("-") or isinstance(read.value(), int | float)
-    return value if readable else _composed(value)
+    return value if readable else home.quoted(value)
 
 
 def _quoted_items(value: str) -> str:
@@ -187,13 +187,6 @@ def _quoted_items(value: str) -> str:
     if not (value.startswith("[") and value.endswith("]")) or _quoted(value) == value:
         return _quoted(value)
     return f"[{','.join(_quoted(item.strip()) for item in value[1:-1].split(','))}]"
-
-
-def _composed(text: str) -> str:
-    """Write a text as a quoted one of Hydra's grammar."""
-    escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
-    trailing = len(escaped) - len(escaped.rstrip("\\"))
-    return f"'{escaped}{chr(92) * trailing}'"
 
 
 def _default_sweep(own: Outside) -> str:

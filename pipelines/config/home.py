@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +19,7 @@ from perfsweep.pipelines.config.external_workload import read_mapping
 from perfsweep.workloads.errors import ConfigError
 
 FILE = "perfsweep.yaml"
+_PLAIN = re.compile(r"[\w./:-]+", re.ASCII)
 
 
 def overrides(allowed: Collection[str], typed: Sequence[str], folder: Path | None = None) -> list[str]:
@@ -53,6 +55,18 @@ def conf_folder() -> Path | None:
     return None
 
 
+def search_path(folder: Path) -> str:
+    """The override by which Hydra finds a folder of configurations: it takes what follows ``file://`` as it is."""
+    place = f"file://{folder.resolve()}"
+    return f"hydra.searchpath=[{place if _PLAIN.fullmatch(place) else quoted(place)}]"
+
+
+def quoted(text: str) -> str:
+    """Quote text for Hydra; backslashes are doubled where a quote follows, as it reads them."""
+    escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
+    return "'" + escaped + "\\" * (len(escaped) - len(escaped.rstrip("\\"))) + "'"
+
+
 def _key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
 
@@ -67,4 +81,4 @@ def _search_path(file: Path, conf: object) -> list[str]:
         name = own.relative_to(folder)
         if files("perfsweep.conf").joinpath(name.as_posix()).is_file():
             raise ConfigError(f"{own} would be hidden by perfsweep's own {name}: give it another name")
-    return [f"hydra.searchpath=['{folder.resolve().as_uri()}']"]
+    return [search_path(folder)]

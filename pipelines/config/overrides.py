@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
-from perfsweep.pipelines.config import types
+from perfsweep.pipelines.config import home, types
 from perfsweep.pipelines.config.types import MeasureConfig
 from perfsweep.workloads.errors import ConfigError
 
@@ -71,15 +71,9 @@ def _literal(name: str, value: Any) -> str:
         case Real():
             return str(value)
         case str() | os.PathLike():
-            return _quoted(os.fspath(value))
+            return home.quoted(os.fspath(value))
         case Mapping():
             return "{" + ", ".join(f"{key}: {_literal(name, inner)}" for key, inner in value.items()) + "}"
         case Iterable():
             return "[" + ", ".join(_literal(name, inner) for inner in value) + "]"
     raise ConfigError(f"{name}={value!r} cannot be an option: give text, a number, a list or a mapping")
-
-
-def _quoted(text: str) -> str:
-    """Quote text; backslashes are doubled where a quote follows, as Hydra reads them."""
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
-    return "'" + escaped + "\\" * (len(escaped) - len(escaped.rstrip("\\"))) + "'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -37,9 +38,7 @@ def preset_file(name: str, runs: Path) -> PresetFile:
     if (folder := home.conf_folder()) is not None:
         return PresetFile(folder / "toggles" / f"{name}.yaml")
     folder = runs / "conf"
-    return PresetFile(
-        folder / "toggles" / f"{name}.yaml", f"'hydra.searchpath=[{folder.resolve().as_uri()}]'"
-    )
+    return PresetFile(folder / "toggles" / f"{name}.yaml", shlex.quote(home.search_path(folder)))
 
 
 def preset_name(workload: str, device: Device) -> str:

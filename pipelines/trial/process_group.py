@@ -60,10 +60,12 @@ def join(device: Device, place: Place, folder: Path, meet: str | None = None) ->
             )
         own = torch.device("cuda", place.local_rank)
         torch.cuda.set_device(own)
-    meeting_point = f"tcp://{meet}" if meet else (folder / "rendezvous").absolute().as_uri()
+    # Of an address that names a file torch decodes nothing: folders have blanks, or an @.
+    store = None if meet else dist.FileStore(str(folder / "rendezvous"), place.world)
     dist.init_process_group(
         BACKENDS[device.type],
-        init_method=meeting_point,
+        init_method=f"tcp://{meet}" if meet else None,
+        store=store,
         rank=place.rank,
         world_size=place.world,
         device_id=own,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from folder_names import NAMES
 
-from perfsweep.pipelines.config import home
+from perfsweep.pipelines.config import composition, home
 from perfsweep.workloads.errors import ConfigError
 
 PARTS = ("workload", "measure", "cluster", "name")
@@ -68,10 +69,21 @@ def test_a_folder_of_configurations_comes_first_and_hides_none_of_ours(tmp_path:
     own.mkdir(parents=True)
     (own / "site.yaml").touch()
     found = added(tmp_path, "conf: mine\noverrides: [cluster=site]")
-    assert found == [f"hydra.searchpath=['{(tmp_path / 'mine').resolve().as_uri()}']", "cluster=site"]
+    assert found == [f"hydra.searchpath=[file://{(tmp_path / 'mine').resolve()}]", "cluster=site"]
     (own / "slurm.yaml").touch()
     with pytest.raises(ConfigError, match=r"would be hidden by perfsweep's own cluster/slurm\.yaml"):
         added(tmp_path, "conf: mine")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_configurations_are_found_in_folders_as_people_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name / "mine/cluster").mkdir(parents=True)
+    (tmp_path / name / "mine/cluster/site.yaml").write_text("defaults: [local, _self_]\nslots: 3\n")
+    (tmp_path / name / "perfsweep.yaml").write_text("conf: mine\noverrides: [cluster=site]\n")
+    monkeypatch.chdir(tmp_path / name)
+    assert composition.compose("sweep", ["workload=selftest"]).cluster.slots == 3
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_preset_lies_where_commands_find_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     found = preset_file("fast", Path("runs"))
     assert found.file == Path("runs/conf/toggles/fast.yaml")
-    path = f"'hydra.searchpath=[{(tmp_path / 'runs/conf').as_uri()}]'"
+    path = f"'hydra.searchpath=[file://{tmp_path / 'runs/conf'}]'"
     assert found.override == f"{path} toggles=fast"
     Path("perfsweep.yaml").write_text("conf: mine\n")
     assert preset_file("fast", Path("runs")) == PresetFile(Path("mine/toggles/fast.yaml"))

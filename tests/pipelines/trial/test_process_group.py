@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from folder_names import NAMES
 
 from perfsweep.pipelines.trial import process_group
 from perfsweep.workloads.api import Device
@@ -45,7 +46,9 @@ def two_ranks(backends: str, folder: Path) -> list[str]:
 def test_hosts_of_ranks_on_gpus_can_agree(tmp_path: Path) -> None:
     # Gloo stands for NCCL, which needs a GPU; which library serves which tensors is the same.
     backends = process_group.BACKENDS["cuda"].replace("nccl", "gloo")
-    assert two_ranks(backends, tmp_path) == ["True True\n", "True False\n"]
+    folder = tmp_path.joinpath(*NAMES)
+    folder.mkdir(parents=True)
+    assert two_ranks(backends, folder) == ["True True\n", "True False\n"]
 
 
 @pytest.mark.slow
