@@ -129,7 +129,8 @@ def decompose(
     steps : iterations
     output_part : attribute such as ``logits``, or number, of the network's result; None where it is a tensor
     preset : recipe that `options` differ from
-    device, amp : ``cpu`` or ``cuda``, and off or bf16
+    device : ``cpu`` or ``cuda``
+    amp : off, bf16 or, on a GPU, fp16
     values : to begin with, by the names of a kept decomposition or by upstream's
     log : takes each row of metrics
     options : further fields of `SpdConfig`, such as ``batch_size``, ``lr``, ``importance``, ``coefficients``
@@ -139,6 +140,7 @@ def decompose(
     ConfigError
         Network, data and options do not fit one another.
     """
+    _refuse_precision(amp, device)
     rows = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
     config = _configuration(network, rows, modules, steps, output_part, preset, options)
     workload = Spd(Given(copy.deepcopy(network), rows, values))
@@ -182,6 +184,18 @@ def _configuration(
         )
     except TypeError as error:
         raise ConfigError(f"decompose(): {error}") from error
+
+
+def _refuse_precision(amp: str, device: str) -> None:
+    known = next([str(level.value) for level in toggle.levels] for toggle in TOGGLES if toggle.name == "amp")
+    if amp not in known:
+        raise ConfigError(f"amp={amp}: no such type. Give one of {', '.join(known)}.")
+    if device not in ("cpu", "cuda"):
+        raise ConfigError(f"device={device}: no such device. Give cpu or cuda.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device=cuda: PyTorch finds no GPU here. Give device=cpu.")
+    if amp == "fp16" and device == "cpu":
+        raise ConfigError("amp=fp16: float16 needs a GPU, and device=cpu. Give amp=bf16 or amp=off.")
 
 
 def _levels(amp: str) -> dict[str, LevelValue]:

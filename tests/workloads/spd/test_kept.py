@@ -174,6 +174,9 @@ def test_the_functions_levels_exist() -> None:
         ({"modules": {}}, r"workload\.counts=\{\} .*patterns with numbers"),
         ({"modules": {"nothing": 3}}, r"pattern 'nothing' matches no module"),
         ({"data": np.zeros(5)}, r"data must be token ids \[n, S\] or vectors \[n, f\]"),
+        ({"amp": "banana"}, r"^amp=banana: no such type\. Give one of off, bf16, fp16\.$"),
+        ({"amp": "fp16"}, r"^amp=fp16: float16 needs a GPU, and device=cpu\. Give amp=bf16 or amp=off\.$"),
+        ({"device": "banana"}, r"^device=banana: no such device\. Give cpu or cuda\.$"),
     ],
 )
 def test_the_function_says_what_does_not_fit(network, tokens, own, sentence) -> None:
