@@ -1,5 +1,7 @@
 """Parameters by the names that the upstream project, goodfire-ai/spd, has for them, in both directions.
 
+Names, fields and arithmetic are those of its commit `COMMIT`, on its branch dev of 27 February 2026.
+
 ==========================  ===============================  =================================================
 here                        upstream                         shape
 ==========================  ===============================  =================================================
@@ -27,6 +29,7 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.maths.sites import Site, bias_of
 from perfsweep.workloads.spd.maths.target import Target
 
+COMMIT = "2ab728c04940a71ee34948733e0c10e322367509"
 _HERE = re.compile(r"importance\.([^.]+)\.(weights|biases)\.(\d+)")
 _THERE = re.compile(r"_ci_fns\.([^.]+)\.layers\.(\d+)\.([Wb])")
 _PAIR = re.compile(r"_components\.([^.]+)\.([VU])")

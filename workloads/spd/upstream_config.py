@@ -2,18 +2,20 @@
 
 ``python -m perfsweep.workloads.spd.upstream_config final_config.yaml`` prints the fields as YAML for
 ``workload:``. Network and data are given here, so what names them there is left out; so is what concerns only
-logging. What changes a training and is not implemented is refused by its name.
+logging. What changes a training and is not implemented is refused by its name. Fields mean what they mean at
+the commit `upstream.COMMIT`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
-from perfsweep.workloads.spd.config import IMPORTANCE_KINDS
+from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SIGMOIDS
+from perfsweep.workloads.spd.upstream import COMMIT
 
 TERMS = {
     "FaithfulnessLoss": "faithfulness",
@@ -33,7 +35,6 @@ SAME = {
     "batch_size": "batch_size",
     "sampling": "sampling",
     "sigmoid_type": "sigmoid",
-    "ci_fn_hidden_dims": "hidden",
     "grad_clip_norm_components": "clip_components",
     "grad_clip_norm_ci_fns": "clip_importance",
     "faithfulness_warmup_steps": "warmup_steps",
@@ -47,8 +48,6 @@ SAME = {
 DEFAULTS: dict[str, Any] = {
     "sampling": "continuous",
     "sigmoid_type": "leaky_hard",
-    "ci_fn_hidden_dims": [8],
-    "ci_fn_type": "vector_mlp",
     "grad_clip_norm_components": None,
     "grad_clip_norm_ci_fns": None,
     "faithfulness_warmup_steps": 0,
@@ -67,13 +66,37 @@ ELSEWHERE = (
 )
 """Logging, saving, and the network and data that are given here: vectors are compared by squares, and logits
 by their divergence."""
-READ = ("ci_fn_type", "module_info", "loss_metric_configs", "lr_schedule", "autocast_bf16")
+READ = ("ci_config", "module_info", "loss_metric_configs", "lr_schedule", "autocast_bf16")
+OLDER_IMPORTANCE = frozenset({"ci_fn_type", "ci_fn_hidden_dims"})
+OLDER = ("lr", "lr_warmup_pct", *OLDER_IMPORTANCE)
+"""What `ci_config` and `lr_schedule` hold since; where given, these count, as upstream."""
 ONLY: dict[str, tuple[Any, ...]] = {
     "n_mask_samples": (1,),
     "use_delta_component": (True,),
     "identity_module_info": (None, []),
+    "init_spd_checkpoint": (None,),
 }
 """Fields of which one value is implemented."""
+_SEARCH = ("init", "step_size", "n_steps", "mask_scope")
+_ANNEALING = ("p_anneal_start_frac", "p_anneal_final_p", "p_anneal_end_frac")
+OF_TERMS: dict[str, tuple[str, ...]] = {
+    "ImportanceMinimalityLoss": ("pnorm", "beta", "eps", *_ANNEALING),
+    "StochasticReconSubsetLoss": ("routing",),
+    "PGDReconLoss": _SEARCH,
+    "PGDReconSubsetLoss": (*_SEARCH, "routing"),
+    "PGDReconLayerwiseLoss": _SEARCH,
+}
+"""Fields of terms that have more than a name and a coefficient."""
+COMPARED_BY = {"lm": "kl", "ih": "kl", "tms": "mse", "resid_mlp": "mse"}
+"""How outputs are compared, which here follows from the kind of data."""
+LONGEST = 60  # characters of a value in a message
+
+
+def not_implemented(field: str, value: Any, instead: str) -> ConfigError:
+    """The refusal of a field that changes a training and is not built."""
+    text = str(value)
+    short = text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
+    return ConfigError(f"{field}={short}: not implemented. {instead}")
 
 
 def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,8 +127,8 @@ def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         **clips,
-        "importance": given["ci_fn_type"],
-        "modules": {one["module_pattern"]: one["C"] for one in _needed(config, "module_info")},
+        **_importance(config),
+        "modules": _modules(_needed(config, "module_info")),
         "output_part": None if part is None else str(part).removeprefix("idx_"),
         "amp": "bf16" if given["autocast_bf16"] else "off",
         **_schedule(config),
@@ -120,17 +143,40 @@ def _needed(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _refuse_fields(config: Mapping[str, Any]) -> None:
-    old = ("lr", "lr_warmup_pct")
-    known = {*SAME, *DEFAULTS, *ELSEWHERE, *READ, *ONLY, *old}
-    for name, value in config.items():
+    _one_of("", "sigmoid_type", config.get("sigmoid_type", SIGMOIDS[0]), {name: name for name in SIGMOIDS})
+    _refuse_unknown("", config, {*SAME, *DEFAULTS, *ELSEWHERE, *READ, *ONLY, *OLDER})
+    for name, values in ONLY.items():
+        if name in config and config[name] not in values:
+            raise not_implemented(name, config[name], f"Only {name}={values[0]} is trained here.")
+    task, compared = (config.get("task_config") or {}).get("task_name"), config.get("output_loss_type")
+    if compared is not None and compared != COMPARED_BY.get(task, compared):
+        raise not_implemented("output_loss_type", compared, f"task_name={task} is compared by another one.")
+
+
+def _refuse_unknown(place: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse a field of which it is not known what it changes."""
+    for name in given:
         if name not in known:
-            raise ConfigError(
-                f"{name} is no field that is known here, and may change the training; remove it"
-            )
-        if name in ONLY and value not in ONLY[name]:
-            raise ConfigError(f"{name}={value} is not implemented, only {ONLY[name][0]}")
-    if (kind := config.get("ci_fn_type", "vector_mlp")) not in IMPORTANCE_KINDS:
-        raise ConfigError(f"ci_fn_type={kind} is not implemented, only {', '.join(IMPORTANCE_KINDS)}")
+            raise not_implemented(f"{place}{name}", given[name], f"Upstream {COMMIT[:12]} has no such field.")
+
+
+def _modules(infos: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    for info in infos:
+        _refuse_unknown("module_info.", info, ("module_pattern", "C"))
+    return {info["module_pattern"]: info["C"] for info in infos}
+
+
+def _importance(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Kind and sizes of the importance functions, from `ci_config` or from the older fields."""
+    if "ci_config" not in config or not OLDER_IMPORTANCE.isdisjoint(config):
+        kind, hidden = config.get("ci_fn_type", "vector_mlp"), config.get("ci_fn_hidden_dims", [8])
+        place = "ci_fn_type"
+    else:
+        own = config["ci_config"]
+        kind, hidden, place = own["fn_type"], own["hidden_dims"], "ci_config.fn_type"
+    if kind not in IMPORTANCE_KINDS:
+        raise not_implemented(place, kind, f"Only {', '.join(IMPORTANCE_KINDS)} are trained here.")
+    return {"importance": kind, "hidden": hidden}
 
 
 def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +185,11 @@ def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
         form = config.get("lr_schedule", "constant")
         last, warmup = 0.0 if form == "cosine" else 1.0, config.get("lr_warmup_pct", 0.0)
         return {"lr": schedule, "schedule": form, "final_lr": last, "lr_warmup": warmup}
+    return _of_schedule("lr_schedule.", schedule)
+
+
+def _of_schedule(place: str, schedule: Mapping[str, Any]) -> dict[str, Any]:
+    _refuse_unknown(place, schedule, ("start_val", "fn_type", "final_val_frac", "warmup_pct"))
     return {
         "lr": schedule["start_val"],
         "schedule": schedule.get("fn_type", "constant"),
@@ -154,45 +205,56 @@ def _terms(losses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for loss in losses:
         name = loss.get("classname")
         if name not in TERMS:
-            raise ConfigError(f"loss_metric_configs: {name} is not implemented as a loss")
+            raise not_implemented("loss_metric_configs.classname", name, f"Terms are {', '.join(TERMS)}.")
+        place = f"loss_metric_configs.{name}."
+        _refuse_unknown(place, loss, ("classname", "coeff", *OF_TERMS.get(name, ())))
         if loss.get("coeff") is None:
-            raise ConfigError(f"loss_metric_configs: {name} has no coeff")
-        _refuse_routing(name, loss)
+            raise ConfigError(f"{place}coeff is missing; give a number")
+        _refuse_routing(place, loss)
+        if coefficients[TERMS[name]]:
+            raise not_implemented(
+                f"{place}coeff", loss["coeff"], "A term is trained once, and this is twice."
+            )
         coefficients[TERMS[name]] = float(loss["coeff"])
-        own = _search(loss) if name.startswith("PGD") else _minimality(loss) if "pnorm" in loss else {}
+        own = _of_term(place, loss)
         for field, value in own.items():
             if found.setdefault(field, value) != value:
-                raise ConfigError(f"loss_metric_configs: {name} has another {field} than the others")
+                raise not_implemented(place + field, value, f"Another term has {field}={found[field]}.")
     return {**found, "coefficients": coefficients}
 
 
-def _refuse_routing(name: str, loss: Mapping[str, Any]) -> None:
+def _of_term(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
+    if loss["classname"].startswith("PGD"):
+        return _search(place, loss)
+    return _minimality(place, loss) if loss["classname"] == "ImportanceMinimalityLoss" else {}
+
+
+def _refuse_routing(place: str, loss: Mapping[str, Any]) -> None:
     routing = loss.get("routing") or {"type": "uniform_k_subset"}
     if routing["type"] != "uniform_k_subset":
-        raise ConfigError(
-            f"loss_metric_configs: {name}: routing={routing['type']} is not implemented, only"
-            " uniform_k_subset"
-        )
+        raise not_implemented(f"{place}routing", routing["type"], "Only uniform_k_subset is trained here.")
 
 
-def _search(loss: Mapping[str, Any]) -> dict[str, Any]:
+def _search(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
     starts = {"random": "random", "ones": "ones", "zeroes": "zeros"}
     scopes = {"shared_across_batch": "shared", "unique_per_datapoint": "datapoint"}
-    if loss["init"] not in starts or loss["mask_scope"] not in scopes:
-        raise ConfigError(
-            f"loss_metric_configs: init={loss['init']}, mask_scope={loss['mask_scope']} is not implemented"
-        )
     return {
         "pgd_steps": loss["n_steps"],
         "pgd_step_size": loss["step_size"],
-        "pgd_init": starts[loss["init"]],
-        "pgd_scope": scopes[loss["mask_scope"]],
+        "pgd_init": _one_of(place, "init", loss["init"], starts),
+        "pgd_scope": _one_of(place, "mask_scope", loss["mask_scope"], scopes),
     }
 
 
-def _minimality(loss: Mapping[str, Any]) -> dict[str, Any]:
+def _one_of(place: str, field: str, value: str, ours: Mapping[str, str]) -> str:
+    if value not in ours:
+        raise not_implemented(place + field, value, f"Only {', '.join(ours)} are trained here.")
+    return ours[value]
+
+
+def _minimality(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
     if loss.get("eps", 1e-12) != 1e-12:
-        raise ConfigError(f"loss_metric_configs: eps={loss['eps']} is not implemented, only 1e-12")
+        raise not_implemented(f"{place}eps", loss["eps"], "Only 1e-12 is trained here.")
     last = loss.get("p_anneal_final_p")
     return {
         "pnorm": loss["pnorm"],
@@ -215,8 +277,9 @@ def main(words: Sequence[str]) -> int:
         found = arguments(OmegaConf.to_container(OmegaConf.load(Path(words[0]))))  # type: ignore[arg-type]
     except (OSError, UnicodeDecodeError, YAMLError, PerfsweepError) as error:
         print(f"{words[0]}: {error}", file=sys.stderr)
-        return 1
+        return 2
     found["counts"] = found.pop("modules")
+    print(f"# as goodfire-ai/spd at {COMMIT}")
     print(f"# toggles.amp={found.pop('amp')} measure.seed={found.pop('seed')}")
     print(OmegaConf.to_yaml(found), end="")
     return 0

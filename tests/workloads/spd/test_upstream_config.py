@@ -9,6 +9,7 @@ import pytest
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import decompose
+from perfsweep.workloads.spd.upstream import COMMIT
 from perfsweep.workloads.spd.upstream_config import arguments, main
 
 SEARCH = {"init": "zeroes", "step_size": 0.5, "n_steps": 2, "mask_scope": "shared_across_batch"}
@@ -83,23 +84,33 @@ def replaced(**loss: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"n_mask_samples": 2}, r"n_mask_samples=2 is not implemented, only 1"),
-        ({"use_delta_component": False}, r"use_delta_component=False is not implemented"),
+        ({"n_mask_samples": 2}, r"n_mask_samples=2: not implemented\. Only n_mask_samples=1 is"),
+        ({"use_delta_component": False}, r"use_delta_component=False: not implemented\."),
         (
             {"identity_module_info": [{"module_pattern": "x", "C": 1}]},
-            r"identity_module_info=.* not implemented",
+            r"identity_module_info=\[\{.*: not impl",
         ),
-        ({"ci_fn_type": "global_shared_mlp"}, r"ci_fn_type=global_shared_mlp is not implemented"),
-        ({"ci_config": {}}, r"ci_config is no field that is known here"),
+        ({"init_spd_checkpoint": "a.pth"}, r"init_spd_checkpoint=a\.pth: not implemented\."),
+        ({"ci_fn_type": "global_shared_mlp"}, r"ci_fn_type=global_shared_mlp: not implemented\. Only mlp, "),
+        ({"sigmoid_type": "swish_hard"}, r"sigmoid_type=swish_hard: not implemented\. Only leaky_hard"),
         (
-            replaced(classname="CIMaskedReconSubsetLoss", coeff=1.0),
-            r"CIMaskedReconSubsetLoss is not implemented",
+            {"brand_new": {"a": 1}},
+            r"brand_new=\{'a': 1\}: not implemented\. Upstream [0-9a-f]{12} has no such",
         ),
+        ({"output_loss_type": "mse"}, r"output_loss_type=mse: not implemented\. task_name=lm"),
+        (
+            {"module_info": [{"module_pattern": "x", "C": 1, "tied": True}]},
+            r"module_info\.tied=True: not impl",
+        ),
+        ({"lr_schedule": {"start_val": 1.0, "restarts": 3}}, r"lr_schedule\.restarts=3: not implemented\."),
+        (replaced(classname="CIMaskedReconSubsetLoss", coeff=1.0), r"classname=CIMaskedReconSubsetLoss: not"),
         (
             replaced(classname="PersistentPGDReconLoss", coeff=1.0),
-            r"PersistentPGDReconLoss is not implemented",
+            r"classname=PersistentPGDReconLoss: not impl",
         ),
-        (replaced(classname="UnmaskedReconLoss"), r"UnmaskedReconLoss has no coeff"),
+        (replaced(classname="UnmaskedReconLoss"), r"UnmaskedReconLoss\.coeff is missing; give a number"),
+        (replaced(classname="UnmaskedReconLoss", coeff=1.0, new=2), r"UnmaskedReconLoss\.new=2: not impl"),
+        (replaced(classname="FaithfulnessLoss", coeff=1.0), r"FaithfulnessLoss\.coeff=1\.0: not impl.*twice"),
         (
             replaced(
                 classname="PGDReconSubsetLoss",
@@ -107,25 +118,37 @@ def replaced(**loss: Any) -> dict[str, Any]:
                 routing={"type": "static_probability", "p": 0.5},
                 **SEARCH,
             ),
-            r"PGDReconSubsetLoss: routing=static_probability is not implemented",
+            r"PGDReconSubsetLoss\.routing=static_probability: not implemented\. Only uniform_k_subset",
         ),
         (
             replaced(classname="PGDReconLayerwiseLoss", coeff=1.0, **{**SEARCH, "n_steps": 5}),
-            r"PGDReconLayerwiseLoss has another pgd_steps than the others",
+            r"PGDReconLayerwiseLoss\.pgd_steps=5: not implemented\. Another term has pgd_steps=2\.",
         ),
         (
             replaced(classname="PGDReconLayerwiseLoss", coeff=1.0, **{**SEARCH, "mask_scope": "repeat"}),
-            r"mask_scope=repeat is not implemented",
+            r"mask_scope=repeat: not implemented\. Only shared_across_batch, unique_per_datapoint",
         ),
         (
             {"loss_metric_configs": [{**THEIRS["loss_metric_configs"][0], "eps": 1e-6}]},
-            r"eps=1e-06 is not implemented",
+            r"ImportanceMinimalityLoss\.eps=1e-06: not implemented\.",
         ),
     ],
 )
 def test_what_is_not_implemented_is_refused_by_its_name(changed, sentence) -> None:
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence) as raised:
         arguments({**THEIRS, **changed})
+    assert "remove" not in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_importance_functions_of_each_module_are_read_from_the_newer_field_too() -> None:
+    newer = {name: value for name, value in THEIRS.items() if not name.startswith("ci_fn")}
+    ci = {"mode": "layerwise", "fn_type": "vector_mlp", "hidden_dims": [3]}
+    found = arguments({**newer, "ci_config": ci})
+    assert (found["importance"], found["hidden"]) == ("vector_mlp", [3])
+    with pytest.raises(
+        ConfigError, match=r"^ci_config\.fn_type=global_shared_mlp: not implemented\. Only mlp"
+    ):
+        arguments({**newer, "ci_config": {**ci, "mode": "global", "fn_type": "global_shared_mlp"}})
 
 
 def test_the_command_prints_fields_of_the_workload(tmp_path, capsys) -> None:
@@ -136,10 +159,11 @@ def test_the_command_prints_fields_of_the_workload(tmp_path, capsys) -> None:
     OmegaConf.save(OmegaConf.create(THEIRS), tmp_path / "final_config.yaml")
     assert main([str(tmp_path / "final_config.yaml")]) == 0
     printed = capsys.readouterr().out
+    assert printed.startswith(f"# as goodfire-ai/spd at {COMMIT}\n")
     fields: Any = OmegaConf.to_container(OmegaConf.create(printed))
     config = SpdConfig(target="a:b", tokens_path="t.npy", **fields)
     assert config.recipe.modules == (("body.0", 5), ("out", 7))
-    assert main([str(tmp_path / "absent.yaml")]) == 1
+    assert main([str(tmp_path / "absent.yaml")]) == 2
     assert "No such file" in capsys.readouterr().err
 
 
@@ -169,5 +193,5 @@ def test_a_file_that_is_no_configuration_is_one_line(
     file = tmp_path / "c.yaml"
     for content in (b"[", b"\xff", b"3", b"a: 'b"):
         file.write_bytes(content)
-        assert main([str(file)]) == 1
+        assert main([str(file)]) == 2
         assert capsys.readouterr().err.startswith(f"{file}: ")
