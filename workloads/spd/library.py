@@ -123,7 +123,8 @@ def decompose(
 
     Parameters
     ----------
-    network : called with a batch; it is copied, and neither trained nor changed
+    network : called with a batch; it is copied, and neither trained nor changed. Weights in 16 bit are read
+        exactly, and computed with in `dtype`
     data : token ids [n, S] or vectors [n, f]; one row in twenty is held out for figures
     modules : patterns of module names (``*`` for anything), each with its number of subcomponents C
     steps : iterations
@@ -141,7 +142,7 @@ def decompose(
         Network, data and options do not fit one another.
     """
     _refuse_precision(amp, device)
-    rows = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+    rows = _on_the_host(data) if isinstance(data, Tensor) else np.asarray(data)
     config = _configuration(network, rows, modules, steps, output_part, preset, options)
     workload = Spd(Given(copy.deepcopy(network), rows, values))
     folder = tempfile.TemporaryDirectory(prefix="spd-")
@@ -184,6 +185,11 @@ def _configuration(
         )
     except TypeError as error:
         raise ConfigError(f"decompose(): {error}") from error
+
+
+def _on_the_host(data: Tensor) -> np.ndarray:
+    data = data.detach().cpu()
+    return (data.float() if data.dtype == torch.bfloat16 else data).numpy()  # NumPy has no bfloat16
 
 
 def _refuse_precision(amp: str, device: str) -> None:

@@ -31,7 +31,7 @@ from perfsweep.workloads.spd.maths.target import Target
 
 COMMIT = "2ab728c04940a71ee34948733e0c10e322367509"
 _HERE = re.compile(r"importance\.([^.]+)\.(weights|biases)\.(\d+)")
-_THERE = re.compile(r"_ci_fns\.([^.]+)\.layers\.(\d+)\.([Wb])")
+_THERE = re.compile(r"(?:ci_fn\.)?_ci_fns\.([^.]+)\.layers\.(\d+)\.([Wb])")
 _PAIR = re.compile(r"_components\.([^.]+)\.([VU])")
 _OF_TARGET = "target_model."
 _BIAS = re.compile(r"_components\.[^.]+\.bias")
@@ -117,12 +117,17 @@ def _refuse_other_target(tensors: Mapping[str, Tensor], target: Target) -> None:
             continue
         here = own.get(name.removeprefix(_OF_TARGET))
         same = here is not None and here.shape == tensor.shape
-        if here is None or not same or not torch.allclose(here.cpu().float(), tensor.float(), atol=1e-5):
+        if here is None or not same or not _equal(here, tensor):
             what = "is not in" if here is None else "differs from"
             raise ConfigError(
                 f"workload.values_path: {name} of the checkpoint {what} the target at hand: the checkpoint"
                 " decomposes another network"
             )
+
+
+def _equal(here: Tensor, there: Tensor) -> bool:
+    """Whether two weights agree in the type of the checkpoint, which may hold fewer digits."""
+    return torch.allclose(here.cpu().to(there.dtype).float(), there.float(), atol=1e-5)
 
 
 def _by_component(weight: Tensor, bias: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import decompose
@@ -158,6 +160,18 @@ def test_the_functions_path_is_the_workloads_naive_one_in_result(start, run, net
     with decompose(network, tokens, {"body.*": 6}, steps=3, seed=2, dtype="float64") as found:
         for name, value in values(naive).items():
             torch.testing.assert_close(found.tensors[name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_a_network_and_vectors_in_bfloat16_are_read_exactly() -> None:
+    network = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).bfloat16()
+    vectors = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
+    own: dict[str, Any] = {"modules": {"0": 6}, "steps": 2, "batch_size": 8, "importance": "shared_mlp"}
+    losses = []
+    for net, rows in ((network, vectors), (copy.deepcopy(network).float(), vectors.float())):
+        with decompose(net, rows, **own) as found:
+            losses.append(found.losses)
+    assert losses[0] == losses[1]
+    assert network[0].weight.dtype == torch.bfloat16
 
 
 def test_the_functions_levels_exist() -> None:

@@ -246,6 +246,20 @@ def test_an_upstream_checkpoint_comes_back_as_it_went(start, run, network, token
     assert all(torch.equal(found[name], value) for name, value in values.items())
 
 
+def test_a_checkpoint_in_bfloat16_of_upstreams_newer_names_is_begun_with(network, tokens, start) -> None:
+    first = start(config=configuration("shared_mlp"), given=Given(network, tokens))
+    target = first.training.parts.objective.patching.target
+    values = first.training.parts.decomposition.state()
+    theirs = {
+        f"ci_fn.{name}" if name.startswith("_ci_fns.") else name: value.bfloat16()
+        for name, value in upstream.exported(values, target, first.builder.sites).items()
+    }
+    second = start(config=configuration("shared_mlp"), given=Given(network, tokens, theirs))
+    found = second.training.parts.decomposition.state()
+    assert found.keys() == values.keys()
+    assert all(torch.equal(found[name], value.bfloat16().double()) for name, value in values.items())
+
+
 def test_first_layers_of_vector_networks_are_told_apart_by_component(network, tokens, start) -> None:
     workload = start(config=configuration("vector_mlp"), given=Given(network, tokens))
     values = workload.training.parts.decomposition.state()
