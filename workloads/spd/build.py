@@ -294,11 +294,14 @@ class Builder:
         canonical, batch = self.config.canonical_draws, self.recipe.batch
         filling = uniform.fill if self.on("draws", "native") else random_draws.fill
         groups = decomposition.groups
-        return Draws(self.sites, order, groups, generator, self.dtype, canonical, frozen, batch, filling)
+        delta = self.config.delta_component
+        return Draws(
+            self.sites, order, groups, generator, self.dtype, canonical, frozen, batch, filling, delta
+        )
 
     def _search(self, passes: Passes) -> Search:
         detached = self.on("pgd_inner", "detached")
-        return (DetachedSearch if detached else Search)(passes, self.counts)
+        return (DetachedSearch if detached else Search)(passes, self.counts, self.config.delta_component)
 
     def _steps(self) -> Steps:
         level = self.levels["pgd_steps"]
@@ -342,7 +345,7 @@ class Builder:
         levels, recipe = self.levels, self.recipe
         joined = compiled.CompiledDeltas if self.on("compile", "full") else Deltas
         deltas = (CachedDeltas if self.on("delta", "cached_w") else joined)(target, self.sites, self.counts)
-        multiplies = not self.on("delta", "folded")
+        multiplies = self.config.delta_component and not self.on("delta", "folded")
         writer = WRITERS[str(levels["checkpoint"])]()
         self.endings.callback(writer.close)
         collector = collector_for(str(levels["gc"]))

@@ -61,6 +61,8 @@ class SpdConfig:
     importance, hidden : mlp, vector_mlp or shared_mlp, and the widths of its hidden layers
     sigmoid : upstream's leaky_hard (one form for masks and another for minimality), normal or hard
     sampling : of stochastic sources: continuous or binomial
+    delta_component : what components leave over of a weight takes part in masked passes under a mask of its
+        own
     warmup_steps, warmup_lr, warmup_decay : of the faithfulness warm-up
     microbatches : pieces of an iteration's batch whose gradients are summed
     iterable, sharded : tokens as a stream; sharded means that each worker reads its own part
@@ -109,6 +111,7 @@ class SpdConfig:
     hidden: list[int] | None = None
     sigmoid: str = "leaky_hard"
     sampling: str = "continuous"
+    delta_component: bool = True
     warmup_steps: int | None = None
     warmup_lr: float | None = None
     warmup_decay: float | None = None

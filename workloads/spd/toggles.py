@@ -107,6 +107,8 @@ def _not_written_down(config: SpdConfig, levels: Levels) -> str | None:
             "formulas are those of workload.importance=mlp with one hidden layer and"
             " workload.sigmoid=leaky_hard"
         )
+    if not config.delta_component:
+        return "formulas have a delta component, and workload.delta_component=false"
     if config.sampling != "continuous":
         return f"formulas are those of workload.sampling=continuous, not of {config.sampling}"
     if config.microbatches > 1 and levels["micro_batch"] == "loop":

@@ -34,6 +34,7 @@ SAME = {
     "steps": "steps",
     "batch_size": "batch_size",
     "sampling": "sampling",
+    "use_delta_component": "delta_component",
     "sigmoid_type": "sigmoid",
     "grad_clip_norm_components": "clip_components",
     "grad_clip_norm_ci_fns": "clip_importance",
@@ -47,6 +48,7 @@ SAME = {
 """Fields whose values mean the same under another name."""
 DEFAULTS: dict[str, Any] = {
     "sampling": "continuous",
+    "use_delta_component": True,
     "sigmoid_type": "leaky_hard",
     "grad_clip_norm_components": None,
     "grad_clip_norm_ci_fns": None,
@@ -72,7 +74,6 @@ OLDER = ("lr", "lr_warmup_pct", *OLDER_IMPORTANCE)
 """What `ci_config` and `lr_schedule` hold since; where given, these count, as upstream."""
 ONLY: dict[str, tuple[Any, ...]] = {
     "n_mask_samples": (1,),
-    "use_delta_component": (True,),
     "identity_module_info": (None, []),
     "init_spd_checkpoint": (None,),
 }

@@ -153,7 +153,7 @@ class Spd(Workload):
         """Products of one position by the formula of `cost`."""
         if self.builder.spec.own:
             return Work()  # of which no sizes are known
-        folds = self.levels["delta"] == "folded"
+        folds = self.levels["delta"] == "folded" or not self.config.delta_component
         flops = flops_per_position(self.builder.sites, self.builder.spec, self.config.recipe, folds)
         return Work(flops, products=product_type(self.levels, self.config.dtype))
 

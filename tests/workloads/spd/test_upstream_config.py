@@ -21,7 +21,7 @@ THEIRS: dict[str, Any] = {
     "ci_fn_type": "shared_mlp",
     "ci_fn_hidden_dims": [8, 4],
     "module_info": [{"module_pattern": "body.0", "C": 5}, {"module_pattern": "out", "C": 7}],
-    "use_delta_component": True,
+    "use_delta_component": False,
     "loss_metric_configs": [
         {"classname": "ImportanceMinimalityLoss", "coeff": 1e-3, "pnorm": 2.0, "beta": 0.1},
         {"classname": "StochasticReconSubsetLoss", "coeff": 0.5, "routing": {"type": "uniform_k_subset"}},
@@ -57,6 +57,7 @@ def test_it_trains_what_it_says(network, tokens) -> None:
     assert (recipe.lr, recipe.schedule, recipe.final_lr, recipe.lr_warmup) == (1e-3, "cosine", 0.1, 0.1)
     assert (recipe.clip_components, recipe.clip_importance, recipe.warmup_steps) == (0.01, None, 0)
     assert (recipe.pnorm, recipe.final_p, recipe.beta) == (2.0, 2.0, 0.1)
+    assert found["delta_component"] is False
     assert found["seed"] == 3 and found["amp"] == "off"
 
 
@@ -85,7 +86,6 @@ def replaced(**loss: Any) -> dict[str, Any]:
     ("changed", "sentence"),
     [
         ({"n_mask_samples": 2}, r"n_mask_samples=2: not implemented\. Only n_mask_samples=1 is"),
-        ({"use_delta_component": False}, r"use_delta_component=False: not implemented\."),
         (
             {"identity_module_info": [{"module_pattern": "x", "C": 1}]},
             r"identity_module_info=\[\{.*: not impl",

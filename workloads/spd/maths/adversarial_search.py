@@ -20,8 +20,10 @@ from perfsweep.workloads.spd.maths.sites import Stacks, each
 from perfsweep.workloads.spd.presets import LossSpec
 
 
-def split(sources: Stacks) -> tuple[Stacks, Stacks]:
-    """Component sources [..., C] and delta sources [...] of sources [..., C+1]."""
+def split(sources: Stacks, delta: bool = True) -> tuple[Stacks, Stacks | None]:
+    """Component sources [..., C] and delta sources [...] of sources [..., C+1], or of [..., C] alone."""
+    if not delta:
+        return sources, None
     return each(lambda s: s[..., :-1], sources), each(lambda s: s[..., -1], sources)
 
 
@@ -34,17 +36,22 @@ def ascend(sources: Stacks, gradients: Mapping[tuple[str, ...], Tensor], size: f
 
 
 class Search:
-    """The inner loop through the whole graph, parameters and importances too; differentiates the mean."""
+    """The inner loop through the whole graph, parameters and importances too; differentiates the mean.
 
-    def __init__(self, passes: Passes, counts: Counter[str]) -> None:
-        self.passes, self.counts = passes, counts
+    Parameters
+    ----------
+    delta : the last source of a module is that of what its components leave over
+    """
+
+    def __init__(self, passes: Passes, counts: Counter[str], delta: bool = True) -> None:
+        self.passes, self.counts, self.delta = passes, counts, delta
 
     def __call__(self, moment: Moment, about: Masking, sources: Stacks, spec: LossSpec, steps: int) -> Stacks:
         """Sources [.., C+1] after `steps` steps of ascent, for the modules and routes of `about`."""
         about, operands = self._ingredients(about, moment.operands)
         for _ in range(steps):
             leaves = {key: s.requires_grad_(True) for key, s in sources.items()}
-            components, deltas = split(leaves)
+            components, deltas = split(leaves, self.delta)
             loss = self._loss(moment, replace(about, sources=components, deltas=deltas), operands)
             gradients = torch.autograd.grad(loss, list(leaves.values()))
             sources = ascend(leaves, dict(zip(leaves, gradients, strict=True)), spec.step_size)

@@ -89,7 +89,7 @@ class Reconstruction:
             return self._by_layer(moment, spec) if layerwise else [self._adversarial(moment, spec)]
         drawn = self.draws.stochastic(moment.lead, spec.kind == "stochastic_subset", self.binomial)
         if spec.kind == "stochastic_layerwise":
-            sources, deltas = _singly(drawn.components), _singly(drawn.deltas)
+            sources, deltas = _singly(drawn.components), drawn.deltas and _singly(drawn.deltas)
             return [Drawn(sources, deltas, names=(name,)) for name in self.names]
         return [self._gathered(Drawn(drawn.components, drawn.deltas, drawn.routes))]
 
@@ -129,7 +129,7 @@ class Reconstruction:
         stepped = replace(spec, step_size=self.steps.size(spec))
         sources = self.search(moment, about.masking(lower), start, stepped, count) if count else start
         self._ends.append(lambda: self.steps.finish(term, sources))
-        components, deltas = split(sources)
+        components, deltas = split(sources, self.draws.delta)
         return replace(about, sources=components, deltas=deltas)
 
 
