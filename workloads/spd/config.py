@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec, TransformerSpec
 
-IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp")
+TRANSFORMER = "global_shared_transformer"
+IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp", TRANSFORMER)
 SIGMOIDS = ("leaky_hard", "normal", "hard")
 UNBOUNDED_SIGMOIDS = ("swish_hard", "upper_leaky_hard")
 LOSSES = (
@@ -58,7 +59,9 @@ class SpdConfig:
     components : subcomponents of every module, instead of the recipe's numbers
     modules : patterns of module names, instead of the recipe's; they share `components`
     counts : patterns of module names, each with its own number of subcomponents
-    importance, hidden : mlp, vector_mlp or shared_mlp, and the widths of its hidden layers
+    importance, hidden : mlp, vector_mlp, shared_mlp or global_shared_transformer, and the widths of its
+        hidden layers
+    transformer : of the latter, which reads all modules at all positions: width, blocks, heads, context, base
     sigmoid : upstream's leaky_hard (one form for masks and another for minimality), normal or hard
     sampling : of stochastic sources: continuous or binomial
     delta_component : what components leave over of a weight takes part in masked passes under a mask of its
@@ -109,6 +112,7 @@ class SpdConfig:
     counts: dict[str, int] | None = None
     importance: str | None = None
     hidden: list[int] | None = None
+    transformer: dict[str, float] | None = None
     sigmoid: str = "leaky_hard"
     sampling: str = "continuous"
     delta_component: bool = True
@@ -141,6 +145,7 @@ class SpdConfig:
         self._check_numbers()
         self._check_choices()
         self._check_modules()
+        self._check_transformer()
         self._check_terms()
         self._check_target()
         self._check_together()
@@ -196,6 +201,24 @@ class SpdConfig:
         self._require("counts", len(self.counts) > 0, "patterns with numbers, or null")
         whole = all(isinstance(count, int) and count >= 1 for count in self.counts.values())
         self._require("counts", whole, "patterns with whole numbers from 1")
+
+    def _check_transformer(self) -> None:
+        given = self.transformer
+        chosen = self.importance == TRANSFORMER
+        rule = "{width: 64, blocks: 2, heads: 4}" if chosen else f"left out without importance={TRANSFORMER}"
+        self._require("transformer", chosen == (given is not None), rule)
+        if given is None:
+            return
+        sizes = ("width", "blocks", "heads", "context")
+        names = {"width", "blocks", "heads"} <= given.keys() <= {*sizes, "base"}
+        self._require("transformer", names, "width, blocks and heads, and where wanted context and base")
+        whole = all(given.get(name, 1) >= 1 and given.get(name, 1) % 1 == 0 for name in sizes)
+        self._require(
+            "transformer", whole and given.get("base", 1) > 0, "of whole numbers from 1, and a base"
+        )
+        self._require("transformer", given["width"] % (2 * given["heads"]) == 0, "of heads of an even width")
+        seq, context = self.recipe.seq, given.get("context", TransformerSpec.context)
+        self._require("transformer", context >= seq, f"of a context from workload.seq_len={seq}")
 
     def _check_terms(self) -> None:
         for kind, value in (self.coefficients or {}).items():
@@ -273,6 +296,7 @@ class SpdConfig:
             "losses": self._losses(base),
             "modules": self._modules(base),
             "target": self._target(),
+            "transformer": self._transformer(),
         }
         clips = {
             name: getattr(self, name) or None
@@ -285,6 +309,12 @@ class SpdConfig:
         if self.target is None:
             return None
         return TargetSpec("module", values="given", vectors=self.vectors_path is not None)
+
+    def _transformer(self) -> TransformerSpec | None:
+        if self.transformer is None or self.importance != TRANSFORMER:
+            return None
+        whole = {name: int(value) for name, value in self.transformer.items() if name != "base"}
+        return TransformerSpec(**{**self.transformer, **whole})  # type: ignore[arg-type]
 
     def _losses(self, base: Recipe) -> tuple[LossSpec, ...]:
         specs = {loss.kind: loss for loss in (LOSS_SETS[self.losses] if self.losses else base.losses)}

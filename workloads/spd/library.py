@@ -57,8 +57,9 @@ class Decomposition:
 
     def upstream(self) -> dict[str, Tensor]:
         """The same and the frozen network by upstream's names: a state_dict of its ComponentModel."""
-        target = self._workload.training.parts.objective.patching.target
-        return upstream.exported(self.tensors, target, self._workload.builder.sites)
+        parts = self._workload.training.parts
+        target, frequencies = parts.objective.patching.target, parts.decomposition.frequencies
+        return upstream.exported(self.tensors, target, self._workload.builder.sites, frequencies)
 
     def importances(self, batch: Tensor | np.ndarray) -> dict[str, Tensor]:
         """Causal importances [..., C] in [0, 1] by module, for token ids [B, S] or vectors [B, f]."""

@@ -61,6 +61,24 @@ class TargetSpec:
 
 
 @dataclass(frozen=True)
+class TransformerSpec:
+    """The importance function that reads all modules, `importance` = global_shared_transformer.
+
+    Attributes
+    ----------
+    width, blocks, heads : of the stream
+    context : most positions of a row
+    base : of the rotary positions
+    """
+
+    width: int
+    blocks: int
+    heads: int
+    context: int = 2048
+    base: float = 10000.0
+
+
+@dataclass(frozen=True)
 class LossSpec:
     """One term of the objective.
 
@@ -93,6 +111,7 @@ class Recipe:
     ----------
     modules : patterns of module names, each with its number of subcomponents C
     importance, hidden : kind of the causal-importance functions and the widths of their hidden layers
+    transformer : sizes of the kind that is a transformer
     batch, seq : rows and positions of an iteration (seq 1 for toys)
     steps, lr, schedule, final_lr, lr_warmup : of the optimiser; final_lr as a fraction, lr_warmup as a share
         of steps
@@ -126,6 +145,7 @@ class Recipe:
     warmup_steps: int = 0
     warmup_lr: float = 1e-3
     warmup_decay: float = 0.0
+    transformer: TransformerSpec | None = None
     log_every: int = 100
     eval_every: int = 1000
     eval_batches: int = 5

@@ -12,6 +12,10 @@ here                        upstream                         shape
 ``importance.X.biases.i``   ``_ci_fns.X.layers.{2i}.b``      as in `ImportanceFn`
 ==========================  ===============================  =================================================
 
+The transformer of all modules is ``ci_fn._global_ci_fn`` there: ``importance.input.W`` is its
+``_input_projector.W``, ``importance.head.W`` its ``_output_head.W``, ``importance.blocks.N.attention.q`` its
+``_blocks.N.attn.q_proj.weight``, and ``importance.blocks.N.layers.i.W`` its ``_blocks.N.mlp.{2i}.W``.
+
 X is a module's name with dashes for dots. A whole upstream checkpoint also holds the frozen network, as
 ``target_model.NAME`` and, where a decomposed module has a bias, ``_components.X.bias``: exported ones have
 them, and imported ones must agree with the network at hand.
@@ -32,13 +36,27 @@ from perfsweep.workloads.spd.maths.target import Target
 COMMIT = "2ab728c04940a71ee34948733e0c10e322367509"
 _HERE = re.compile(r"importance\.([^.]+)\.(weights|biases)\.(\d+)")
 _THERE = re.compile(r"(?:ci_fn\.)?_ci_fns\.([^.]+)\.layers\.(\d+)\.([Wb])")
+_ENDS = {"input": "_input_projector", "head": "_output_head"}
+_HERE_GLOBAL = re.compile(
+    r"importance\.(?:(?P<end>input|head)\.(?P<e>[Wb])|blocks\.(?P<n>\d+)\."
+    r"(?:attention\.(?P<a>\w+)|layers\.(?P<i>\d+)\.(?P<m>[Wb])))"
+)
+_GLOBAL = "ci_fn._global_ci_fn."
+_THERE_GLOBAL = re.compile(
+    r"(?:_(?P<end>input|output)_(?:projector|head)\.(?P<e>[Wb])|_blocks\.(?P<n>\d+)\."
+    r"(?:attn\.(?P<a>\w+)_proj\.weight|mlp\.(?P<i>\d+)\.(?P<m>[Wb])))"
+)
+_FREQUENCIES = "attn.rope.inv_freq"
 _PAIR = re.compile(r"_components\.([^.]+)\.([VU])")
 _OF_TARGET = "target_model."
 _BIAS = re.compile(r"_components\.[^.]+\.bias")
 
 
 def exported(
-    tensors: Mapping[str, Tensor], target: Target | None = None, sites: Sequence[Site] = ()
+    tensors: Mapping[str, Tensor],
+    target: Target | None = None,
+    sites: Sequence[Site] = (),
+    frequencies: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """A decomposition's tensors by upstream's names.
 
@@ -46,6 +64,7 @@ def exported(
     ----------
     tensors : by their names here, as a kept decomposition.safetensors holds them
     target, sites : the network and its decomposed modules, whose values upstream's own loader asks for too
+    frequencies : of the rotary positions of a transformer of importances [D/2], which it asks for as well
     """
     prefix = target.prefix.replace(".", "-") if target is not None else ""
     found = {}
@@ -55,6 +74,10 @@ def exported(
             new = f"_ci_fns.{prefix}{key}.layers.{2 * layer}.{'W' if part == 'weights' else 'b'}"
             bias = tensors[f"importance.{key}.biases.{layer}"]
             found[new] = _by_component(tensor, bias) if part == "weights" else tensor
+        elif match := _HERE_GLOBAL.fullmatch(name):
+            found[_GLOBAL + _global_there(match)] = tensor
+            if frequencies is not None and match["n"]:
+                found[f"{_GLOBAL}_blocks.{match['n']}.{_FREQUENCIES}"] = frequencies
         else:
             _, key, part = name.split(".")
             found[f"_components.{prefix}{key}.{part}"] = tensor
@@ -93,7 +116,11 @@ def imported(tensors: Mapping[str, Tensor], kind: str, target: Target | None = N
             found[new] = tensor.transpose(0, 1).flatten(1) if joined else tensor
         elif match := _PAIR.fullmatch(name):
             found[f"components.{match[1].removeprefix(prefix)}.{match[2]}"] = tensor
-        elif not name.startswith(_OF_TARGET) and not _BIAS.fullmatch(name):
+        elif match := _THERE_GLOBAL.fullmatch(name.removeprefix(_GLOBAL)):
+            found[f"importance.{_global_here(match)}"] = tensor
+        elif (
+            not name.startswith(_OF_TARGET) and not name.endswith(_FREQUENCIES) and not _BIAS.fullmatch(name)
+        ):
             raise ConfigError(
                 f"workload.values_path: {name} is no parameter of a decomposition, neither here nor upstream;"
                 " load an old checkpoint upstream and save its state_dict"
@@ -101,6 +128,22 @@ def imported(tensors: Mapping[str, Tensor], kind: str, target: Target | None = N
     if target is not None:
         _refuse_other_target(tensors, target)
     return found
+
+
+def _global_there(match: re.Match[str]) -> str:
+    """The name in upstream's transformer."""
+    if match["end"]:
+        return f"{_ENDS[match['end']]}.{match['e']}"
+    inner = f"attn.{match['a']}_proj.weight" if match["a"] else f"mlp.{2 * int(match['i'])}.{match['m']}"
+    return f"_blocks.{match['n']}.{inner}"
+
+
+def _global_here(match: re.Match[str]) -> str:
+    """The name of a tensor of upstream's transformer here."""
+    if match["end"]:
+        return f"{'input' if match['end'] == 'input' else 'head'}.{match['e']}"
+    inner = f"attention.{match['a']}" if match["a"] else f"layers.{int(match['i']) // 2}.{match['m']}"
+    return f"blocks.{match['n']}.{inner}"
 
 
 def _of_target(target: Target, sites: Sequence[Site]) -> dict[str, Tensor]:

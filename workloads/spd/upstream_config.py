@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
-from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SIGMOIDS
+from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SIGMOIDS, TRANSFORMER
 from perfsweep.workloads.spd.upstream import COMMIT
 
 TERMS = {
@@ -174,10 +174,26 @@ def _importance(config: Mapping[str, Any]) -> dict[str, Any]:
         place = "ci_fn_type"
     else:
         own = config["ci_config"]
+        if own["fn_type"] == TRANSFORMER:
+            return _transformer(own["simple_transformer_ci_cfg"])
         kind, hidden, place = own["fn_type"], own["hidden_dims"], "ci_config.fn_type"
     if kind not in IMPORTANCE_KINDS:
         raise not_implemented(place, kind, f"Only {', '.join(IMPORTANCE_KINDS)} are trained here.")
     return {"importance": kind, "hidden": hidden}
+
+
+def _transformer(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    place, attention = "ci_config.simple_transformer_ci_cfg.", sizes["attn_config"]
+    _refuse_unknown(place, sizes, ("d_model", "n_blocks", "mlp_hidden_dim", "attn_config"))
+    _refuse_unknown(f"{place}attn_config.", attention, ("n_heads", "max_len", "rope_base"))
+    own = {
+        "width": sizes["d_model"],
+        "blocks": sizes["n_blocks"],
+        "heads": attention["n_heads"],
+        "context": attention.get("max_len", 2048),
+        "base": attention.get("rope_base", 10000.0),
+    }
+    return {"importance": TRANSFORMER, "hidden": sizes["mlp_hidden_dim"], "transformer": own}
 
 
 def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:

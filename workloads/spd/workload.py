@@ -18,10 +18,10 @@ from perfsweep.workloads.spd import kept
 from perfsweep.workloads.spd.build import Builder, Given
 from perfsweep.workloads.spd.claims import CLAIMS
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.counters import COUNTED
 from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
 from perfsweep.workloads.spd.maths import user_models
-from perfsweep.workloads.spd.maths.cost import flops_per_position
 from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
 from perfsweep.workloads.toggles import product_type
 from perfsweep.workloads.training.precision import tf32_is_on

@@ -15,8 +15,8 @@ from torch import nn
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import decompose
 from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.data.weight_files import read_safetensors
 from perfsweep.workloads.spd.library import FAST
-from perfsweep.workloads.spd.maths.weight_files import read_safetensors
 from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.toggles import TOGGLES
 from perfsweep.workloads.spd.training import checkpoints

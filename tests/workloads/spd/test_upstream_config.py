@@ -140,11 +140,18 @@ def test_what_is_not_implemented_is_refused_by_its_name(changed, sentence) -> No
     assert "remove" not in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_importance_functions_of_each_module_are_read_from_the_newer_field_too() -> None:
+def test_importance_functions_are_read_from_the_newer_field_too() -> None:
     newer = {name: value for name, value in THEIRS.items() if not name.startswith("ci_fn")}
     ci = {"mode": "layerwise", "fn_type": "vector_mlp", "hidden_dims": [3]}
     found = arguments({**newer, "ci_config": ci})
     assert (found["importance"], found["hidden"]) == ("vector_mlp", [3])
+    sizes = {"d_model": 16, "n_blocks": 2, "mlp_hidden_dim": [8], "attn_config": {"n_heads": 4, "max_len": 9}}
+    shared = {"mode": "global", "fn_type": "global_shared_transformer", "hidden_dims": None}
+    found = arguments({**newer, "ci_config": {**shared, "simple_transformer_ci_cfg": sizes}})
+    assert (found["importance"], found["hidden"]) == ("global_shared_transformer", [8])
+    assert found["transformer"] == {"width": 16, "blocks": 2, "heads": 4, "context": 9, "base": 10000.0}
+    with pytest.raises(ConfigError, match=r"^ci_config\.simple_transformer_ci_cfg\.gated=True: not impl"):
+        arguments({**newer, "ci_config": {**shared, "simple_transformer_ci_cfg": {**sizes, "gated": True}}})
     with pytest.raises(
         ConfigError, match=r"^ci_config\.fn_type=global_shared_mlp: not implemented\. Only mlp"
     ):

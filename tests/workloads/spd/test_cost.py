@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfsweep.workloads.spd.maths.cost import flops_per_position, macs, passes_of
+from perfsweep.workloads.spd.cost import flops_per_position, macs, passes_of
 from perfsweep.workloads.spd.maths.sites import Site
 from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
 
