@@ -52,6 +52,7 @@ from perfsweep.workloads.spd.maths.masked_passes import Passes
 from perfsweep.workloads.spd.maths.masked_products import CHECKS, UnmaskedForm
 from perfsweep.workloads.spd.maths.objective import Functions, Objective
 from perfsweep.workloads.spd.maths.patching import Patching, PersistentHooks, TemporaryHooks, Wrappers
+from perfsweep.workloads.spd.maths.persistent_sources import KeptSources
 from perfsweep.workloads.spd.maths.random_draws import Draws
 from perfsweep.workloads.spd.maths.reconstruction import Reconstruction
 from perfsweep.workloads.spd.maths.sites import Site, find_sites
@@ -252,15 +253,17 @@ class Builder:
         self, decomposition: Decomposition, passes: Passes, order: list[str]
     ) -> Reconstruction:
         seed = self.context.seed * 2 + MASK_SEED
+        draws = self.draws(decomposition, order, seed, self.config.frozen_draws)
         return Reconstruction(
             passes,
-            self.draws(decomposition, order, seed, self.config.frozen_draws),
+            draws,
             self._search(passes),
             self._steps(),
             [site.name for site in self.sites],
             binomial=self.config.sampling == "binomial",
             single=self.on("pgd_layerwise", "single"),
             gathers=self.on("routed_rows", "gathered"),
+            kept=KeptSources(draws, self.recipe.steps),
         )
 
     def _execution_order(self, patching: Patching) -> list[str]:

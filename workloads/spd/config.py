@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec, TransformerSpec
+from perfsweep.workloads.spd.presets import (
+    LOSS_SETS,
+    PRESETS,
+    Adversary,
+    LossSpec,
+    Recipe,
+    TargetSpec,
+    TransformerSpec,
+)
 
 TRANSFORMER = "global_shared_transformer"
 IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp", TRANSFORMER)
+SCHEDULES = ("constant", "linear", "cosine")
 SIGMOIDS = ("leaky_hard", "normal", "hard")
 UNBOUNDED_SIGMOIDS = ("swish_hard", "upper_leaky_hard")
 LOSSES = (
     *("faithfulness", "minimality", "unmasked", "ci_masked", "stochastic", "stochastic_subset"),
     *("stochastic_layerwise", "hidden_acts", "pgd", "pgd_subset", "pgd_layerwise"),
+    *("persistent_pgd", "persistent_pgd_subset"),
 )
+SCOPES = ("single_source", "broadcast_across_batch", "repeat_across_batch", "per_batch_per_position")
 ONE_STEP = {"steps": 1, "step_size": 1.0}
 """The search of an adversarial term that a recipe lacks and `coefficients` adds."""
 
@@ -28,6 +41,14 @@ _OF_RECIPE = (
     *("importance", "beta", "warmup_steps", "warmup_lr", "warmup_decay"),
     *("log_every", "eval_every", "save_every", "eval_batches"),
 )
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any, most: float = sys.float_info.max) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= most
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,7 @@ class SpdConfig:
     coefficients : of terms by kind; a kind that the recipe lacks is added, and 0 takes one out
     pgd_steps, pgd_step_size, pgd_init, pgd_scope : of the adversarial terms; they start random, at ones or at
         zeros, and scope is shared or datapoint
+    adversary : how persistent terms keep and move their sources; see `Adversary`
     pnorm, final_p, anneal_from, anneal_to : exponent of the minimality, linear between two shares of training
     beta : weight of its log term
     components : subcomponents of every module, instead of the recipe's numbers
@@ -102,6 +124,7 @@ class SpdConfig:
     pgd_step_size: float | None = None
     pgd_init: str | None = None
     pgd_scope: str | None = None
+    adversary: dict[str, Any] | None = None
     pnorm: float | None = None
     final_p: float | None = None
     anneal_from: float | None = None
@@ -146,6 +169,7 @@ class SpdConfig:
         self._check_choices()
         self._check_modules()
         self._check_transformer()
+        self._check_adversary()
         self._check_terms()
         self._check_target()
         self._check_together()
@@ -165,7 +189,7 @@ class SpdConfig:
     def _check_choices(self) -> None:
         self._choose("pgd_scope", ("shared", "datapoint"))
         self._choose("pgd_init", ("random", "ones", "zeros"))
-        self._choose("schedule", ("constant", "linear", "cosine"))
+        self._choose("schedule", SCHEDULES)
         self._choose("losses", tuple(LOSS_SETS))
         self._choose("importance", IMPORTANCE_KINDS)
         if self.sigmoid in UNBOUNDED_SIGMOIDS:
@@ -217,8 +241,6 @@ class SpdConfig:
             "transformer", whole and given.get("base", 1) > 0, "of whole numbers from 1, and a base"
         )
         self._require("transformer", given["width"] % (2 * given["heads"]) == 0, "of heads of an even width")
-        seq, context = self.recipe.seq, given.get("context", TransformerSpec.context)
-        self._require("transformer", context >= seq, f"of a context from workload.seq_len={seq}")
 
     def _check_terms(self) -> None:
         for kind, value in (self.coefficients or {}).items():
@@ -229,6 +251,39 @@ class SpdConfig:
             if not 0 <= value < math.inf:
                 raise ConfigError(f"workload.coefficients: {kind}={value} must be a number from 0")
         self._require("coefficients", len(self.recipe.losses) > 0, "one that leaves a term")
+
+    def _check_adversary(self) -> None:
+        given, terms = self.adversary or {}, self.coefficients or {}
+        persistent = any(terms.get(kind, 0) > 0 for kind in LOSSES if kind.startswith("persistent"))
+        known = {one.name: one.default for one in dataclasses.fields(Adversary)}
+        self._require("adversary", persistent or not given, "left out where no term is persistent")
+        self._require("adversary", given.keys() <= known.keys(), f"of {', '.join(known)}")
+        one = {**known, **given}
+        rules = {
+            "optimizer": (one["optimizer"] in ("adam", "sign"), "adam or sign"),
+            "schedule": (one["schedule"] in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+            "scope": (one["scope"] in SCOPES, f"one of {', '.join(SCOPES)}"),
+            "sigmoid": (isinstance(one["sigmoid"], bool), "true or false"),
+            "steps": (_is_whole(one["steps"], 0), "a whole number from 0"),
+            "n_sources": (_is_whole(one["n_sources"], 1), "a whole number from 1"),
+            "lr": (_is_number(one["lr"]) and one["lr"] > 0, "a number above 0"),
+            "beta1": (_is_number(one["beta1"], 1) and one["beta1"] < 1, "a number from 0 to below 1"),
+            "beta2": (_is_number(one["beta2"], 1) and one["beta2"] < 1, "a number from 0 to below 1"),
+            "eps": (_is_number(one["eps"]), "a number from 0"),
+            "final_lr": (_is_number(one["final_lr"]), "a number from 0"),
+            "lr_warmup": (_is_number(one["lr_warmup"], 1), "a number from 0 to 1"),
+        }
+        for name, (holds, rule) in rules.items():
+            self._require("adversary", holds, f"one whose {name} is {rule}")
+        if persistent:
+            self._check_sources(one)
+
+    def _check_sources(self, adversary: dict[str, Any]) -> None:
+        whole = self.recipe.batch % adversary["n_sources"] == 0
+        rule = f"of an n_sources that divides the {self.recipe.batch} rows of an iteration"
+        self._require("adversary", whole, rule)
+        self._require("microbatches", self.microbatches == 1, "1 where a term is persistent")
+        self._require("drop_last", self.drop_last, "true where a term is persistent")
 
     def _check_target(self) -> None:
         if self.target is None:
@@ -250,6 +305,8 @@ class SpdConfig:
             recipe.batch % self.microbatches == 0,
             f"a divisor of the {recipe.batch} rows of an iteration",
         )
+        reaches = recipe.transformer is None or recipe.transformer.context >= recipe.seq
+        self._require("transformer", reaches, f"of a context from workload.seq_len={recipe.seq}")
         decays = self.final_lr in (None, 1) or recipe.schedule != "constant"
         self._require("final_lr", decays, "left out, or 1, where workload.schedule=constant")
         ends = recipe.anneal_from <= recipe.anneal_to
@@ -322,6 +379,9 @@ class SpdConfig:
             own: dict[str, int | float] = dict(ONE_STEP) if kind.startswith("pgd") else {}
             known = specs.get(kind, LossSpec(kind, 0.0, **own))  # type: ignore[arg-type]
             specs[kind] = replace(known, coeff=float(value))
+            if specs[kind].persistent:
+                adversary = Adversary(**(self.adversary or {}))
+                specs[kind] = replace(specs[kind], adversary=adversary, steps=adversary.steps)
         changed = {
             "steps": self.pgd_steps,
             "step_size": self.pgd_step_size,

@@ -63,7 +63,7 @@ def passes_of(loss: LossSpec, modules: int) -> tuple[int, int]:
     if loss.kind in ("faithfulness", "minimality"):
         return 0, 0
     times = modules if loss.kind.endswith("layerwise") else 1
-    return times, times * (loss.steps if loss.adversarial else 0)
+    return times, times * (loss.steps if loss.adversarial or loss.persistent else 0)
 
 
 def flops_per_position(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, folds: bool) -> float:

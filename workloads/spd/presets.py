@@ -79,15 +79,45 @@ class TransformerSpec:
 
 
 @dataclass(frozen=True)
+class Adversary:
+    """How the sources of persistent terms are kept and moved.
+
+    Attributes
+    ----------
+    optimizer : adam or sign
+    lr, schedule, final_lr, lr_warmup : length of a step, scheduled as the training's own rate
+    beta1, beta2, eps : of Adam
+    scope : single_source, broadcast_across_batch (each position of a row its own), repeat_across_batch (those
+        of `n_sources` rows, again and again) or per_batch_per_position
+    steps : on each batch, before the step with the gradient of the loss
+    sigmoid : sources are sigmoids of what is kept, instead of clipped to [0, 1]
+    """
+
+    optimizer: str = "adam"
+    lr: float = 0.1
+    schedule: str = "constant"
+    final_lr: float = 1.0
+    lr_warmup: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.99
+    eps: float = 1e-8
+    scope: str = "single_source"
+    n_sources: int = 1
+    steps: int = 0
+    sigmoid: bool = False
+
+
+@dataclass(frozen=True)
 class LossSpec:
     """One term of the objective.
 
     Attributes
     ----------
     kind : faithfulness, minimality, unmasked, ci_masked, stochastic, stochastic_subset, stochastic_layerwise,
-        hidden_acts, pgd, pgd_subset or pgd_layerwise
+        hidden_acts, pgd, pgd_subset, pgd_layerwise, persistent_pgd or persistent_pgd_subset
     steps, step_size, init, scope : of the adversarial kinds; init is random, ones or zeros, scope is shared
         or datapoint
+    adversary : of the persistent kinds, whose `steps` are its own
     """
 
     kind: str
@@ -96,6 +126,12 @@ class LossSpec:
     step_size: float = 0.0
     init: str = "random"
     scope: str = "shared"
+    adversary: Adversary | None = None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether sources are kept from iteration to iteration."""
+        return self.kind.startswith("persistent")
 
     @property
     def adversarial(self) -> bool:

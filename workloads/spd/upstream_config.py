@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
-from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SIGMOIDS, TRANSFORMER
+from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SCOPES, SIGMOIDS, TRANSFORMER
 from perfsweep.workloads.spd.upstream import COMMIT
 
 TERMS = {
@@ -29,6 +29,8 @@ TERMS = {
     "PGDReconLoss": "pgd",
     "PGDReconSubsetLoss": "pgd_subset",
     "PGDReconLayerwiseLoss": "pgd_layerwise",
+    "PersistentPGDReconLoss": "persistent_pgd",
+    "PersistentPGDReconSubsetLoss": "persistent_pgd_subset",
 }
 SAME = {
     "steps": "steps",
@@ -64,10 +66,11 @@ ELSEWHERE = (
     *("wandb_project", "wandb_run_name", "wandb_run_name_prefix", "eval_metric_configs", "n_eval_steps"),
     *("eval_batch_size", "slow_eval_freq", "slow_eval_on_first_step", "save_freq", "ci_alive_threshold"),
     *("pretrained_model_class", "pretrained_model_path", "pretrained_model_name", "tokenizer_name"),
-    *("task_config", "output_loss_type", "dist_backend"),
+    *("task_config", "output_loss_type", "dist_backend", "gradient_accumulation_steps", "out_dir"),
+    *("image_on_first_step", "image_freq", "metrics_fns", "figures_fns", "n_examples_until_dead"),
 )
-"""Logging, saving, and the network and data that are given here: vectors are compared by squares, and logits
-by their divergence."""
+"""Logging, saving, what upstream drops too, and the network and data that are given here, which say how
+outputs are compared: vectors by squares, logits by their divergence."""
 READ = ("ci_config", "module_info", "loss_metric_configs", "lr_schedule", "autocast_bf16")
 OLDER_IMPORTANCE = frozenset({"ci_fn_type", "ci_fn_hidden_dims"})
 OLDER = ("lr", "lr_warmup_pct", *OLDER_IMPORTANCE)
@@ -79,6 +82,7 @@ ONLY: dict[str, tuple[Any, ...]] = {
 }
 """Fields of which one value is implemented."""
 _SEARCH = ("init", "step_size", "n_steps", "mask_scope")
+_PERSISTENT = ("optimizer", "scope", "use_sigmoid_parameterization", "n_warmup_steps")
 _ANNEALING = ("p_anneal_start_frac", "p_anneal_final_p", "p_anneal_end_frac")
 OF_TERMS: dict[str, tuple[str, ...]] = {
     "ImportanceMinimalityLoss": ("pnorm", "beta", "eps", *_ANNEALING),
@@ -86,8 +90,18 @@ OF_TERMS: dict[str, tuple[str, ...]] = {
     "PGDReconLoss": _SEARCH,
     "PGDReconSubsetLoss": (*_SEARCH, "routing"),
     "PGDReconLayerwiseLoss": _SEARCH,
+    "PersistentPGDReconLoss": _PERSISTENT,
+    "PersistentPGDReconSubsetLoss": (*_PERSISTENT, "routing"),
 }
 """Fields of terms that have more than a name and a coefficient."""
+SCOPE_NAMES = {
+    **{name: name for name in SCOPES},
+    "single_mask": "single_source",
+    "batch_invariant": "repeat_across_batch",
+    "per_batch": "per_batch_per_position",
+    "unique_per_batch_per_token": "per_batch_per_position",
+}
+"""Scopes of persistent sources, by their older names too."""
 COMPARED_BY = {"lm": "kl", "ih": "kl", "tms": "mse", "resid_mlp": "mse"}
 """How outputs are compared, which here follows from the kind of data."""
 LONGEST = 60  # characters of a value in a message
@@ -176,9 +190,11 @@ def _importance(config: Mapping[str, Any]) -> dict[str, Any]:
         own = config["ci_config"]
         if own["fn_type"] == TRANSFORMER:
             return _transformer(own["simple_transformer_ci_cfg"])
-        kind, hidden, place = own["fn_type"], own["hidden_dims"], "ci_config.fn_type"
+        kind, hidden, place = own["fn_type"], own.get("hidden_dims"), "ci_config.fn_type"
     if kind not in IMPORTANCE_KINDS:
         raise not_implemented(place, kind, f"Only {', '.join(IMPORTANCE_KINDS)} are trained here.")
+    if hidden is None:
+        raise KeyError("hidden_dims")
     return {"importance": kind, "hidden": hidden}
 
 
@@ -243,6 +259,8 @@ def _terms(losses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _of_term(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
     if loss["classname"].startswith("PGD"):
         return _search(place, loss)
+    if loss["classname"].startswith("Persistent"):
+        return {"adversary": _adversary(place, loss)}
     return _minimality(place, loss) if loss["classname"] == "ImportanceMinimalityLoss" else {}
 
 
@@ -260,6 +278,26 @@ def _search(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
         "pgd_step_size": loss["step_size"],
         "pgd_init": _one_of(place, "init", loss["init"], starts),
         "pgd_scope": _one_of(place, "mask_scope", loss["mask_scope"], scopes),
+    }
+
+
+def _adversary(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
+    optimizer, scope = loss["optimizer"], loss["scope"]
+    scope = {"type": scope} if isinstance(scope, str) else scope
+    own = {"adam": ("beta1", "beta2", "eps", "lr"), "sign": ("step_size",)}
+    fields = own[_one_of(f"{place}optimizer.", "type", optimizer["type"], {name: name for name in own})]
+    _refuse_unknown(f"{place}optimizer.", optimizer, ("type", "lr_schedule", *fields))
+    _refuse_unknown(f"{place}scope.", scope, ("type", "n_sources", "n_masks"))
+    rate = optimizer.get("lr_schedule") or {"start_val": optimizer[fields[-1]]}  # of the older form
+    moments = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, **optimizer}
+    return {
+        "optimizer": optimizer["type"],
+        **_of_schedule(f"{place}optimizer.lr_schedule.", rate),
+        **{name: moments[name] for name in ("beta1", "beta2", "eps")},
+        "scope": _one_of(f"{place}scope.", "type", scope["type"], SCOPE_NAMES),
+        "n_sources": scope.get("n_sources", scope.get("n_masks", 1)),
+        "steps": loss.get("n_warmup_steps", 0),
+        "sigmoid": loss.get("use_sigmoid_parameterization", False),
     }
 
 

@@ -181,7 +181,7 @@ class Spd(Workload):
         sources.
         """
         parts = self.training.parts
-        if any(loss.steps for loss in parts.recipe.losses):
+        if any(loss.steps or loss.persistent for loss in parts.recipe.losses):
             return None
         named = parts.decomposition.named_parameters()
         return Replayable(named, parts.updates.optimizer, self.state_dict, self.load_state_dict)

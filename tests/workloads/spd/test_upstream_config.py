@@ -9,6 +9,7 @@ import pytest
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import decompose
+from perfsweep.workloads.spd.presets import Adversary, TransformerSpec
 from perfsweep.workloads.spd.upstream import COMMIT
 from perfsweep.workloads.spd.upstream_config import arguments, main
 
@@ -104,10 +105,6 @@ def replaced(**loss: Any) -> dict[str, Any]:
         ),
         ({"lr_schedule": {"start_val": 1.0, "restarts": 3}}, r"lr_schedule\.restarts=3: not implemented\."),
         (replaced(classname="CIMaskedReconSubsetLoss", coeff=1.0), r"classname=CIMaskedReconSubsetLoss: not"),
-        (
-            replaced(classname="PersistentPGDReconLoss", coeff=1.0),
-            r"classname=PersistentPGDReconLoss: not impl",
-        ),
         (replaced(classname="UnmaskedReconLoss"), r"UnmaskedReconLoss\.coeff is missing; give a number"),
         (replaced(classname="UnmaskedReconLoss", coeff=1.0, new=2), r"UnmaskedReconLoss\.new=2: not impl"),
         (replaced(classname="FaithfulnessLoss", coeff=1.0), r"FaithfulnessLoss\.coeff=1\.0: not impl.*twice"),
@@ -150,12 +147,83 @@ def test_importance_functions_are_read_from_the_newer_field_too() -> None:
     found = arguments({**newer, "ci_config": {**shared, "simple_transformer_ci_cfg": sizes}})
     assert (found["importance"], found["hidden"]) == ("global_shared_transformer", [8])
     assert found["transformer"] == {"width": 16, "blocks": 2, "heads": 4, "context": 9, "base": 10000.0}
+    with pytest.raises(ConfigError, match=r"^ci_config\.fn_type=global_reverse_residual: not implemented\."):
+        arguments({**newer, "ci_config": {"mode": "global", "fn_type": "global_reverse_residual"}})
     with pytest.raises(ConfigError, match=r"^ci_config\.simple_transformer_ci_cfg\.gated=True: not impl"):
         arguments({**newer, "ci_config": {**shared, "simple_transformer_ci_cfg": {**sizes, "gated": True}}})
     with pytest.raises(
         ConfigError, match=r"^ci_config\.fn_type=global_shared_mlp: not implemented\. Only mlp"
     ):
         arguments({**newer, "ci_config": {**ci, "mode": "global", "fn_type": "global_shared_mlp"}})
+
+
+ADAM = {"type": "adam", "beta1": 0.5, "beta2": 0.99, "eps": 1e-8}
+RATE = {"start_val": 0.01, "warmup_pct": 0.5, "final_val_frac": 1.0, "fn_type": "constant"}
+PERSISTENT: dict[str, Any] = {
+    "classname": "PersistentPGDReconLoss",
+    "coeff": 0.5,
+    "optimizer": {**ADAM, "lr_schedule": RATE},
+    "scope": {"type": "per_batch_per_position"},
+    "use_sigmoid_parameterization": False,
+    "n_warmup_steps": 2,
+}
+
+
+def flagship(**persistent: Any) -> dict[str, Any]:
+    """The form of upstream's newest recipe, at a size for a test."""
+    sizes = {"d_model": 16, "n_blocks": 2, "mlp_hidden_dim": [8], "attn_config": {"n_heads": 4, "max_len": 9}}
+    ci = {
+        "mode": "global",
+        "fn_type": "global_shared_transformer",
+        "simple_transformer_ci_cfg": sizes,
+        **dict.fromkeys(("hidden_dims", "reader_hidden_dims", "d_resid_ci_fn", "block_groups")),
+        **dict.fromkeys(("transition_attn_config", "transition_hidden_dim")),
+    }
+    terms = [THEIRS["loss_metric_configs"][0], {**PERSISTENT, **persistent}]
+    newer = {name: value for name, value in THEIRS.items() if not name.startswith("ci_fn")}
+    more = {"ci_config": ci, "init_spd_checkpoint": None, "autocast_bf16": True}
+    return {**newer, **more, "loss_metric_configs": terms}
+
+
+def test_the_newest_recipe_is_trained_with_its_transformer_and_its_adversary(network, tokens) -> None:
+    with decompose(network, tokens, **arguments(flagship())) as trained:
+        recipe = trained._workload.config.recipe
+        assert len(set(trained.losses)) == 4
+    (spec,) = [loss for loss in recipe.losses if loss.persistent]
+    assert spec.adversary == Adversary(
+        "adam", 0.01, "constant", 1.0, 0.5, 0.5, 0.99, 1e-8, "per_batch_per_position", steps=2
+    )
+    assert recipe.transformer == TransformerSpec(16, 2, 4, context=9)
+
+
+def test_older_forms_of_an_adversary_are_read() -> None:
+    older = {"optimizer": {**ADAM, "lr": 0.1}, "scope": {"type": "batch_invariant", "n_masks": 8}}
+    found = arguments(flagship(**older, classname="PersistentPGDReconSubsetLoss"))
+    own = {name: found["adversary"][name] for name in ("lr", "schedule", "final_lr", "scope", "n_sources")}
+    assert own == {
+        "lr": 0.1,
+        "schedule": "constant",
+        "final_lr": 1.0,
+        "scope": "repeat_across_batch",
+        "n_sources": 8,
+    }
+    assert found["coefficients"]["persistent_pgd_subset"] == 0.5
+    sign = arguments(flagship(optimizer={"type": "sign", "step_size": 0.2}, scope="single_mask"))["adversary"]
+    assert (sign["optimizer"], sign["lr"], sign["scope"]) == ("sign", 0.2, "single_source")
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"optimizer": {**ADAM, "lr": 0.1, "amsgrad": True}}, r"optimizer\.amsgrad=True: not implemented\."),
+        ({"optimizer": {"type": "lion", "lr": 0.1}}, r"optimizer\.type=lion: not implemented\. Only adam"),
+        ({"scope": {"type": "per_token"}}, r"scope\.type=per_token: not implemented\. Only single_source"),
+        ({"routing": {"type": "uniform_k_subset"}}, r"PersistentPGDReconLoss\.routing=.*: not implemented\."),
+    ],
+)
+def test_an_adversary_that_is_not_built_is_refused_by_its_field(changed, sentence) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        arguments(flagship(**changed))
 
 
 def test_the_command_prints_fields_of_the_workload(tmp_path, capsys) -> None:

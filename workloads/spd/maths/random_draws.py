@@ -111,6 +111,15 @@ class Draws:
             return made
         return {names: self._cut(names, tensor) for names, tensor in made.items()}
 
+    def kept(self, shape: torch.Size, normal: bool) -> Stacks:
+        """Where sources begin that are kept [*shape, C+1]: uniform, or normal where a sigmoid bounds them."""
+        stacks = self._empty(shape, extra=int(self.delta))
+        if not normal:
+            return self._filled(stacks, [site.name for site in self.sites])
+        for tensor in slots(stacks).values():
+            tensor.normal_(generator=self.generator)
+        return stacks
+
     def random(self, lead: torch.Size) -> Stacks:
         """Uniform masks, for evaluation."""
         return self._filled(self._empty(lead, extra=0), self.order)
