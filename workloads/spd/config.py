@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.presets import (
-    LOSS_SETS,
-    PRESETS,
-    Adversary,
-    LossSpec,
-    Recipe,
-    TargetSpec,
-    TransformerSpec,
-)
+from perfsweep.workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.spd.specs import SCHEDULES, Adversary, TransformerSpec
 
 TRANSFORMER = "global_shared_transformer"
 IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp", TRANSFORMER)
-SCHEDULES = ("constant", "linear", "cosine")
 SIGMOIDS = ("leaky_hard", "normal", "hard")
 UNBOUNDED_SIGMOIDS = ("swish_hard", "upper_leaky_hard")
 LOSSES = (
@@ -31,7 +22,6 @@ LOSSES = (
     *("stochastic_layerwise", "hidden_acts", "pgd", "pgd_subset", "pgd_layerwise"),
     *("persistent_pgd", "persistent_pgd_subset"),
 )
-SCOPES = ("single_source", "broadcast_across_batch", "repeat_across_batch", "per_batch_per_position")
 ONE_STEP = {"steps": 1, "step_size": 1.0}
 """The search of an adversarial term that a recipe lacks and `coefficients` adds."""
 
@@ -41,14 +31,6 @@ _OF_RECIPE = (
     *("importance", "beta", "warmup_steps", "warmup_lr", "warmup_decay"),
     *("log_every", "eval_every", "save_every", "eval_batches"),
 )
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _is_number(value: Any, most: float = sys.float_info.max) -> bool:
-    return isinstance(value, (int, float)) and 0 <= value <= most
 
 
 @dataclass(frozen=True)
@@ -233,14 +215,8 @@ class SpdConfig:
         self._require("transformer", chosen == (given is not None), rule)
         if given is None:
             return
-        sizes = ("width", "blocks", "heads", "context")
-        names = {"width", "blocks", "heads"} <= given.keys() <= {*sizes, "base"}
-        self._require("transformer", names, "width, blocks and heads, and where wanted context and base")
-        whole = all(given.get(name, 1) >= 1 and given.get(name, 1) % 1 == 0 for name in sizes)
-        self._require(
-            "transformer", whole and given.get("base", 1) > 0, "of whole numbers from 1, and a base"
-        )
-        self._require("transformer", given["width"] % (2 * given["heads"]) == 0, "of heads of an even width")
+        problem = TransformerSpec.problem(given)
+        self._require("transformer", problem is None, problem or "")
 
     def _check_terms(self) -> None:
         for kind, value in (self.coefficients or {}).items():
@@ -255,31 +231,14 @@ class SpdConfig:
     def _check_adversary(self) -> None:
         given, terms = self.adversary or {}, self.coefficients or {}
         persistent = any(terms.get(kind, 0) > 0 for kind in LOSSES if kind.startswith("persistent"))
-        known = {one.name: one.default for one in dataclasses.fields(Adversary)}
         self._require("adversary", persistent or not given, "left out where no term is persistent")
-        self._require("adversary", given.keys() <= known.keys(), f"of {', '.join(known)}")
-        one = {**known, **given}
-        rules = {
-            "optimizer": (one["optimizer"] in ("adam", "sign"), "adam or sign"),
-            "schedule": (one["schedule"] in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
-            "scope": (one["scope"] in SCOPES, f"one of {', '.join(SCOPES)}"),
-            "sigmoid": (isinstance(one["sigmoid"], bool), "true or false"),
-            "steps": (_is_whole(one["steps"], 0), "a whole number from 0"),
-            "n_sources": (_is_whole(one["n_sources"], 1), "a whole number from 1"),
-            "lr": (_is_number(one["lr"]) and one["lr"] > 0, "a number above 0"),
-            "beta1": (_is_number(one["beta1"], 1) and one["beta1"] < 1, "a number from 0 to below 1"),
-            "beta2": (_is_number(one["beta2"], 1) and one["beta2"] < 1, "a number from 0 to below 1"),
-            "eps": (_is_number(one["eps"]), "a number from 0"),
-            "final_lr": (_is_number(one["final_lr"]), "a number from 0"),
-            "lr_warmup": (_is_number(one["lr_warmup"], 1), "a number from 0 to 1"),
-        }
-        for name, (holds, rule) in rules.items():
-            self._require("adversary", holds, f"one whose {name} is {rule}")
+        problem = Adversary.problem(given)
+        self._require("adversary", problem is None, problem or "")
         if persistent:
-            self._check_sources(one)
+            self._check_sources(Adversary(**given))
 
-    def _check_sources(self, adversary: dict[str, Any]) -> None:
-        whole = self.recipe.batch % adversary["n_sources"] == 0
+    def _check_sources(self, adversary: Adversary) -> None:
+        whole = self.recipe.batch % adversary.n_sources == 0
         rule = f"of an n_sources that divides the {self.recipe.batch} rows of an iteration"
         self._require("adversary", whole, rule)
         self._require("microbatches", self.microbatches == 1, "1 where a term is persistent")
@@ -368,10 +327,8 @@ class SpdConfig:
         return TargetSpec("module", values="given", vectors=self.vectors_path is not None)
 
     def _transformer(self) -> TransformerSpec | None:
-        if self.transformer is None or self.importance != TRANSFORMER:
-            return None
-        whole = {name: int(value) for name, value in self.transformer.items() if name != "base"}
-        return TransformerSpec(**{**self.transformer, **whole})  # type: ignore[arg-type]
+        given = self.transformer
+        return None if given is None or self.importance != TRANSFORMER else TransformerSpec.of(given)
 
     def _losses(self, base: Recipe) -> tuple[LossSpec, ...]:
         specs = {loss.kind: loss for loss in (LOSS_SETS[self.losses] if self.losses else base.losses)}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfsweep.workloads.spd.specs import Adversary, TransformerSpec
+
 
 @dataclass(frozen=True)
 class TargetSpec:
@@ -58,53 +60,6 @@ class TargetSpec:
     def reads_vectors(self) -> bool:
         """Whether inputs are vectors instead of token ids."""
         return self.toy or self.vectors
-
-
-@dataclass(frozen=True)
-class TransformerSpec:
-    """The importance function that reads all modules, `importance` = global_shared_transformer.
-
-    Attributes
-    ----------
-    width, blocks, heads : of the stream
-    context : most positions of a row
-    base : of the rotary positions
-    """
-
-    width: int
-    blocks: int
-    heads: int
-    context: int = 2048
-    base: float = 10000.0
-
-
-@dataclass(frozen=True)
-class Adversary:
-    """How the sources of persistent terms are kept and moved.
-
-    Attributes
-    ----------
-    optimizer : adam or sign
-    lr, schedule, final_lr, lr_warmup : length of a step, scheduled as the training's own rate
-    beta1, beta2, eps : of Adam
-    scope : single_source, broadcast_across_batch (each position of a row its own), repeat_across_batch (those
-        of `n_sources` rows, again and again) or per_batch_per_position
-    steps : on each batch, before the step with the gradient of the loss
-    sigmoid : sources are sigmoids of what is kept, instead of clipped to [0, 1]
-    """
-
-    optimizer: str = "adam"
-    lr: float = 0.1
-    schedule: str = "constant"
-    final_lr: float = 1.0
-    lr_warmup: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.99
-    eps: float = 1e-8
-    scope: str = "single_source"
-    n_sources: int = 1
-    steps: int = 0
-    sigmoid: bool = False
 
 
 @dataclass(frozen=True)

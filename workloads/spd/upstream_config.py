@@ -9,29 +9,15 @@ the commit `upstream.COMMIT`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
-from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SCOPES, SIGMOIDS, TRANSFORMER
+from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SIGMOIDS, TRANSFORMER
 from perfsweep.workloads.spd.upstream import COMMIT
+from perfsweep.workloads.spd.upstream_terms import not_implemented, of_schedule, one_of, refuse_unknown, terms
 
-TERMS = {
-    "FaithfulnessLoss": "faithfulness",
-    "ImportanceMinimalityLoss": "minimality",
-    "UnmaskedReconLoss": "unmasked",
-    "CIMaskedReconLoss": "ci_masked",
-    "StochasticReconLoss": "stochastic",
-    "StochasticReconSubsetLoss": "stochastic_subset",
-    "StochasticReconLayerwiseLoss": "stochastic_layerwise",
-    "StochasticHiddenActsReconLoss": "hidden_acts",
-    "PGDReconLoss": "pgd",
-    "PGDReconSubsetLoss": "pgd_subset",
-    "PGDReconLayerwiseLoss": "pgd_layerwise",
-    "PersistentPGDReconLoss": "persistent_pgd",
-    "PersistentPGDReconSubsetLoss": "persistent_pgd_subset",
-}
 SAME = {
     "steps": "steps",
     "batch_size": "batch_size",
@@ -81,37 +67,8 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "init_spd_checkpoint": (None,),
 }
 """Fields of which one value is implemented."""
-_SEARCH = ("init", "step_size", "n_steps", "mask_scope")
-_PERSISTENT = ("optimizer", "scope", "use_sigmoid_parameterization", "n_warmup_steps")
-_ANNEALING = ("p_anneal_start_frac", "p_anneal_final_p", "p_anneal_end_frac")
-OF_TERMS: dict[str, tuple[str, ...]] = {
-    "ImportanceMinimalityLoss": ("pnorm", "beta", "eps", *_ANNEALING),
-    "StochasticReconSubsetLoss": ("routing",),
-    "PGDReconLoss": _SEARCH,
-    "PGDReconSubsetLoss": (*_SEARCH, "routing"),
-    "PGDReconLayerwiseLoss": _SEARCH,
-    "PersistentPGDReconLoss": _PERSISTENT,
-    "PersistentPGDReconSubsetLoss": (*_PERSISTENT, "routing"),
-}
-"""Fields of terms that have more than a name and a coefficient."""
-SCOPE_NAMES = {
-    **{name: name for name in SCOPES},
-    "single_mask": "single_source",
-    "batch_invariant": "repeat_across_batch",
-    "per_batch": "per_batch_per_position",
-    "unique_per_batch_per_token": "per_batch_per_position",
-}
-"""Scopes of persistent sources, by their older names too."""
 COMPARED_BY = {"lm": "kl", "ih": "kl", "tms": "mse", "resid_mlp": "mse"}
 """How outputs are compared, which here follows from the kind of data."""
-LONGEST = 60  # characters of a value in a message
-
-
-def not_implemented(field: str, value: Any, instead: str) -> ConfigError:
-    """The refusal of a field that changes a training and is not built."""
-    text = str(value)
-    short = text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
-    return ConfigError(f"{field}={short}: not implemented. {instead}")
 
 
 def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +104,7 @@ def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
         "output_part": None if part is None else str(part).removeprefix("idx_"),
         "amp": "bf16" if given["autocast_bf16"] else "off",
         **_schedule(config),
-        **_terms(_needed(config, "loss_metric_configs")),
+        **terms(_needed(config, "loss_metric_configs")),
     }
 
 
@@ -158,26 +115,19 @@ def _needed(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _refuse_fields(config: Mapping[str, Any]) -> None:
-    _one_of("", "sigmoid_type", config.get("sigmoid_type", SIGMOIDS[0]), {name: name for name in SIGMOIDS})
-    _refuse_unknown("", config, {*SAME, *DEFAULTS, *ELSEWHERE, *READ, *ONLY, *OLDER})
+    one_of("", "sigmoid_type", config.get("sigmoid_type", SIGMOIDS[0]), {name: name for name in SIGMOIDS})
+    refuse_unknown("", config, {*SAME, *DEFAULTS, *ELSEWHERE, *READ, *ONLY, *OLDER})
     for name, values in ONLY.items():
         if name in config and config[name] not in values:
             raise not_implemented(name, config[name], f"Only {name}={values[0]} is trained here.")
     task, compared = (config.get("task_config") or {}).get("task_name"), config.get("output_loss_type")
-    if compared is not None and compared != COMPARED_BY.get(task, compared):
+    if compared is not None and task in COMPARED_BY and compared != COMPARED_BY[task]:
         raise not_implemented("output_loss_type", compared, f"task_name={task} is compared by another one.")
-
-
-def _refuse_unknown(place: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a field of which it is not known what it changes."""
-    for name in given:
-        if name not in known:
-            raise not_implemented(f"{place}{name}", given[name], f"Upstream {COMMIT[:12]} has no such field.")
 
 
 def _modules(infos: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     for info in infos:
-        _refuse_unknown("module_info.", info, ("module_pattern", "C"))
+        refuse_unknown("module_info.", info, ("module_pattern", "C"))
     return {info["module_pattern"]: info["C"] for info in infos}
 
 
@@ -200,8 +150,8 @@ def _importance(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _transformer(sizes: Mapping[str, Any]) -> dict[str, Any]:
     place, attention = "ci_config.simple_transformer_ci_cfg.", sizes["attn_config"]
-    _refuse_unknown(place, sizes, ("d_model", "n_blocks", "mlp_hidden_dim", "attn_config"))
-    _refuse_unknown(f"{place}attn_config.", attention, ("n_heads", "max_len", "rope_base"))
+    refuse_unknown(place, sizes, ("d_model", "n_blocks", "mlp_hidden_dim", "attn_config"))
+    refuse_unknown(f"{place}attn_config.", attention, ("n_heads", "max_len", "rope_base"))
     own = {
         "width": sizes["d_model"],
         "blocks": sizes["n_blocks"],
@@ -218,106 +168,7 @@ def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
         form = config.get("lr_schedule", "constant")
         last, warmup = 0.0 if form == "cosine" else 1.0, config.get("lr_warmup_pct", 0.0)
         return {"lr": schedule, "schedule": form, "final_lr": last, "lr_warmup": warmup}
-    return _of_schedule("lr_schedule.", schedule)
-
-
-def _of_schedule(place: str, schedule: Mapping[str, Any]) -> dict[str, Any]:
-    _refuse_unknown(place, schedule, ("start_val", "fn_type", "final_val_frac", "warmup_pct"))
-    return {
-        "lr": schedule["start_val"],
-        "schedule": schedule.get("fn_type", "constant"),
-        "final_lr": schedule.get("final_val_frac", 1.0),
-        "lr_warmup": schedule.get("warmup_pct", 0.0),
-    }
-
-
-def _terms(losses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Coefficients, with 0 for the terms that the recipe behind has and these have not."""
-    coefficients: dict[str, float] = dict.fromkeys(TERMS.values(), 0.0)
-    found: dict[str, Any] = {}
-    for loss in losses:
-        name = loss.get("classname")
-        if name not in TERMS:
-            raise not_implemented("loss_metric_configs.classname", name, f"Terms are {', '.join(TERMS)}.")
-        place = f"loss_metric_configs.{name}."
-        _refuse_unknown(place, loss, ("classname", "coeff", *OF_TERMS.get(name, ())))
-        if loss.get("coeff") is None:
-            raise ConfigError(f"{place}coeff is missing; give a number")
-        _refuse_routing(place, loss)
-        if coefficients[TERMS[name]]:
-            raise not_implemented(
-                f"{place}coeff", loss["coeff"], "A term is trained once, and this is twice."
-            )
-        coefficients[TERMS[name]] = float(loss["coeff"])
-        own = _of_term(place, loss)
-        for field, value in own.items():
-            if found.setdefault(field, value) != value:
-                raise not_implemented(place + field, value, f"Another term has {field}={found[field]}.")
-    return {**found, "coefficients": coefficients}
-
-
-def _of_term(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
-    if loss["classname"].startswith("PGD"):
-        return _search(place, loss)
-    if loss["classname"].startswith("Persistent"):
-        return {"adversary": _adversary(place, loss)}
-    return _minimality(place, loss) if loss["classname"] == "ImportanceMinimalityLoss" else {}
-
-
-def _refuse_routing(place: str, loss: Mapping[str, Any]) -> None:
-    routing = loss.get("routing") or {"type": "uniform_k_subset"}
-    if routing["type"] != "uniform_k_subset":
-        raise not_implemented(f"{place}routing", routing["type"], "Only uniform_k_subset is trained here.")
-
-
-def _search(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
-    starts = {"random": "random", "ones": "ones", "zeroes": "zeros"}
-    scopes = {"shared_across_batch": "shared", "unique_per_datapoint": "datapoint"}
-    return {
-        "pgd_steps": loss["n_steps"],
-        "pgd_step_size": loss["step_size"],
-        "pgd_init": _one_of(place, "init", loss["init"], starts),
-        "pgd_scope": _one_of(place, "mask_scope", loss["mask_scope"], scopes),
-    }
-
-
-def _adversary(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
-    optimizer, scope = loss["optimizer"], loss["scope"]
-    scope = {"type": scope} if isinstance(scope, str) else scope
-    own = {"adam": ("beta1", "beta2", "eps", "lr"), "sign": ("step_size",)}
-    fields = own[_one_of(f"{place}optimizer.", "type", optimizer["type"], {name: name for name in own})]
-    _refuse_unknown(f"{place}optimizer.", optimizer, ("type", "lr_schedule", *fields))
-    _refuse_unknown(f"{place}scope.", scope, ("type", "n_sources", "n_masks"))
-    rate = optimizer.get("lr_schedule") or {"start_val": optimizer[fields[-1]]}  # of the older form
-    moments = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, **optimizer}
-    return {
-        "optimizer": optimizer["type"],
-        **_of_schedule(f"{place}optimizer.lr_schedule.", rate),
-        **{name: moments[name] for name in ("beta1", "beta2", "eps")},
-        "scope": _one_of(f"{place}scope.", "type", scope["type"], SCOPE_NAMES),
-        "n_sources": scope.get("n_sources", scope.get("n_masks", 1)),
-        "steps": loss.get("n_warmup_steps", 0),
-        "sigmoid": loss.get("use_sigmoid_parameterization", False),
-    }
-
-
-def _one_of(place: str, field: str, value: str, ours: Mapping[str, str]) -> str:
-    if value not in ours:
-        raise not_implemented(place + field, value, f"Only {', '.join(ours)} are trained here.")
-    return ours[value]
-
-
-def _minimality(place: str, loss: Mapping[str, Any]) -> dict[str, Any]:
-    if loss.get("eps", 1e-12) != 1e-12:
-        raise not_implemented(f"{place}eps", loss["eps"], "Only 1e-12 is trained here.")
-    last = loss.get("p_anneal_final_p")
-    return {
-        "pnorm": loss["pnorm"],
-        "beta": loss.get("beta", 0.0),
-        "final_p": loss["pnorm"] if last is None else last,
-        "anneal_from": loss.get("p_anneal_start_frac", 1.0),
-        "anneal_to": loss.get("p_anneal_end_frac", 1.0),
-    }
+    return of_schedule("lr_schedule.", schedule)
 
 
 def main(words: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import decompose
-from perfsweep.workloads.spd.presets import Adversary, TransformerSpec
+from perfsweep.workloads.spd.specs import Adversary, TransformerSpec
 from perfsweep.workloads.spd.upstream import COMMIT
 from perfsweep.workloads.spd.upstream_config import arguments, main
 

@@ -18,7 +18,8 @@ from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes
 from perfsweep.workloads.spd.maths.persistent_sources import Moments, climbed
 from perfsweep.workloads.spd.maths.sites import Stacks, each
-from perfsweep.workloads.spd.presets import Adversary, LossSpec
+from perfsweep.workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.specs import Adversary
 
 Spread = Callable[[Stacks], Stacks]
 

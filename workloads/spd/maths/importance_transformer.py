@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from perfsweep.workloads.spd.maths.components import normal
 from perfsweep.workloads.spd.maths.layers import Rotary, attend, split_heads
 from perfsweep.workloads.spd.maths.sites import Names, Site, Stacks, stack
-from perfsweep.workloads.spd.presets import TransformerSpec
+from perfsweep.workloads.spd.specs import TransformerSpec
 
 
 def normalised(x: Tensor) -> Tensor:
@@ -49,9 +49,12 @@ class Attention(nn.Module):
     def __init__(self, spec: TransformerSpec, generator: torch.Generator, dtype: torch.dtype) -> None:
         super().__init__()
         self.heads, bound = spec.heads, 1 / math.sqrt(spec.width)
-        for name in ("q", "k", "v", "out"):
-            drawn = torch.rand(spec.width, spec.width, generator=generator, dtype=torch.float64)
-            setattr(self, name, nn.Parameter(((2 * drawn - 1) * bound).to(dtype)))
+
+        def drawn() -> nn.Parameter:
+            shares = torch.rand(spec.width, spec.width, generator=generator, dtype=torch.float64)
+            return nn.Parameter(((2 * shares - 1) * bound).to(dtype))
+
+        self.q, self.k, self.v, self.out = drawn(), drawn(), drawn(), drawn()
         self.rotary = Rotary(spec.width // spec.heads, spec.context, fused=True, base=spec.base)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -217,7 +217,7 @@ def folded(
         weight = WeightedActivation.apply(site.read(x, operands.V), mask.mask, mask.source, less)
         z = weight @ operands.U
         return z if mu is None or y is None else torch.addcmul(z, mu.to(y.dtype), y)
-    if mu is None:
+    if mu is None or y is None:
         return with_delta(x, site, Operands(operands.V, operands.U), SiteMask(mask.mask), unmasked)
     weight = (1 - mu if mask.mask is None else mask.mask - mu) * site.read(x, operands.V)
     return weight @ operands.U + mu * y

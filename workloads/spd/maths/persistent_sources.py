@@ -15,7 +15,8 @@ from torch import Tensor
 from perfsweep.workloads.spd.maths.losses import scheduled
 from perfsweep.workloads.spd.maths.random_draws import Draws
 from perfsweep.workloads.spd.maths.sites import Names, Stacks, each
-from perfsweep.workloads.spd.presets import Adversary, LossSpec
+from perfsweep.workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.specs import Adversary
 
 Moments = tuple[Tensor, Tensor, int]
 """Averages of gradients and of their squares, and how many."""

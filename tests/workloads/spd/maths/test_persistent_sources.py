@@ -236,10 +236,10 @@ def test_levels_that_would_move_sources_otherwise_are_refused(levels) -> None:
 @pytest.mark.parametrize(
     ("adversary", "rule"),
     [
-        ({"optimizer": "adamw"}, "one whose optimizer is adam or sign"),
+        ({"optimizer": "adamw"}, "one whose optimizer is one of adam, sign"),
         ({"scope": "batch"}, "one whose scope is one of single_source"),
         ({"steps": -1}, "one whose steps is a whole number from 0"),
-        ({"beta2": 1.0}, "one whose beta2 is a number from 0 to below 1"),
+        ({"beta2": 1.0}, "one whose beta2 is from 0 to below 1"),
         ({"lr": 0}, "one whose lr is a number above 0"),
         ({"momentum": 0.9}, "of optimizer, lr, schedule"),
         ({"n_sources": 3}, "of an n_sources that divides the 4 rows"),
