@@ -19,21 +19,9 @@ from perfsweep.workloads.spd import upstream
 from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.maths.sites import unstack
+from perfsweep.workloads.spd.paths import NAIVE, default_path, levels_of
 from perfsweep.workloads.spd.toggles import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
-
-FAST: dict[str, LevelValue] = {
-    "patching": "wrapper",
-    "delta": "folded",
-    "pgd_inner": "detached",
-    "pgd_layerwise": "single",
-    "target_softmax": "cached",
-    "metrics": "deferred",
-    "mask_checks": "off",
-    "optimizer": "fused",
-    "loader": "memmap_batched",
-}
-"""The exact forms that are faster everywhere: the same losses and gradients as the naive path's."""
 
 
 @dataclass
@@ -43,9 +31,13 @@ class Decomposition:
     Attributes
     ----------
     losses : total of each iteration
+    path : name of the arm that ran, as the headline measures it
+    levels : its levels where they are not the naive path's
     """
 
     losses: list[float]
+    path: str
+    levels: dict[str, LevelValue]
     _workload: Spd
     _folder: tempfile.TemporaryDirectory[str]
 
@@ -116,6 +108,7 @@ def decompose(
     seed: int = 0,
     device: str = "cpu",
     amp: str = "off",
+    path: str | None = None,
     values: Mapping[str, Tensor] | None = None,
     log: Callable[[Mapping[str, float]], None] = lambda row: None,
     **options: Any,
@@ -133,6 +126,8 @@ def decompose(
     preset : recipe that `options` differ from
     device : ``cpu`` or ``cuda``
     amp : off, bf16 or, on a GPU, fp16
+    path : naive, exact, gathered, stacked or compiled, arms of the headline sweep; None for the fastest that
+        compiles nothing. `compiled` takes minutes to begin with
     values : to begin with, by the names of a kept decomposition or by upstream's
     log : takes each row of metrics
     options : further fields of `SpdConfig`, such as ``batch_size``, ``lr``, ``importance``, ``coefficients``
@@ -145,12 +140,15 @@ def decompose(
     _refuse_precision(amp, device)
     rows = _on_the_host(data) if isinstance(data, Tensor) else np.asarray(data)
     config = _configuration(network, rows, modules, steps, output_part, preset, options)
+    chosen = path or default_path(device)
+    levels = levels_of(chosen, amp, config, device)
+    off = {name: value for name, value in levels.items() if value != NAIVE[name]}
     workload = Spd(Given(copy.deepcopy(network), rows, values))
     folder = tempfile.TemporaryDirectory(prefix="spd-")
-    found = Decomposition([], workload, folder)
+    found = Decomposition([], chosen, off, workload, folder)
     try:
         place = Path(folder.name)
-        workload.setup(config, _levels(amp), Context(Device(device), place, place, seed=seed, log=log))
+        workload.setup(config, levels, Context(Device(device), place, place, seed=seed, log=log))
         totals = [_total_of_a_step(workload) for _ in range(steps)]
     except BaseException:
         found.close()
@@ -203,11 +201,6 @@ def _refuse_precision(amp: str, device: str) -> None:
         raise ConfigError("device=cuda: PyTorch finds no GPU here. Give device=cpu.")
     if amp == "fp16" and device == "cpu":
         raise ConfigError("amp=fp16: float16 needs a GPU, and device=cpu. Give amp=bf16 or amp=off.")
-
-
-def _levels(amp: str) -> dict[str, LevelValue]:
-    levels = {**FAST, "amp": amp}
-    return {toggle.name: levels.get(toggle.name, toggle.levels[0].value) for toggle in TOGGLES}
 
 
 def _total_of_a_step(workload: Spd) -> Tensor:
