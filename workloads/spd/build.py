@@ -164,7 +164,7 @@ class Builder:
     def _begin(self, training: Training, saved: dict[str, Any] | None) -> None:
         if saved is not None:
             training.load(saved)
-        elif (values := self._first_values(training.parts.objective.patching.target)) is not None:
+        elif (values := self._first_values(training.parts)) is not None:
             training.parts.decomposition.load(values)
         else:
             self._warm_up_faithfulness(training)
@@ -174,11 +174,14 @@ class Builder:
             replay = Replay(training, self.counts)
             training.replace_advance(replay, replay.suspended)
 
-    def _first_values(self, target: Target) -> Mapping[str, Tensor] | None:
+    def _first_values(self, parts: Parts) -> Mapping[str, Tensor] | None:
         path, values = self.config.values_path, self.given.values if self.given else None
         if path is not None:
             values = read_values(Path(path).expanduser())
-        return None if values is None else upstream.from_any(values, self.recipe.importance, target)
+        if values is None:
+            return None
+        target, frequencies = parts.objective.patching.target, parts.decomposition.frequencies
+        return upstream.from_any(values, self.recipe.importance, target, frequencies)
 
     def _training(self, target: Target, parts: Parts) -> Training:
         if self.on("gradients", "autograd"):

@@ -86,19 +86,24 @@ def exported(
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
-def from_any(tensors: Mapping[str, Tensor], kind: str, target: Target) -> dict[str, Tensor]:
+def from_any(
+    tensors: Mapping[str, Tensor], kind: str, target: Target, frequencies: Tensor | None = None
+) -> dict[str, Tensor]:
     """Tensors by their names here, whether they come by these or by upstream's; see `imported`."""
     ours = any(name.startswith(("components.", "importance.")) for name in tensors)
-    return dict(tensors) if ours else imported(tensors, kind, target)
+    return dict(tensors) if ours else imported(tensors, kind, target, frequencies)
 
 
-def imported(tensors: Mapping[str, Tensor], kind: str, target: Target | None = None) -> dict[str, Tensor]:
+def imported(
+    tensors: Mapping[str, Tensor], kind: str, target: Target | None = None, frequencies: Tensor | None = None
+) -> dict[str, Tensor]:
     """Tensors of an upstream checkpoint by their names here.
 
     Parameters
     ----------
     kind : of importance functions: mlp, vector_mlp or shared_mlp
     target : the network at hand; where given, that of the checkpoint must be the same
+    frequencies : of the transformer at hand, which must be the checkpoint's
 
     Raises
     ------
@@ -108,23 +113,13 @@ def imported(tensors: Mapping[str, Tensor], kind: str, target: Target | None = N
     prefix = target.prefix.replace(".", "-") if target is not None else ""
     found = {}
     for name, tensor in tensors.items():
-        if match := _THERE.fullmatch(name):
-            key, layer, part = match[1].removeprefix(prefix), int(match[2]) // 2, match[3]
-            new = f"importance.{key}.{'weights' if part == 'W' else 'biases'}.{layer}"
-            joined = kind == "vector_mlp" and part == "W" and layer == 0 and tensor.dim() == 3
+        if name.endswith(_FREQUENCIES):
+            _refuse_other_base(tensor, frequencies)
+        elif not name.startswith(_OF_TARGET) and not _BIAS.fullmatch(name):
+            new = _name_here(name, prefix)
+            first = kind == "vector_mlp" and new.endswith("weights.0") and tensor.dim() == 3
             # [C, in, h] -> [in, C*h]: here the first layers of all components are one product.
-            found[new] = tensor.transpose(0, 1).flatten(1) if joined else tensor
-        elif match := _PAIR.fullmatch(name):
-            found[f"components.{match[1].removeprefix(prefix)}.{match[2]}"] = tensor
-        elif match := _THERE_GLOBAL.fullmatch(name.removeprefix(_GLOBAL)):
-            found[f"importance.{_global_here(match)}"] = tensor
-        elif (
-            not name.startswith(_OF_TARGET) and not name.endswith(_FREQUENCIES) and not _BIAS.fullmatch(name)
-        ):
-            raise ConfigError(
-                f"workload.values_path: {name} is no parameter of a decomposition, neither here nor upstream;"
-                " load an old checkpoint upstream and save its state_dict"
-            )
+            found[new] = tensor.transpose(0, 1).flatten(1) if first else tensor
     if target is not None:
         _refuse_other_target(tensors, target)
     return found
@@ -136,6 +131,21 @@ def _global_there(match: re.Match[str]) -> str:
         return f"{_ENDS[match['end']]}.{match['e']}"
     inner = f"attn.{match['a']}_proj.weight" if match["a"] else f"mlp.{2 * int(match['i'])}.{match['m']}"
     return f"_blocks.{match['n']}.{inner}"
+
+
+def _name_here(name: str, prefix: str) -> str:
+    """The name of one of upstream's parameters here."""
+    if match := _THERE.fullmatch(name):
+        part = "weights" if match[3] == "W" else "biases"
+        return f"importance.{match[1].removeprefix(prefix)}.{part}.{int(match[2]) // 2}"
+    if match := _PAIR.fullmatch(name):
+        return f"components.{match[1].removeprefix(prefix)}.{match[2]}"
+    if match := _THERE_GLOBAL.fullmatch(name.removeprefix(_GLOBAL)):
+        return f"importance.{_global_here(match)}"
+    raise ConfigError(
+        f"workload.values_path: {name} is no parameter of a decomposition, neither here nor upstream;"
+        " load an old checkpoint upstream and save its state_dict"
+    )
 
 
 def _global_here(match: re.Match[str]) -> str:
@@ -166,6 +176,16 @@ def _refuse_other_target(tensors: Mapping[str, Tensor], target: Target) -> None:
                 f"workload.values_path: {name} of the checkpoint {what} the target at hand: the checkpoint"
                 " decomposes another network"
             )
+
+
+def _refuse_other_base(there: Tensor, here: Tensor | None) -> None:
+    same = here is None or here.shape == there.shape
+    # A checkpoint in bfloat16 has three digits.
+    if not same or (here is not None and not torch.allclose(here.cpu().float(), there.float(), rtol=1e-2)):
+        raise ConfigError(
+            "workload.transformer: the rotary frequencies of the checkpoint are others; give its rope_base as"
+            " base, and its n_heads as heads"
+        )
 
 
 def _equal(here: Tensor, there: Tensor) -> bool:

@@ -152,6 +152,13 @@ def test_it_goes_to_upstreams_names_and_comes_back(start, run, network, tokens) 
     assert all(torch.equal(found[name], value) for name, value in values.items())
 
 
+def test_a_transformer_with_other_rotary_positions_is_refused(start, network, tokens) -> None:
+    theirs = exported(start(config=OWN, given=Given(network, tokens)))
+    config = {**OWN, "transformer": {**SIZES, "base": 10 * BASE}}
+    with pytest.raises(ConfigError, match=r"workload\.transformer: the rotary frequencies of the checkpoint"):
+        start(config=config, given=Given(network, tokens, theirs))
+
+
 def test_vectors_are_rows_of_one_position() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
     vectors = np.random.default_rng(0).random((60, 5), dtype=np.float32)
