@@ -93,7 +93,7 @@ class TransformerImportance(nn.Module):
     Parameters
     ----------
     hidden : widths of each block's MLP
-    groups : modules whose g stand in one tensor
+    groups : modules whose g are one tensor
     """
 
     kind = "global_shared_transformer"
