@@ -52,6 +52,7 @@ from perfsweep.workloads.spd.maths.masked_passes import Passes
 from perfsweep.workloads.spd.maths.masked_products import CHECKS, UnmaskedForm
 from perfsweep.workloads.spd.maths.objective import Functions, Objective
 from perfsweep.workloads.spd.maths.patching import Patching, PersistentHooks, TemporaryHooks, Wrappers
+from perfsweep.workloads.spd.maths.persistent_sources import KeptSources
 from perfsweep.workloads.spd.maths.random_draws import Draws
 from perfsweep.workloads.spd.maths.reconstruction import Reconstruction
 from perfsweep.workloads.spd.maths.sites import Site, find_sites
@@ -163,7 +164,7 @@ class Builder:
     def _begin(self, training: Training, saved: dict[str, Any] | None) -> None:
         if saved is not None:
             training.load(saved)
-        elif (values := self._first_values(training.parts.objective.patching.target)) is not None:
+        elif (values := self._first_values(training.parts)) is not None:
             training.parts.decomposition.load(values)
         else:
             self._warm_up_faithfulness(training)
@@ -173,11 +174,14 @@ class Builder:
             replay = Replay(training, self.counts)
             training.replace_advance(replay, replay.suspended)
 
-    def _first_values(self, target: Target) -> Mapping[str, Tensor] | None:
+    def _first_values(self, parts: Parts) -> Mapping[str, Tensor] | None:
         path, values = self.config.values_path, self.given.values if self.given else None
         if path is not None:
             values = read_values(Path(path).expanduser())
-        return None if values is None else upstream.from_any(values, self.recipe.importance, target)
+        if values is None:
+            return None
+        target, frequencies = parts.objective.patching.target, parts.decomposition.frequencies
+        return upstream.from_any(values, self.recipe.importance, target, frequencies)
 
     def _training(self, target: Target, parts: Parts) -> Training:
         if self.on("gradients", "autograd"):
@@ -252,15 +256,17 @@ class Builder:
         self, decomposition: Decomposition, passes: Passes, order: list[str]
     ) -> Reconstruction:
         seed = self.context.seed * 2 + MASK_SEED
+        draws = self.draws(decomposition, order, seed, self.config.frozen_draws)
         return Reconstruction(
             passes,
-            self.draws(decomposition, order, seed, self.config.frozen_draws),
+            draws,
             self._search(passes),
             self._steps(),
             [site.name for site in self.sites],
             binomial=self.config.sampling == "binomial",
             single=self.on("pgd_layerwise", "single"),
             gathers=self.on("routed_rows", "gathered"),
+            kept=KeptSources(draws, self.recipe.steps),
         )
 
     def _execution_order(self, patching: Patching) -> list[str]:
@@ -294,11 +300,14 @@ class Builder:
         canonical, batch = self.config.canonical_draws, self.recipe.batch
         filling = uniform.fill if self.on("draws", "native") else random_draws.fill
         groups = decomposition.groups
-        return Draws(self.sites, order, groups, generator, self.dtype, canonical, frozen, batch, filling)
+        delta = self.config.delta_component
+        return Draws(
+            self.sites, order, groups, generator, self.dtype, canonical, frozen, batch, filling, delta
+        )
 
     def _search(self, passes: Passes) -> Search:
         detached = self.on("pgd_inner", "detached")
-        return (DetachedSearch if detached else Search)(passes, self.counts)
+        return (DetachedSearch if detached else Search)(passes, self.counts, self.config.delta_component)
 
     def _steps(self) -> Steps:
         level = self.levels["pgd_steps"]
@@ -342,7 +351,7 @@ class Builder:
         levels, recipe = self.levels, self.recipe
         joined = compiled.CompiledDeltas if self.on("compile", "full") else Deltas
         deltas = (CachedDeltas if self.on("delta", "cached_w") else joined)(target, self.sites, self.counts)
-        multiplies = not self.on("delta", "folded")
+        multiplies = self.config.delta_component and not self.on("delta", "folded")
         writer = WRITERS[str(levels["checkpoint"])]()
         self.endings.callback(writer.close)
         collector = collector_for(str(levels["gc"]))

@@ -7,16 +7,20 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.spd.specs import SCHEDULES, Adversary, TransformerSpec
 
-IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp")
+TRANSFORMER = "global_shared_transformer"
+IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp", TRANSFORMER)
 SIGMOIDS = ("leaky_hard", "normal", "hard")
 UNBOUNDED_SIGMOIDS = ("swish_hard", "upper_leaky_hard")
 LOSSES = (
     *("faithfulness", "minimality", "unmasked", "ci_masked", "stochastic", "stochastic_subset"),
     *("stochastic_layerwise", "hidden_acts", "pgd", "pgd_subset", "pgd_layerwise"),
+    *("persistent_pgd", "persistent_pgd_subset"),
 )
 ONE_STEP = {"steps": 1, "step_size": 1.0}
 """The search of an adversarial term that a recipe lacks and `coefficients` adds."""
@@ -53,14 +57,19 @@ class SpdConfig:
     coefficients : of terms by kind; a kind that the recipe lacks is added, and 0 takes one out
     pgd_steps, pgd_step_size, pgd_init, pgd_scope : of the adversarial terms; they start random, at ones or at
         zeros, and scope is shared or datapoint
+    adversary : how persistent terms keep and move their sources; see `Adversary`
     pnorm, final_p, anneal_from, anneal_to : exponent of the minimality, linear between two shares of training
     beta : weight of its log term
     components : subcomponents of every module, instead of the recipe's numbers
     modules : patterns of module names, instead of the recipe's; they share `components`
     counts : patterns of module names, each with its own number of subcomponents
-    importance, hidden : mlp, vector_mlp or shared_mlp, and the widths of its hidden layers
+    importance, hidden : mlp, vector_mlp, shared_mlp or global_shared_transformer, and the widths of its
+        hidden layers
+    transformer : of the latter, which reads all modules at all positions: width, blocks, heads, context, base
     sigmoid : upstream's leaky_hard (one form for masks and another for minimality), normal or hard
     sampling : of stochastic sources: continuous or binomial
+    delta_component : what components leave over of a weight takes part in masked passes under a mask of its
+        own
     warmup_steps, warmup_lr, warmup_decay : of the faithfulness warm-up
     microbatches : pieces of an iteration's batch whose gradients are summed
     iterable, sharded : tokens as a stream; sharded means that each worker reads its own part
@@ -97,6 +106,7 @@ class SpdConfig:
     pgd_step_size: float | None = None
     pgd_init: str | None = None
     pgd_scope: str | None = None
+    adversary: dict[str, Any] | None = None
     pnorm: float | None = None
     final_p: float | None = None
     anneal_from: float | None = None
@@ -107,8 +117,10 @@ class SpdConfig:
     counts: dict[str, int] | None = None
     importance: str | None = None
     hidden: list[int] | None = None
+    transformer: dict[str, float] | None = None
     sigmoid: str = "leaky_hard"
     sampling: str = "continuous"
+    delta_component: bool = True
     warmup_steps: int | None = None
     warmup_lr: float | None = None
     warmup_decay: float | None = None
@@ -138,6 +150,8 @@ class SpdConfig:
         self._check_numbers()
         self._check_choices()
         self._check_modules()
+        self._check_transformer()
+        self._check_adversary()
         self._check_terms()
         self._check_target()
         self._check_together()
@@ -157,7 +171,7 @@ class SpdConfig:
     def _check_choices(self) -> None:
         self._choose("pgd_scope", ("shared", "datapoint"))
         self._choose("pgd_init", ("random", "ones", "zeros"))
-        self._choose("schedule", ("constant", "linear", "cosine"))
+        self._choose("schedule", SCHEDULES)
         self._choose("losses", tuple(LOSS_SETS))
         self._choose("importance", IMPORTANCE_KINDS)
         if self.sigmoid in UNBOUNDED_SIGMOIDS:
@@ -194,6 +208,16 @@ class SpdConfig:
         whole = all(isinstance(count, int) and count >= 1 for count in self.counts.values())
         self._require("counts", whole, "patterns with whole numbers from 1")
 
+    def _check_transformer(self) -> None:
+        given = self.transformer
+        chosen = self.importance == TRANSFORMER
+        rule = "{width: 64, blocks: 2, heads: 4}" if chosen else f"left out without importance={TRANSFORMER}"
+        self._require("transformer", chosen == (given is not None), rule)
+        if given is None:
+            return
+        problem = TransformerSpec.problem(given)
+        self._require("transformer", problem is None, problem or "")
+
     def _check_terms(self) -> None:
         for kind, value in (self.coefficients or {}).items():
             if kind not in LOSSES:
@@ -203,6 +227,22 @@ class SpdConfig:
             if not 0 <= value < math.inf:
                 raise ConfigError(f"workload.coefficients: {kind}={value} must be a number from 0")
         self._require("coefficients", len(self.recipe.losses) > 0, "one that leaves a term")
+
+    def _check_adversary(self) -> None:
+        given, terms = self.adversary or {}, self.coefficients or {}
+        persistent = any(terms.get(kind, 0) > 0 for kind in LOSSES if kind.startswith("persistent"))
+        self._require("adversary", persistent or not given, "left out where no term is persistent")
+        problem = Adversary.problem(given)
+        self._require("adversary", problem is None, problem or "")
+        if persistent:
+            self._check_sources(Adversary(**given))
+
+    def _check_sources(self, adversary: Adversary) -> None:
+        whole = self.recipe.batch % adversary.n_sources == 0
+        rule = f"of an n_sources that divides the {self.recipe.batch} rows of an iteration"
+        self._require("adversary", whole, rule)
+        self._require("microbatches", self.microbatches == 1, "1 where a term is persistent")
+        self._require("drop_last", self.drop_last, "true where a term is persistent")
 
     def _check_target(self) -> None:
         if self.target is None:
@@ -224,6 +264,8 @@ class SpdConfig:
             recipe.batch % self.microbatches == 0,
             f"a divisor of the {recipe.batch} rows of an iteration",
         )
+        reaches = recipe.transformer is None or recipe.transformer.context >= recipe.seq
+        self._require("transformer", reaches, f"of a context from workload.seq_len={recipe.seq}")
         decays = self.final_lr in (None, 1) or recipe.schedule != "constant"
         self._require("final_lr", decays, "left out, or 1, where workload.schedule=constant")
         ends = recipe.anneal_from <= recipe.anneal_to
@@ -270,6 +312,7 @@ class SpdConfig:
             "losses": self._losses(base),
             "modules": self._modules(base),
             "target": self._target(),
+            "transformer": self._transformer(),
         }
         clips = {
             name: getattr(self, name) or None
@@ -283,12 +326,19 @@ class SpdConfig:
             return None
         return TargetSpec("module", values="given", vectors=self.vectors_path is not None)
 
+    def _transformer(self) -> TransformerSpec | None:
+        given = self.transformer
+        return None if given is None or self.importance != TRANSFORMER else TransformerSpec.of(given)
+
     def _losses(self, base: Recipe) -> tuple[LossSpec, ...]:
         specs = {loss.kind: loss for loss in (LOSS_SETS[self.losses] if self.losses else base.losses)}
         for kind, value in (self.coefficients or {}).items():
             own: dict[str, int | float] = dict(ONE_STEP) if kind.startswith("pgd") else {}
             known = specs.get(kind, LossSpec(kind, 0.0, **own))  # type: ignore[arg-type]
             specs[kind] = replace(known, coeff=float(value))
+            if specs[kind].persistent:
+                adversary = Adversary(**(self.adversary or {}))
+                specs[kind] = replace(specs[kind], adversary=adversary, steps=adversary.steps)
         changed = {
             "steps": self.pgd_steps,
             "step_size": self.pgd_step_size,

@@ -38,6 +38,7 @@ class Probe:
         reconstruction = training.parts.objective.reconstruction
         generator = reconstruction.draws.generator
         kept, steps = generator.get_state(), reconstruction.steps
+        sources = reconstruction.kept.state()
         reconstruction.steps = FixedSteps(0)
         training.parts.updates.zero()
         training.schedule()
@@ -49,6 +50,7 @@ class Probe:
         training.parts.updates.zero()
         reconstruction.steps = steps
         reconstruction.after_backward()
+        reconstruction.kept.load(sources)
         generator.set_state(kept)
         return Probe(gradients, terms, training.parts.objective)
 

@@ -18,8 +18,8 @@ from typing import Any
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import upstream
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data.weight_files import write_safetensors
 from perfsweep.workloads.spd.maths.sites import Site
-from perfsweep.workloads.spd.maths.weight_files import write_safetensors
 from perfsweep.workloads.spd.training.loop import Training
 from perfsweep.workloads.training.checkpoints import write
 
@@ -44,7 +44,7 @@ def write_all(training: Training, sites: Sequence[Site], config: SpdConfig, fold
     try:
         write_safetensors(folder / DECOMPOSITION, values)
         write(training.state(), folder / CHECKPOINT)
-        theirs = upstream.exported(values, target, sites)
+        theirs = upstream.exported(values, target, sites, decomposition.frequencies)
         write({name: tensor.cpu().contiguous() for name, tensor in theirs.items()}, folder / UPSTREAM)
         text = json.dumps(description(training, sites, config), indent=2)
         (folder / DESCRIPTION).write_text(text + "\n")
@@ -63,6 +63,8 @@ def description(training: Training, sites: Sequence[Site], config: SpdConfig) ->
         ],
         "importance": recipe.importance,
         "hidden": list(recipe.hidden),
+        "transformer": recipe.transformer and dataclasses.asdict(recipe.transformer),
+        "upstream": upstream.COMMIT,
         "sigmoid": config.sigmoid,
         "configuration": _differing(config),
         "figures": {

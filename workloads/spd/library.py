@@ -19,21 +19,9 @@ from perfsweep.workloads.spd import upstream
 from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.maths.sites import unstack
+from perfsweep.workloads.spd.paths import NAIVE, default_path, levels_of
 from perfsweep.workloads.spd.toggles import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
-
-FAST: dict[str, LevelValue] = {
-    "patching": "wrapper",
-    "delta": "folded",
-    "pgd_inner": "detached",
-    "pgd_layerwise": "single",
-    "target_softmax": "cached",
-    "metrics": "deferred",
-    "mask_checks": "off",
-    "optimizer": "fused",
-    "loader": "memmap_batched",
-}
-"""The exact forms that are faster everywhere: the same losses and gradients as the naive path's."""
 
 
 @dataclass
@@ -43,9 +31,13 @@ class Decomposition:
     Attributes
     ----------
     losses : total of each iteration
+    path : name of the arm that ran, as the headline measures it
+    levels : its levels where they are not the naive path's
     """
 
     losses: list[float]
+    path: str
+    levels: dict[str, LevelValue]
     _workload: Spd
     _folder: tempfile.TemporaryDirectory[str]
 
@@ -57,8 +49,9 @@ class Decomposition:
 
     def upstream(self) -> dict[str, Tensor]:
         """The same and the frozen network by upstream's names: a state_dict of its ComponentModel."""
-        target = self._workload.training.parts.objective.patching.target
-        return upstream.exported(self.tensors, target, self._workload.builder.sites)
+        parts = self._workload.training.parts
+        target, frequencies = parts.objective.patching.target, parts.decomposition.frequencies
+        return upstream.exported(self.tensors, target, self._workload.builder.sites, frequencies)
 
     def importances(self, batch: Tensor | np.ndarray) -> dict[str, Tensor]:
         """Causal importances [..., C] in [0, 1] by module, for token ids [B, S] or vectors [B, f]."""
@@ -115,6 +108,7 @@ def decompose(
     seed: int = 0,
     device: str = "cpu",
     amp: str = "off",
+    path: str | None = None,
     values: Mapping[str, Tensor] | None = None,
     log: Callable[[Mapping[str, float]], None] = lambda row: None,
     **options: Any,
@@ -123,13 +117,17 @@ def decompose(
 
     Parameters
     ----------
-    network : called with a batch; it is copied, and neither trained nor changed
+    network : called with a batch; it is copied, and neither trained nor changed. Weights in 16 bit are read
+        exactly, and computed with in `dtype`
     data : token ids [n, S] or vectors [n, f]; one row in twenty is held out for figures
     modules : patterns of module names (``*`` for anything), each with its number of subcomponents C
     steps : iterations
     output_part : attribute such as ``logits``, or number, of the network's result; None where it is a tensor
     preset : recipe that `options` differ from
-    device, amp : ``cpu`` or ``cuda``, and off or bf16
+    device : ``cpu`` or ``cuda``
+    amp : off, bf16 or, on a GPU, fp16
+    path : naive, exact, gathered, stacked or compiled, arms of the headline sweep; None for the fastest that
+        compiles nothing. `compiled` takes minutes to begin with
     values : to begin with, by the names of a kept decomposition or by upstream's
     log : takes each row of metrics
     options : further fields of `SpdConfig`, such as ``batch_size``, ``lr``, ``importance``, ``coefficients``
@@ -139,14 +137,18 @@ def decompose(
     ConfigError
         Network, data and options do not fit one another.
     """
-    rows = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+    _refuse_precision(amp, device)
+    rows = _on_the_host(data) if isinstance(data, Tensor) else np.asarray(data)
     config = _configuration(network, rows, modules, steps, output_part, preset, options)
+    chosen = path or default_path(device)
+    levels = levels_of(chosen, amp, config, device)
+    off = {name: value for name, value in levels.items() if value != NAIVE[name]}
     workload = Spd(Given(copy.deepcopy(network), rows, values))
     folder = tempfile.TemporaryDirectory(prefix="spd-")
-    found = Decomposition([], workload, folder)
+    found = Decomposition([], chosen, off, workload, folder)
     try:
         place = Path(folder.name)
-        workload.setup(config, _levels(amp), Context(Device(device), place, place, seed=seed, log=log))
+        workload.setup(config, levels, Context(Device(device), place, place, seed=seed, log=log))
         totals = [_total_of_a_step(workload) for _ in range(steps)]
     except BaseException:
         found.close()
@@ -184,9 +186,21 @@ def _configuration(
         raise ConfigError(f"decompose(): {error}") from error
 
 
-def _levels(amp: str) -> dict[str, LevelValue]:
-    levels = {**FAST, "amp": amp}
-    return {toggle.name: levels.get(toggle.name, toggle.levels[0].value) for toggle in TOGGLES}
+def _on_the_host(data: Tensor) -> np.ndarray:
+    data = data.detach().cpu()
+    return (data.float() if data.dtype == torch.bfloat16 else data).numpy()  # NumPy has no bfloat16
+
+
+def _refuse_precision(amp: str, device: str) -> None:
+    known = next([str(level.value) for level in toggle.levels] for toggle in TOGGLES if toggle.name == "amp")
+    if amp not in known:
+        raise ConfigError(f"amp={amp}: no such type. Give one of {', '.join(known)}.")
+    if device not in ("cpu", "cuda"):
+        raise ConfigError(f"device={device}: no such device. Give cpu or cuda.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device=cuda: PyTorch finds no GPU here. Give device=cpu.")
+    if amp == "fp16" and device == "cpu":
+        raise ConfigError("amp=fp16: float16 needs a GPU, and device=cpu. Give amp=bf16 or amp=off.")
 
 
 def _total_of_a_step(workload: Spd) -> Tensor:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfsweep.workloads.spd.specs import Adversary, TransformerSpec
+
 
 @dataclass(frozen=True)
 class TargetSpec:
@@ -67,9 +69,10 @@ class LossSpec:
     Attributes
     ----------
     kind : faithfulness, minimality, unmasked, ci_masked, stochastic, stochastic_subset, stochastic_layerwise,
-        hidden_acts, pgd, pgd_subset or pgd_layerwise
+        hidden_acts, pgd, pgd_subset, pgd_layerwise, persistent_pgd or persistent_pgd_subset
     steps, step_size, init, scope : of the adversarial kinds; init is random, ones or zeros, scope is shared
         or datapoint
+    adversary : of the persistent kinds, whose `steps` are its own
     """
 
     kind: str
@@ -78,6 +81,12 @@ class LossSpec:
     step_size: float = 0.0
     init: str = "random"
     scope: str = "shared"
+    adversary: Adversary | None = None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether sources are kept from iteration to iteration."""
+        return self.kind.startswith("persistent")
 
     @property
     def adversarial(self) -> bool:
@@ -93,6 +102,7 @@ class Recipe:
     ----------
     modules : patterns of module names, each with its number of subcomponents C
     importance, hidden : kind of the causal-importance functions and the widths of their hidden layers
+    transformer : sizes of the kind that is a transformer
     batch, seq : rows and positions of an iteration (seq 1 for toys)
     steps, lr, schedule, final_lr, lr_warmup : of the optimiser; final_lr as a fraction, lr_warmup as a share
         of steps
@@ -126,6 +136,7 @@ class Recipe:
     warmup_steps: int = 0
     warmup_lr: float = 1e-3
     warmup_decay: float = 0.0
+    transformer: TransformerSpec | None = None
     log_every: int = 100
     eval_every: int = 1000
     eval_batches: int = 5

@@ -63,7 +63,19 @@ def _not_one_graph(config: SpdConfig, levels: Levels) -> str | None:
         return "a graph has one batch size, and workload.drop_last=false keeps a partial last batch"
     if levels["amp"] == "fp16" and levels["optimizer"] != "fused":
         return "the host reads whether scaled gradients overflowed, unless optimizer=fused does on the device"
-    return None
+    return _moves_sources(config, levels)
+
+
+def _moves_sources(config: SpdConfig, levels: Levels) -> str | None:
+    own = any(loss.persistent for loss in config.recipe.losses)
+    return (
+        "sources of persistent terms move as workload.adversary says, in the host's program" if own else None
+    )
+
+
+def _unscaled(config: SpdConfig, levels: Levels) -> str | None:
+    own = any(loss.persistent for loss in config.recipe.losses)
+    return "persistent terms hand gradients to their sources, which a scaled loss changes" if own else None
 
 
 def _unless_frozen(config: SpdConfig, levels: Levels) -> Parity | None:
@@ -107,6 +119,8 @@ def _not_written_down(config: SpdConfig, levels: Levels) -> str | None:
             "formulas are those of workload.importance=mlp with one hidden layer and"
             " workload.sigmoid=leaky_hard"
         )
+    if not config.delta_component:
+        return "formulas have a delta component, and workload.delta_component=false"
     if config.sampling != "continuous":
         return f"formulas are those of workload.sampling=continuous, not of {config.sampling}"
     if config.microbatches > 1 and levels["micro_batch"] == "loop":
@@ -129,7 +143,7 @@ def _on(**own: Any) -> tuple[Level, ...]:
 
 _WRAPPED: dict[str, Any] = {"requires": {"patching": ("wrapper",)}}
 _HOOKS_STAY = {"patching": ("wrapper", "persistent_hooks")}
-_DIFFERENT: dict[str, Any] = {"parity": Parity.STOCHASTIC, "witness": "pgd_passes"}
+_DIFFERENT: dict[str, Any] = {"parity": Parity.STOCHASTIC, "witness": "pgd_passes", "refused": _moves_sources}
 # A compiled pass has its shapes, products and divergence built in.
 _STATIC = {"component_kernel": ("fused",), "grad_checkpointing": ("per_block",), "routed_rows": ("gathered",)}
 _EAGER_PASSES = ("masked_pass", "full")
@@ -172,7 +186,11 @@ TOGGLES = (
         every={"witness": "low_precision_ops"},
         each={
             "bf16": {"bounds": BFLOAT16},
-            "fp16": {"bounds": HALF_IN_MAIN_PASS, "requires": {"pgd_inner": ("detached",)}},
+            "fp16": {
+                "bounds": HALF_IN_MAIN_PASS,
+                "requires": {"pgd_inner": ("detached",)},
+                "refused": _unscaled,
+            },
         },
         source="4",
     ),

@@ -2,7 +2,8 @@
 
 ``python -m perfsweep.workloads.spd.upstream_config final_config.yaml`` prints the fields as YAML for
 ``workload:``. Network and data are given here, so what names them there is left out; so is what concerns only
-logging. What changes a training and is not implemented is refused by its name.
+logging. What changes a training and is not implemented is refused by its name. Fields mean what they mean at
+the commit `upstream.COMMIT`.
 """
 
 from __future__ import annotations
@@ -13,27 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
-from perfsweep.workloads.spd.config import IMPORTANCE_KINDS
+from perfsweep.workloads.spd.config import IMPORTANCE_KINDS, SIGMOIDS, TRANSFORMER
+from perfsweep.workloads.spd.upstream import COMMIT
+from perfsweep.workloads.spd.upstream_terms import not_implemented, of_schedule, one_of, refuse_unknown, terms
 
-TERMS = {
-    "FaithfulnessLoss": "faithfulness",
-    "ImportanceMinimalityLoss": "minimality",
-    "UnmaskedReconLoss": "unmasked",
-    "CIMaskedReconLoss": "ci_masked",
-    "StochasticReconLoss": "stochastic",
-    "StochasticReconSubsetLoss": "stochastic_subset",
-    "StochasticReconLayerwiseLoss": "stochastic_layerwise",
-    "StochasticHiddenActsReconLoss": "hidden_acts",
-    "PGDReconLoss": "pgd",
-    "PGDReconSubsetLoss": "pgd_subset",
-    "PGDReconLayerwiseLoss": "pgd_layerwise",
-}
 SAME = {
     "steps": "steps",
     "batch_size": "batch_size",
     "sampling": "sampling",
+    "use_delta_component": "delta_component",
     "sigmoid_type": "sigmoid",
-    "ci_fn_hidden_dims": "hidden",
     "grad_clip_norm_components": "clip_components",
     "grad_clip_norm_ci_fns": "clip_importance",
     "faithfulness_warmup_steps": "warmup_steps",
@@ -46,9 +36,8 @@ SAME = {
 """Fields whose values mean the same under another name."""
 DEFAULTS: dict[str, Any] = {
     "sampling": "continuous",
+    "use_delta_component": True,
     "sigmoid_type": "leaky_hard",
-    "ci_fn_hidden_dims": [8],
-    "ci_fn_type": "vector_mlp",
     "grad_clip_norm_components": None,
     "grad_clip_norm_ci_fns": None,
     "faithfulness_warmup_steps": 0,
@@ -63,17 +52,23 @@ ELSEWHERE = (
     *("wandb_project", "wandb_run_name", "wandb_run_name_prefix", "eval_metric_configs", "n_eval_steps"),
     *("eval_batch_size", "slow_eval_freq", "slow_eval_on_first_step", "save_freq", "ci_alive_threshold"),
     *("pretrained_model_class", "pretrained_model_path", "pretrained_model_name", "tokenizer_name"),
-    *("task_config", "output_loss_type", "dist_backend"),
+    *("task_config", "output_loss_type", "dist_backend", "gradient_accumulation_steps", "out_dir"),
+    *("image_on_first_step", "image_freq", "metrics_fns", "figures_fns", "n_examples_until_dead"),
 )
-"""Logging, saving, and the network and data that are given here: vectors are compared by squares, and logits
-by their divergence."""
-READ = ("ci_fn_type", "module_info", "loss_metric_configs", "lr_schedule", "autocast_bf16")
+"""Logging, saving, what upstream drops too, and the network and data that are given here, which say how
+outputs are compared: vectors by squares, logits by their divergence."""
+READ = ("ci_config", "module_info", "loss_metric_configs", "lr_schedule", "autocast_bf16")
+OLDER_IMPORTANCE = frozenset({"ci_fn_type", "ci_fn_hidden_dims"})
+OLDER = ("lr", "lr_warmup_pct", *OLDER_IMPORTANCE)
+"""What `ci_config` and `lr_schedule` hold since; where given, these count, as upstream."""
 ONLY: dict[str, tuple[Any, ...]] = {
     "n_mask_samples": (1,),
-    "use_delta_component": (True,),
     "identity_module_info": (None, []),
+    "init_spd_checkpoint": (None,),
 }
 """Fields of which one value is implemented."""
+COMPARED_BY = {"lm": "kl", "ih": "kl", "tms": "mse", "resid_mlp": "mse"}
+"""How outputs are compared, which here follows from the kind of data."""
 
 
 def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,12 +99,12 @@ def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         **clips,
-        "importance": given["ci_fn_type"],
-        "modules": {one["module_pattern"]: one["C"] for one in _needed(config, "module_info")},
+        **_importance(config),
+        "modules": _modules(_needed(config, "module_info")),
         "output_part": None if part is None else str(part).removeprefix("idx_"),
         "amp": "bf16" if given["autocast_bf16"] else "off",
         **_schedule(config),
-        **_terms(_needed(config, "loss_metric_configs")),
+        **terms(_needed(config, "loss_metric_configs")),
     }
 
 
@@ -120,17 +115,51 @@ def _needed(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _refuse_fields(config: Mapping[str, Any]) -> None:
-    old = ("lr", "lr_warmup_pct")
-    known = {*SAME, *DEFAULTS, *ELSEWHERE, *READ, *ONLY, *old}
-    for name, value in config.items():
-        if name not in known:
-            raise ConfigError(
-                f"{name} is no field that is known here, and may change the training; remove it"
-            )
-        if name in ONLY and value not in ONLY[name]:
-            raise ConfigError(f"{name}={value} is not implemented, only {ONLY[name][0]}")
-    if (kind := config.get("ci_fn_type", "vector_mlp")) not in IMPORTANCE_KINDS:
-        raise ConfigError(f"ci_fn_type={kind} is not implemented, only {', '.join(IMPORTANCE_KINDS)}")
+    one_of("", "sigmoid_type", config.get("sigmoid_type", SIGMOIDS[0]), {name: name for name in SIGMOIDS})
+    refuse_unknown("", config, {*SAME, *DEFAULTS, *ELSEWHERE, *READ, *ONLY, *OLDER})
+    for name, values in ONLY.items():
+        if name in config and config[name] not in values:
+            raise not_implemented(name, config[name], f"Only {name}={values[0]} is trained here.")
+    task, compared = (config.get("task_config") or {}).get("task_name"), config.get("output_loss_type")
+    if compared is not None and task in COMPARED_BY and compared != COMPARED_BY[task]:
+        raise not_implemented("output_loss_type", compared, f"task_name={task} is compared by another one.")
+
+
+def _modules(infos: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    for info in infos:
+        refuse_unknown("module_info.", info, ("module_pattern", "C"))
+    return {info["module_pattern"]: info["C"] for info in infos}
+
+
+def _importance(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Kind and sizes of the importance functions, from `ci_config` or from the older fields."""
+    if "ci_config" not in config or not OLDER_IMPORTANCE.isdisjoint(config):
+        kind, hidden = config.get("ci_fn_type", "vector_mlp"), config.get("ci_fn_hidden_dims", [8])
+        place = "ci_fn_type"
+    else:
+        own = config["ci_config"]
+        if own["fn_type"] == TRANSFORMER:
+            return _transformer(own["simple_transformer_ci_cfg"])
+        kind, hidden, place = own["fn_type"], own.get("hidden_dims"), "ci_config.fn_type"
+    if kind not in IMPORTANCE_KINDS:
+        raise not_implemented(place, kind, f"Only {', '.join(IMPORTANCE_KINDS)} are trained here.")
+    if hidden is None:
+        raise KeyError("hidden_dims")
+    return {"importance": kind, "hidden": hidden}
+
+
+def _transformer(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    place, attention = "ci_config.simple_transformer_ci_cfg.", sizes["attn_config"]
+    refuse_unknown(place, sizes, ("d_model", "n_blocks", "mlp_hidden_dim", "attn_config"))
+    refuse_unknown(f"{place}attn_config.", attention, ("n_heads", "max_len", "rope_base"))
+    own = {
+        "width": sizes["d_model"],
+        "blocks": sizes["n_blocks"],
+        "heads": attention["n_heads"],
+        "context": attention.get("max_len", 2048),
+        "base": attention.get("rope_base", 10000.0),
+    }
+    return {"importance": TRANSFORMER, "hidden": sizes["mlp_hidden_dim"], "transformer": own}
 
 
 def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,68 +168,7 @@ def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
         form = config.get("lr_schedule", "constant")
         last, warmup = 0.0 if form == "cosine" else 1.0, config.get("lr_warmup_pct", 0.0)
         return {"lr": schedule, "schedule": form, "final_lr": last, "lr_warmup": warmup}
-    return {
-        "lr": schedule["start_val"],
-        "schedule": schedule.get("fn_type", "constant"),
-        "final_lr": schedule.get("final_val_frac", 1.0),
-        "lr_warmup": schedule.get("warmup_pct", 0.0),
-    }
-
-
-def _terms(losses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Coefficients, with 0 for the terms that the recipe behind has and these have not."""
-    coefficients: dict[str, float] = dict.fromkeys(TERMS.values(), 0.0)
-    found: dict[str, Any] = {}
-    for loss in losses:
-        name = loss.get("classname")
-        if name not in TERMS:
-            raise ConfigError(f"loss_metric_configs: {name} is not implemented as a loss")
-        if loss.get("coeff") is None:
-            raise ConfigError(f"loss_metric_configs: {name} has no coeff")
-        _refuse_routing(name, loss)
-        coefficients[TERMS[name]] = float(loss["coeff"])
-        own = _search(loss) if name.startswith("PGD") else _minimality(loss) if "pnorm" in loss else {}
-        for field, value in own.items():
-            if found.setdefault(field, value) != value:
-                raise ConfigError(f"loss_metric_configs: {name} has another {field} than the others")
-    return {**found, "coefficients": coefficients}
-
-
-def _refuse_routing(name: str, loss: Mapping[str, Any]) -> None:
-    routing = loss.get("routing") or {"type": "uniform_k_subset"}
-    if routing["type"] != "uniform_k_subset":
-        raise ConfigError(
-            f"loss_metric_configs: {name}: routing={routing['type']} is not implemented, only"
-            " uniform_k_subset"
-        )
-
-
-def _search(loss: Mapping[str, Any]) -> dict[str, Any]:
-    starts = {"random": "random", "ones": "ones", "zeroes": "zeros"}
-    scopes = {"shared_across_batch": "shared", "unique_per_datapoint": "datapoint"}
-    if loss["init"] not in starts or loss["mask_scope"] not in scopes:
-        raise ConfigError(
-            f"loss_metric_configs: init={loss['init']}, mask_scope={loss['mask_scope']} is not implemented"
-        )
-    return {
-        "pgd_steps": loss["n_steps"],
-        "pgd_step_size": loss["step_size"],
-        "pgd_init": starts[loss["init"]],
-        "pgd_scope": scopes[loss["mask_scope"]],
-    }
-
-
-def _minimality(loss: Mapping[str, Any]) -> dict[str, Any]:
-    if loss.get("eps", 1e-12) != 1e-12:
-        raise ConfigError(f"loss_metric_configs: eps={loss['eps']} is not implemented, only 1e-12")
-    last = loss.get("p_anneal_final_p")
-    return {
-        "pnorm": loss["pnorm"],
-        "beta": loss.get("beta", 0.0),
-        "final_p": loss["pnorm"] if last is None else last,
-        "anneal_from": loss.get("p_anneal_start_frac", 1.0),
-        "anneal_to": loss.get("p_anneal_end_frac", 1.0),
-    }
+    return of_schedule("lr_schedule.", schedule)
 
 
 def main(words: Sequence[str]) -> int:
@@ -215,8 +183,9 @@ def main(words: Sequence[str]) -> int:
         found = arguments(OmegaConf.to_container(OmegaConf.load(Path(words[0]))))  # type: ignore[arg-type]
     except (OSError, UnicodeDecodeError, YAMLError, PerfsweepError) as error:
         print(f"{words[0]}: {error}", file=sys.stderr)
-        return 1
+        return 2
     found["counts"] = found.pop("modules")
+    print(f"# as goodfire-ai/spd at {COMMIT}")
     print(f"# toggles.amp={found.pop('amp')} measure.seed={found.pop('seed')}")
     print(OmegaConf.to_yaml(found), end="")
     return 0

@@ -18,10 +18,10 @@ from perfsweep.workloads.spd import kept
 from perfsweep.workloads.spd.build import Builder, Given
 from perfsweep.workloads.spd.claims import CLAIMS
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.counters import COUNTED
 from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
 from perfsweep.workloads.spd.maths import user_models
-from perfsweep.workloads.spd.maths.cost import flops_per_position
 from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
 from perfsweep.workloads.toggles import product_type
 from perfsweep.workloads.training.precision import tf32_is_on
@@ -153,7 +153,7 @@ class Spd(Workload):
         """Products of one position by the formula of `cost`."""
         if self.builder.spec.own:
             return Work()  # of which no sizes are known
-        folds = self.levels["delta"] == "folded"
+        folds = self.levels["delta"] == "folded" or not self.config.delta_component
         flops = flops_per_position(self.builder.sites, self.builder.spec, self.config.recipe, folds)
         return Work(flops, products=product_type(self.levels, self.config.dtype))
 
@@ -181,7 +181,7 @@ class Spd(Workload):
         sources.
         """
         parts = self.training.parts
-        if any(loss.steps for loss in parts.recipe.losses):
+        if any(loss.steps or loss.persistent for loss in parts.recipe.losses):
             return None
         named = parts.decomposition.named_parameters()
         return Replayable(named, parts.updates.optimizer, self.state_dict, self.load_state_dict)

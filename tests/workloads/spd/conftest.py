@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.spd import paths
 from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.data import rows
@@ -34,6 +35,12 @@ REAL_PRESETS = dict(PRESETS)
 def one_thread() -> None:
     """Several threads only wait for one another on machines that others use too."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`decompose` builds no kernels, which take longer than all that is tested with it."""
+    monkeypatch.setattr(paths, "compiler_here", lambda: None)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,7 +11,7 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device, contract_problems
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.maths.cost import flops_per_position
+from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.toggles import TOGGLES
 from perfsweep.workloads.spd.workload import Spd

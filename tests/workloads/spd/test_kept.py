@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
+from torch import nn
 
+from perfsweep import conf
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd import decompose
+from perfsweep.workloads.native import compiler_here
+from perfsweep.workloads.spd import decompose, paths
 from perfsweep.workloads.spd.build import Given
-from perfsweep.workloads.spd.library import FAST
-from perfsweep.workloads.spd.maths.weight_files import read_safetensors
+from perfsweep.workloads.spd.data.weight_files import read_safetensors
+from perfsweep.workloads.spd.paths import PATHS
 from perfsweep.workloads.spd.presets import PRESETS
-from perfsweep.workloads.spd.toggles import TOGGLES
 from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
 
@@ -160,9 +165,51 @@ def test_the_functions_path_is_the_workloads_naive_one_in_result(start, run, net
             torch.testing.assert_close(found.tensors[name], value, rtol=1e-9, atol=1e-12)
 
 
-def test_the_functions_levels_exist() -> None:
-    levels = {toggle.name: {level.value for level in toggle.levels} for toggle in TOGGLES}
-    assert all(value in levels[name] for name, value in FAST.items())
+def test_a_network_and_vectors_in_bfloat16_are_read_exactly() -> None:
+    network = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).bfloat16()
+    vectors = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
+    own: dict[str, Any] = {"modules": {"0": 6}, "steps": 2, "batch_size": 8, "importance": "shared_mlp"}
+    losses = []
+    for net, rows in ((network, vectors), (copy.deepcopy(network).float(), vectors.float())):
+        with decompose(net, rows, **own) as found:
+            losses.append(found.losses)
+    assert losses[0] == losses[1]
+    assert network[0].weight.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("path", ["exact", "gathered", "stacked", "compiled"])
+def test_a_path_of_the_function_is_the_headlines_arm_of_its_name(path) -> None:
+    file = Path(conf.__file__).parent / "sweep" / "spd" / "headline.yaml"
+    design = OmegaConf.to_container(OmegaConf.load(file))["sweep"]["designs"][0]  # type: ignore[index, call-overload]
+    arm, here = design["arms"][path], PATHS[path]
+    of_a_target_or_a_process = {"prefix_reuse", "fused_target_ops", "gc", "wandb_logging"}
+    assert {name: value for name, value in arm.items() if name not in of_a_target_or_a_process} == {
+        name: value for name, value in here.items() if name != "pgd_layerwise"
+    }
+
+
+def test_the_function_says_which_path_it_ran_and_takes_another(network, tokens) -> None:
+    own: dict[str, Any] = {"modules": {"body.*": 6}, "steps": 2, "dtype": "float64"}
+    losses = {}
+    for path in (None, "naive", "stacked"):
+        with decompose(network, tokens, path=path, **own) as found:
+            losses[path] = found.losses
+            assert found.path == path or (path, found.path) == (None, "gathered")
+            assert found.levels.get("routed_rows") == ("gathered" if path is None else None)
+            assert bool(found.levels) == (path != "naive")
+            assert found._workload.levels["patching"] == ("temp_hooks" if path == "naive" else "wrapper")
+    assert losses[None] == pytest.approx(losses["naive"], rel=1e-12)
+    assert losses["stacked"] == pytest.approx(losses["naive"], rel=1e-12)
+
+
+@pytest.mark.workloads
+def test_kernels_are_built_where_a_compiler_is_and_one_thread_runs(network, tokens, monkeypatch) -> None:
+    monkeypatch.setattr(paths, "compiler_here", compiler_here)
+    with decompose(network, tokens, {"body.*": 6}, steps=1) as found:
+        assert (found.levels.get("draws"), found.levels.get("products")) == ("native", "native")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with decompose(network, tokens, {"body.*": 6}, steps=0) as found:
+        assert "products" not in found.levels
 
 
 @pytest.mark.parametrize(
@@ -174,6 +221,10 @@ def test_the_functions_levels_exist() -> None:
         ({"modules": {}}, r"workload\.counts=\{\} .*patterns with numbers"),
         ({"modules": {"nothing": 3}}, r"pattern 'nothing' matches no module"),
         ({"data": np.zeros(5)}, r"data must be token ids \[n, S\] or vectors \[n, f\]"),
+        ({"path": "banana"}, r"^path=banana: no such path\. Give one of naive, exact, gathered, stacked"),
+        ({"amp": "banana"}, r"^amp=banana: no such type\. Give one of off, bf16, fp16\.$"),
+        ({"amp": "fp16"}, r"^amp=fp16: float16 needs a GPU, and device=cpu\. Give amp=bf16 or amp=off\.$"),
+        ({"device": "banana"}, r"^device=banana: no such device\. Give cpu or cuda\.$"),
     ],
 )
 def test_the_function_says_what_does_not_fit(network, tokens, own, sentence) -> None:

@@ -109,6 +109,16 @@ def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, loss
     assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
 
 
+GATHERED = {**EVERYTHING, "routed_rows": "gathered", "component_kernel": "fused"}
+
+
+@pytest.mark.parametrize("losses", [None, *longer("layerwise", "all", "forward")])
+@pytest.mark.parametrize("levels", [GATHERED, *longer(EVERYTHING, {"patching": "wrapper"})], ids=len)
+def test_the_forms_agree_without_a_delta_component(gradients_of, naive, levels, losses) -> None:
+    config = {**configuration(losses), "delta_component": False}
+    assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
+
+
 @pytest.mark.parametrize("losses", [None, *longer("layerwise", "all")])
 @pytest.mark.parametrize(
     "levels", [{"patching": "wrapper"}, {"delta": "folded"}, EVERYTHING], ids=["wrapper", "folded", "all"]

@@ -19,6 +19,7 @@ from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import upstream
 from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.config import SpdConfig
 
 MODULES = {"mlp": ["embed", "body.0", "body.2"], "vector_mlp": ["body.0", "out"], "shared_mlp": ["body.*"]}
 P, BETA = 0.7, 0.2
@@ -136,7 +137,7 @@ class TheirModel(nn.Module):
         masks = {
             "unmasked": {n: (torch.ones_like(ci[n]), None) for n in self.names},
             "ci_masked": {n: (ci[n], None) for n in self.names},
-            "stochastic": {n: (ci[n] + (1 - ci[n]) * sources[n], deltas[n]) for n in self.names},
+            "stochastic": {n: (ci[n] + (1 - ci[n]) * sources[n], deltas.get(n)) for n in self.names},
         }
         logs = F.log_softmax(target, -1)
         divergences = {
@@ -211,7 +212,7 @@ def compared(workload: Any, network: nn.Module, kind: str, shakes: bool = True) 
     model = theirs(network, kind, upstream.exported(values, target, workload.builder.sites))
     found, drawn, noise = terms_and_draws(workload)
     single = {names[0]: s for names, s in drawn.components.items()}
-    deltas = {names[0]: mu for names, mu in drawn.deltas.items()}
+    deltas = {names[0]: mu for names, mu in (drawn.deltas or {}).items()}
     batch = workload.builder.first_batch()
     return worst(found, model.terms(batch, single, deltas, noise if shakes else None))
 
@@ -221,6 +222,19 @@ def test_an_exported_decomposition_has_upstreams_losses(start, run, network, tok
     workload = start(config=configuration(kind), given=Given(network, tokens))
     run(workload, 2)
     assert compared(workload, network, kind) <= 1e-10
+
+
+def test_without_a_delta_component_masks_leave_its_source_out_as_upstream_does(
+    start, network, tokens
+) -> None:
+    config = configuration("shared_mlp", delta_component=False)
+    workload = start(config=config, given=Given(network, tokens))
+    assert terms_and_draws(workload)[1].deltas is None
+    assert compared(workload, network, "shared_mlp") <= 1e-10
+    searched = {**config, "coefficients": {"pgd": 1, "minimality": 1}, "pgd_steps": 1}
+    draws = start(config=searched, given=Given(network, tokens)).training.parts.objective.reconstruction.draws
+    (spec,) = [one for one in SpdConfig(**searched).recipe.losses if one.kind == "pgd"]
+    assert {s.shape[-1] for s in draws.adversarial(torch.Size([4, 5]), spec).values()} == {7}
 
 
 def test_binomial_sampling_shakes_importances_as_upstream_does(start, network, tokens) -> None:
@@ -244,6 +258,20 @@ def test_an_upstream_checkpoint_comes_back_as_it_went(start, run, network, token
     found = second.training.parts.decomposition.state()
     assert found.keys() == values.keys()
     assert all(torch.equal(found[name], value) for name, value in values.items())
+
+
+def test_a_checkpoint_in_bfloat16_of_upstreams_newer_names_is_begun_with(network, tokens, start) -> None:
+    first = start(config=configuration("shared_mlp"), given=Given(network, tokens))
+    target = first.training.parts.objective.patching.target
+    values = first.training.parts.decomposition.state()
+    theirs = {
+        f"ci_fn.{name}" if name.startswith("_ci_fns.") else name: value.bfloat16()
+        for name, value in upstream.exported(values, target, first.builder.sites).items()
+    }
+    second = start(config=configuration("shared_mlp"), given=Given(network, tokens, theirs))
+    found = second.training.parts.decomposition.state()
+    assert found.keys() == values.keys()
+    assert all(torch.equal(found[name], value.bfloat16().double()) for name, value in values.items())
 
 
 def test_first_layers_of_vector_networks_are_told_apart_by_component(network, tokens, start) -> None:

@@ -7,7 +7,7 @@ with all gradients, is the loss.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,18 @@ from torch import Tensor
 
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes
+from perfsweep.workloads.spd.maths.persistent_sources import Moments, climbed
 from perfsweep.workloads.spd.maths.sites import Stacks, each
 from perfsweep.workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.specs import Adversary
+
+Spread = Callable[[Stacks], Stacks]
 
 
-def split(sources: Stacks) -> tuple[Stacks, Stacks]:
-    """Component sources [..., C] and delta sources [...] of sources [..., C+1]."""
+def split(sources: Stacks, delta: bool = True) -> tuple[Stacks, Stacks | None]:
+    """Component sources [..., C] and delta sources [...] of sources [..., C+1], or of [..., C] alone."""
+    if not delta:
+        return sources, None
     return each(lambda s: s[..., :-1], sources), each(lambda s: s[..., -1], sources)
 
 
@@ -34,22 +40,46 @@ def ascend(sources: Stacks, gradients: Mapping[tuple[str, ...], Tensor], size: f
 
 
 class Search:
-    """The inner loop through the whole graph, parameters and importances too; differentiates the mean."""
+    """The inner loop through the whole graph, parameters and importances too; differentiates the mean.
 
-    def __init__(self, passes: Passes, counts: Counter[str]) -> None:
-        self.passes, self.counts = passes, counts
+    Parameters
+    ----------
+    delta : the last source of a module is that of what its components leave over
+    """
+
+    sums = False
+    """Whether the sum over positions is differentiated."""
+
+    def __init__(self, passes: Passes, counts: Counter[str], delta: bool = True) -> None:
+        self.passes, self.counts, self.delta = passes, counts, delta
 
     def __call__(self, moment: Moment, about: Masking, sources: Stacks, spec: LossSpec, steps: int) -> Stacks:
         """Sources [.., C+1] after `steps` steps of ascent, for the modules and routes of `about`."""
         about, operands = self._ingredients(about, moment.operands)
         for _ in range(steps):
-            leaves = {key: s.requires_grad_(True) for key, s in sources.items()}
-            components, deltas = split(leaves)
-            loss = self._loss(moment, replace(about, sources=components, deltas=deltas), operands)
-            gradients = torch.autograd.grad(loss, list(leaves.values()))
-            sources = ascend(leaves, dict(zip(leaves, gradients, strict=True)), spec.step_size)
-            self.counts["pgd_passes"] += 1
+            gradients = self._gradients(moment, about, operands, sources)
+            sources = ascend(sources, gradients, spec.step_size)
         return {key: s.detach() for key, s in sources.items()}
+
+    def mean_gradients(self, moment: Moment, about: Masking, sources: Stacks, spread: Spread) -> Stacks:
+        """Gradients of the loss towards sources, of which `spread` makes those of all positions."""
+        about, operands = self._ingredients(about, moment.operands)
+        found = self._gradients(moment, about, operands, sources, spread)
+        return each(lambda g: g / moment.divergence.normaliser, found) if self.sums else found
+
+    def _gradients(
+        self,
+        moment: Moment,
+        about: Masking,
+        operands: Mapping[str, Operands],
+        sources: Stacks,
+        spread: Spread = lambda sources: sources,
+    ) -> Stacks:
+        leaves = {key: s.detach().requires_grad_(True) for key, s in sources.items()}
+        components, deltas = split(spread(leaves), self.delta)
+        loss = self._loss(moment, replace(about, sources=components, deltas=deltas), operands)
+        self.counts["pgd_passes"] += 1
+        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
     def _ingredients(
         self, about: Masking, operands: Mapping[str, Operands]
@@ -62,6 +92,8 @@ class Search:
 
 class DetachedSearch(Search):
     """The inner loop without the graph of parameters and importances; signs count, so the sum will do."""
+
+    sums = True
 
     def _ingredients(
         self, about: Masking, operands: Mapping[str, Operands]
@@ -143,11 +175,9 @@ class FixedSteps(Steps):
 class PersistentSources(Steps):
     """No search: sources are kept, and the loss's own backward pass moves them by one step of Adam."""
 
-    LR, BETAS, EPS = 0.1, (0.9, 0.99), 1e-8
-
     def __init__(self) -> None:
         self._kept: dict[str, Stacks] = {}
-        self._moments: dict[tuple[str, tuple[str, ...]], tuple[Tensor, Tensor, int]] = {}
+        self._moments: dict[tuple[str, tuple[str, ...]], Moments] = {}
 
     def of(self, spec: LossSpec, iteration: int) -> int:
         return 0
@@ -164,14 +194,8 @@ class PersistentSources(Steps):
         }
 
     def _moved(self, key: tuple[str, tuple[str, ...]], s: Tensor, gradient: Tensor) -> Tensor:
-        first, second, count = self._moments.get(key, (torch.zeros_like(s), torch.zeros_like(s), 0))
-        count += 1
-        # Adam with its bias corrections (Kingma and Ba 2015), uphill.
-        first = first.lerp(gradient, 1 - self.BETAS[0])
-        second = second.lerp(gradient.square(), 1 - self.BETAS[1])
-        self._moments[key] = (first.detach(), second.detach(), count)
-        scale = (second / (1 - self.BETAS[1] ** count)).sqrt() + self.EPS
-        return (s + self.LR * first / (1 - self.BETAS[0] ** count) / scale).detach().clamp_(0.0, 1.0)
+        moved, self._moments[key] = climbed(s, gradient, self._moments.get(key), Adversary(), Adversary.lr)
+        return moved
 
     def state(self) -> dict[str, Any]:
         """Sources and their averages."""

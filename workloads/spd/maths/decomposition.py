@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.maths.components import Components, Operands
 from perfsweep.workloads.spd.maths.importance import READS_ACTIVATIONS, ImportanceSet, StackedImportanceSet
+from perfsweep.workloads.spd.maths.importance_transformer import TransformerImportance
 from perfsweep.workloads.spd.maths.masked_products import FORMS, shaken
 from perfsweep.workloads.spd.maths.sites import Names, Site, Stacks, by_width, each, one_by_one
 from perfsweep.workloads.spd.presets import Recipe
@@ -35,10 +36,18 @@ class Decomposition:
         generator = torch.Generator().manual_seed(seed)
         self.sites = tuple(sites)
         self.components = nn.ModuleDict({site.key: Components(site, generator, dtype) for site in sites})
-        single = ImportanceSet(sites, recipe.importance, recipe.hidden, generator, dtype)
         self.groups: tuple[Names, ...] = by_width(sites) if stacked else one_by_one(sites)
-        self.importance = StackedImportanceSet(single, self.groups) if stacked else single
+        self.importance = self._functions(recipe, generator, dtype, stacked)
         self._lower, self._upper = FORMS[sigmoid]
+
+    def _functions(
+        self, recipe: Recipe, generator: torch.Generator, dtype: torch.dtype, stacked: bool
+    ) -> ImportanceSet | StackedImportanceSet | TransformerImportance:
+        if recipe.transformer is not None:
+            sizes = recipe.transformer, recipe.hidden, self.groups
+            return TransformerImportance(self.sites, *sizes, generator, dtype)
+        single = ImportanceSet(self.sites, recipe.importance, recipe.hidden, generator, dtype)
+        return StackedImportanceSet(single, self.groups) if stacked else single
 
     def to(self, device: torch.device) -> Decomposition:
         """Move everything to a device."""
@@ -68,9 +77,17 @@ class Decomposition:
         return each(self._lower, moved), each(self._upper, g)
 
     def _read(self, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        if self.importance.kind not in READS_ACTIVATIONS:
+        if self.importance.kind in READS_ACTIVATIONS:
+            activated = self.sites
+        elif isinstance(self.importance, TransformerImportance):
+            activated = [site for site in self.sites if site.kind == "embedding"]
+        else:
             return inputs
-        return {site.name: site.read(inputs[site.name], self.components[site.key].V) for site in self.sites}  # type: ignore[arg-type]
+        return {**inputs, **{site.name: self._activations(site, inputs[site.name]) for site in activated}}
+
+    def _activations(self, site: Site, x: Tensor) -> Tensor:
+        pair: Components = self.components[site.key]  # type: ignore[assignment]
+        return site.read(x, pair.V)
 
     def component_parameters(self) -> list[nn.Parameter]:
         """V and U of all modules."""
@@ -112,6 +129,12 @@ class Decomposition:
         finally:
             for parameter, value in zip(parameters, values, strict=True):
                 parameter.data = value
+
+    @property
+    def frequencies(self) -> Tensor | None:
+        """Of the rotary positions of importances, where these have some."""
+        one = self.importance
+        return one.frequencies if isinstance(one, TransformerImportance) else None
 
     def state(self) -> dict[str, Tensor]:
         """Values for a checkpoint."""

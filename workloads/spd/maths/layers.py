@@ -72,9 +72,9 @@ class Rotary(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, head: int, context: int, fused: bool) -> None:
+    def __init__(self, head: int, context: int, fused: bool, base: float = 10000.0) -> None:
         super().__init__()
-        frequencies = 1.0 / (10000.0 ** (torch.arange(0, head, 2).float() / head))
+        frequencies = 1.0 / (base ** (torch.arange(0, head, 2).float() / head))
         self.register_buffer("frequencies", frequencies, persistent=False)
         self.context, self.fused = context, fused
         self._table: tuple[Tensor, Tensor] | None = None
@@ -117,13 +117,15 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
-    """Causal attention of [B, H, S, D] over fewer key heads [B, H', S, D]; returns [B, S, H*D].
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None = None, causal: bool = True
+) -> Tensor:
+    """Attention of [B, H, S, D] over fewer key heads [B, H', S, D]; returns [B, S, H*D].
 
-    Products of queries and keys are multiplied by `scale`, None for 1/sqrt(D).
+    Products of queries and keys are multiplied by `scale`, None for 1/sqrt(D). `causal` reads no later ones.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
     return mixed.transpose(1, 2).flatten(2)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.data.weight_files import read_safetensors, read_torch
 from perfsweep.workloads.spd.maths.layers import ACTIVATIONS
 from perfsweep.workloads.spd.maths.target import Gpt2, Target
-from perfsweep.workloads.spd.maths.weight_files import read_safetensors, read_torch
 from perfsweep.workloads.spd.presets import TargetSpec
 
 SIZES = ("n_embd", "n_layer", "n_head", "n_inner", "vocab_size", "n_positions", "n_ctx")

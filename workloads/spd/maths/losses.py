@@ -52,11 +52,16 @@ def annealed_p(recipe: Recipe, step: int) -> float:
 
 def learning_rate(recipe: Recipe, step: int) -> float:
     """Linear warm-up, then constant, linear or cosine from 1 to `final_lr` of the peak."""
-    warmup = int(recipe.lr_warmup * recipe.steps)
+    return scheduled(step, recipe.steps, recipe.lr, recipe.schedule, recipe.final_lr, recipe.lr_warmup)
+
+
+def scheduled(step: int, steps: int, peak: float, form: str, last: float, share: float) -> float:
+    """The rate at a step of `steps`: up to `peak` over a share of them, then by its form to `last` of it."""
+    warmup = int(share * steps)
     if step < warmup:
-        return recipe.lr * step / warmup
-    if recipe.schedule == "constant":
-        return recipe.lr
-    done = min((step - warmup) / max(recipe.steps - warmup - 1, 1), 1.0)
-    shape = 1 - done if recipe.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-    return recipe.lr * (recipe.final_lr + (1 - recipe.final_lr) * shape)
+        return peak * step / warmup
+    if form == "constant":
+        return peak
+    done = min((step - warmup) / max(steps - warmup - 1, 1), 1.0)
+    shape = 1 - done if form == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return peak * (last + (1 - last) * shape)

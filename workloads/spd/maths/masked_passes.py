@@ -85,16 +85,17 @@ def blend(lower: Tensor, source: Tensor) -> Tensor:
 
 def make_masks(masking: Masking, inside: bool = False) -> dict[str, SiteMask]:
     """Masks of a pass by module; `inside` hands sources and importances over, to blend in the product."""
-    if masking.deltas is None or masking.sources is None:
+    if masking.sources is None:
         return masks_of(masking)
     if masking.rows is not None:
         return masks_of_rows(masking, masking.rows, inside)
     if not inside:
         return masks_of(masking)
     lower, sources = (unstack(chosen(stacks, masking.names)) for stacks in (masking.lower, masking.sources))
-    deltas, routes = unstack(chosen(masking.deltas, masking.names)), masking.routes or {}
+    deltas, routes = unstack(chosen(masking.deltas or {}, masking.names)), masking.routes or {}
     return {
-        name: SiteMask(lower[name], deltas[name], routes.get(name), source=sources[name]) for name in lower
+        name: SiteMask(lower[name], deltas.get(name), routes.get(name), source=sources[name])
+        for name in lower
     }
 
 
@@ -111,12 +112,13 @@ def masks_of(masking: Masking) -> dict[str, SiteMask]:
 
 def masks_of_rows(masking: Masking, rows: Mapping[str, Tensor], inside: bool = False) -> dict[str, SiteMask]:
     """Masks of some positions, given by their numbers, by module."""
-    assert masking.sources is not None and masking.deltas is not None
-    lower, sources, deltas = unstack(masking.lower), unstack(masking.sources), unstack(masking.deltas)
+    assert masking.sources is not None
+    lower, sources, deltas = unstack(masking.lower), unstack(masking.sources), unstack(masking.deltas or {})
     found = {}
     for name, numbers in rows.items():
         ci = lower[name].flatten(0, -2).index_select(0, numbers)
-        source, delta = pick(sources[name].flatten(0, -2), numbers), pick(deltas[name].flatten(), numbers)
+        source = pick(sources[name].flatten(0, -2), numbers)
+        delta = pick(deltas[name].flatten(), numbers) if deltas else None
         masks = (ci, source) if inside else (blend(ci, source), None)
         found[name] = SiteMask(masks[0], delta, None, numbers, masks[1])
     return found

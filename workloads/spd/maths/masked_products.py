@@ -211,12 +211,14 @@ def folded(
     x: Tensor, y: Tensor | None, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm
 ) -> Tensor:
     """((m - mu) * x V) U + mu y, without bias [..., out]. `y` may be missing where there is no mu."""
-    if mask.delta is None or y is None:
-        return with_delta(x, site, Operands(operands.V, operands.U), SiteMask(mask.mask), unmasked)
-    mu = mask.delta.unsqueeze(-1)
+    mu = mask.delta.unsqueeze(-1) if mask.delta is not None and y is not None else None
     if mask.source is not None and mask.mask is not None:
-        weight = WeightedActivation.apply(site.read(x, operands.V), mask.mask, mask.source, mu)
-        return torch.addcmul(weight @ operands.U, mu.to(y.dtype), y)
+        less = mask.mask.new_zeros(()) if mu is None else mu
+        weight = WeightedActivation.apply(site.read(x, operands.V), mask.mask, mask.source, less)
+        z = weight @ operands.U
+        return z if mu is None or y is None else torch.addcmul(z, mu.to(y.dtype), y)
+    if mu is None or y is None:
+        return with_delta(x, site, Operands(operands.V, operands.U), SiteMask(mask.mask), unmasked)
     weight = (1 - mu if mask.mask is None else mask.mask - mu) * site.read(x, operands.V)
     return weight @ operands.U + mu * y
 

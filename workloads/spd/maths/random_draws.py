@@ -32,10 +32,10 @@ def fill(tensors: Iterable[Tensor], generator: torch.Generator) -> None:
 
 @dataclass(frozen=True)
 class Sources:
-    """Draws of a stochastic term: components [..., C], deltas [...], and routes where routed."""
+    """Draws of a stochastic term: components [..., C], deltas [...] if they take part, routes if routed."""
 
     components: Stacks
-    deltas: Stacks
+    deltas: Stacks | None
     routes: Routes | None
 
 
@@ -51,6 +51,7 @@ class Draws:
         stack
     frozen : every iteration gets the numbers of the first, drawn for the `batch` rows of a whole batch
     fill : how a list of tensors is filled
+    delta : what components leave over of a weight has a source of its own
     """
 
     def __init__(
@@ -64,13 +65,14 @@ class Draws:
         frozen: bool = False,
         batch: int = 0,
         fill: Fill = fill,
+        delta: bool = True,
     ) -> None:
         self.sites, self.order, self.groups = tuple(sites), tuple(order), tuple(groups)
         self.generator, self.dtype = generator, dtype
         self.device = generator.device
         self._counts = {site.name: site.count for site in sites}
         self._canonical, self._frozen = canonical, frozen
-        self._batch, self._fill = batch, fill
+        self._batch, self._fill, self.delta = batch, fill, delta
         self._kept: list[Any] = []
         self._next = 0
         self._rows = slice(None)
@@ -98,13 +100,25 @@ class Draws:
         return {name: route[self._rows] for name, route in made.items()} if self._frozen else made
 
     def adversarial(self, lead: torch.Size, spec: LossSpec) -> Stacks:
-        """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] by position."""
+        """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] by position.
+
+        Without sources of deltas, C instead of C+1.
+        """
         shared = spec.scope == "shared"
         shape = torch.Size([1] * len(lead)) if shared else self._whole(lead)
         made = self._once(lambda: self._start(shape, spec.init))
         if shared or not self._frozen:
             return made
         return {names: self._cut(names, tensor) for names, tensor in made.items()}
+
+    def kept(self, shape: torch.Size, normal: bool) -> Stacks:
+        """Where sources begin that are kept [*shape, C+1]: uniform, or normal where a sigmoid bounds them."""
+        stacks = self._empty(shape, extra=int(self.delta))
+        if not normal:
+            return self._filled(stacks, [site.name for site in self.sites])
+        for tensor in slots(stacks).values():
+            tensor.normal_(generator=self.generator)
+        return stacks
 
     def random(self, lead: torch.Size) -> Stacks:
         """Uniform masks, for evaluation."""
@@ -126,11 +140,11 @@ class Draws:
         components = self._filled(self._empty(lead, extra=0), self.order)
         if binomial:
             components = {names: (tensor < 0.5).to(tensor) for names, tensor in components.items()}
-        deltas = self._filled(self._blank(lead), self.order)
+        deltas = self._filled(self._blank(lead), self.order) if self.delta else None
         return Sources(components, deltas, self._subset(lead) if routed else None)
 
     def _start(self, shape: torch.Size, init: str) -> Stacks:
-        stacks = self._empty(shape, extra=1)
+        stacks = self._empty(shape, extra=int(self.delta))
         if init == "random":
             return self._filled(stacks, [site.name for site in self.sites])
         return {names: tensor.fill_(float(init == "ones")) for names, tensor in stacks.items()}
@@ -167,10 +181,10 @@ class Draws:
         return tensor[self._rows] if len(names) == 1 else tensor[:, self._rows]
 
     def _sliced(self, whole: Sources) -> Sources:
-        routes = whole.routes
+        routes, deltas = whole.routes, whole.deltas
         return Sources(
             {names: self._cut(names, tensor) for names, tensor in whole.components.items()},
-            {names: self._cut(names, tensor) for names, tensor in whole.deltas.items()},
+            deltas and {names: self._cut(names, tensor) for names, tensor in deltas.items()},
             None if routes is None else {name: route[self._rows] for name, route in routes.items()},
         )
 

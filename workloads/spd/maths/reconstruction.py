@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from perfsweep.workloads.spd.maths.adversarial_search import Search, Steps, split
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes, chosen, masks_of, rows_of
 from perfsweep.workloads.spd.maths.masked_products import SiteMask
+from perfsweep.workloads.spd.maths.persistent_sources import KeptSources
 from perfsweep.workloads.spd.maths.random_draws import Draws, Routes
 from perfsweep.workloads.spd.maths.sites import Stacks, unstack
 from perfsweep.workloads.spd.presets import LossSpec
@@ -48,6 +50,7 @@ class Reconstruction:
 
     Parameters
     ----------
+    kept : sources of persistent terms
     single : layerwise adversarial passes replace one module; else all, with routes that are empty but for one
     gathers : routes become row numbers
     """
@@ -62,9 +65,11 @@ class Reconstruction:
         binomial: bool = False,
         single: bool = False,
         gathers: bool = False,
+        kept: KeptSources | None = None,
     ) -> None:
         self.passes, self.draws, self.search, self.steps = passes, draws, search, steps
         self.names, self.binomial, self.single, self.gathers = tuple(names), binomial, single, gathers
+        self.kept = kept or KeptSources(draws, 1)
         self.iteration = 0
         self._ends: list[Callable[[], None]] = []
 
@@ -87,9 +92,11 @@ class Reconstruction:
         if spec.adversarial:
             layerwise = spec.kind == "pgd_layerwise"
             return self._by_layer(moment, spec) if layerwise else [self._adversarial(moment, spec)]
+        if spec.persistent:
+            return [self._persistent(moment, spec)]
         drawn = self.draws.stochastic(moment.lead, spec.kind == "stochastic_subset", self.binomial)
         if spec.kind == "stochastic_layerwise":
-            sources, deltas = _singly(drawn.components), _singly(drawn.deltas)
+            sources, deltas = _singly(drawn.components), drawn.deltas and _singly(drawn.deltas)
             return [Drawn(sources, deltas, names=(name,)) for name in self.names]
         return [self._gathered(Drawn(drawn.components, drawn.deltas, drawn.routes))]
 
@@ -101,8 +108,29 @@ class Reconstruction:
         )
 
     def _adversarial(self, moment: Moment, spec: LossSpec) -> Drawn:
-        routes = self.draws.routes(moment.lead) if spec.kind == "pgd_subset" else None
-        return self._worst(moment, spec, spec.kind, self._gathered(Drawn(routes=routes)))
+        return self._worst(moment, spec, spec.kind, self._routed(moment, spec))
+
+    def _routed(self, moment: Moment, spec: LossSpec) -> Drawn:
+        """A pass without sources; its routes are drawn where the term is of subsets."""
+        routes = self.draws.routes(moment.lead) if spec.kind.endswith("subset") else None
+        return self._gathered(Drawn(routes=routes))
+
+    def _persistent(self, moment: Moment, spec: LossSpec) -> Drawn:
+        kept, lead = self.kept, moment.lead
+        for _ in range(self.steps.of(spec, self.iteration)):
+            about = self._routed(moment, spec).masking(moment.lower)
+            spread = partial(kept.spread, spec, lead=lead)
+            gradients = self.search.mean_gradients(moment, about, kept.of(spec, lead), spread)
+            kept.climb(spec, gradients, self.iteration)
+        leaves = {names: s.detach().requires_grad_(True) for names, s in kept.of(spec, lead).items()}
+        self._ends.append(partial(self._climb, spec, leaves))
+        components, deltas = split(kept.spread(spec, leaves, lead), self.draws.delta)
+        return replace(self._routed(moment, spec), sources=components, deltas=deltas)
+
+    def _climb(self, spec: LossSpec, leaves: Stacks) -> None:
+        """The step with the loss's own gradient, which the backward pass leaves times its coefficient."""
+        reached = {names: s.grad / spec.coeff for names, s in leaves.items() if s.grad is not None}
+        self.kept.climb(spec, reached, self.iteration)
 
     def _by_layer(self, moment: Moment, spec: LossSpec) -> list[Drawn]:
         found = []
@@ -129,7 +157,7 @@ class Reconstruction:
         stepped = replace(spec, step_size=self.steps.size(spec))
         sources = self.search(moment, about.masking(lower), start, stepped, count) if count else start
         self._ends.append(lambda: self.steps.finish(term, sources))
-        components, deltas = split(sources)
+        components, deltas = split(sources, self.draws.delta)
         return replace(about, sources=components, deltas=deltas)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.maths.weight_files import load, read_safetensors, read_torch
+from perfsweep.workloads.spd.data.weight_files import load, read_safetensors, read_torch
 
 PARTS = frozenset({"step", "taken", "values", "generator", "sources", "optimizer", "scaler"})
 """What `Training.state` saves."""

@@ -162,7 +162,7 @@ class Evaluation:
         sources = self.draws.adversarial(moment.lead, WORST_CASE)
         with self.objective.autocast:
             found = self.search(moment, Masking(moment.lower), sources, WORST_CASE, WORST_CASE.steps)
-            components, deltas = split(found)
+            components, deltas = split(found, self.draws.delta)
             with torch.no_grad():
                 worst = self.objective.passes.divergence(
                     moment, Masking(moment.lower, components, deltas), moment.operands

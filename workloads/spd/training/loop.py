@@ -204,7 +204,7 @@ class Training:
             "taken": parts.feed.taken,
             "values": parts.decomposition.state(),
             "generator": reconstruction.draws.generator.get_state(),
-            "sources": reconstruction.steps.state(),
+            "sources": {**reconstruction.steps.state(), "persistent": reconstruction.kept.state()},
             **parts.updates.state(),
         }
 
@@ -222,6 +222,7 @@ class Training:
         parts.updates.load(state)
         reconstruction.draws.generator.set_state(state["generator"])
         reconstruction.steps.load(state["sources"])
+        reconstruction.kept.load(state["sources"].get("persistent", {}))
         self.step = self._logged_step = int(state["step"])
 
 

@@ -47,7 +47,8 @@ class WrittenTraining(Training):
         drawn = [reconstruction.draws.stochastic(lead, routed=False) for _ in range(2)]
         self.parts.counts["masked_passes"] += 3
         self.parts.counts["masked_modules"] += 4
-        return [one.components[self._names] for one in drawn], [one.deltas[self._names] for one in drawn]
+        deltas = [(one.deltas or {})[self._names] for one in drawn]
+        return [one.components[self._names] for one in drawn], deltas
 
     def _exponent(self) -> float | Tensor:
         return (

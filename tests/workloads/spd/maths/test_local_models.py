@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd.data.weight_files import read_safetensors, read_torch, write_safetensors
 from perfsweep.workloads.spd.maths import local_models
 from perfsweep.workloads.spd.maths.local_models import HARMLESS, IMPLEMENTED, REQUIRED, load_gpt2
 from perfsweep.workloads.spd.maths.target import Gpt2, draw_values
-from perfsweep.workloads.spd.maths.weight_files import read_safetensors, read_torch, write_safetensors
 from perfsweep.workloads.spd.presets import TargetSpec
 
 TINY = TargetSpec("gpt2", layers=1, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)

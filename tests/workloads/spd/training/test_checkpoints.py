@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.maths.weight_files import read_safetensors, write_safetensors
+from perfsweep.workloads.spd.data.weight_files import read_safetensors, write_safetensors
 from perfsweep.workloads.spd.training import checkpoints
 
 FOREIGN = (

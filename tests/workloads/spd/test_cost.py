@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
-from perfsweep.workloads.spd.maths.cost import flops_per_position, macs, passes_of
-from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.cost import flops_per_position, macs, passes_of
+from perfsweep.workloads.spd.maths.importance_transformer import TransformerImportance
+from perfsweep.workloads.spd.maths.sites import Site, one_by_one
 from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.spd.specs import TransformerSpec
 
 SITES = (Site("a", "linear", 3, 5, 2, 0), Site("b", "linear", 4, 7, 6, 1))
 LM = TargetSpec(layers=2, width=8, vocab=11)
@@ -57,10 +60,19 @@ def test_vectors_meet_no_head_and_no_attention(spec: TargetSpec) -> None:
         ("stochastic_layerwise", 0, (7, 0)),
         ("pgd", 5, (1, 5)),
         ("pgd_layerwise", 5, (7, 35)),
+        ("persistent_pgd", 2, (1, 2)),
     ],
 )
 def test_passes_of_a_term_and_of_its_search(kind: str, steps: int, expected: tuple[int, int]) -> None:
     assert passes_of(LossSpec(kind, 1.0, steps=steps), 7) == expected
+
+
+def test_a_transformer_of_importances_costs_its_weights_and_its_attention() -> None:
+    spec, hidden = TransformerSpec(12, 3, 2), (9, 7)
+    made = TransformerImportance(SITES, spec, hidden, one_by_one(SITES), torch.Generator().manual_seed(0))
+    weights = sum(parameter.numel() for parameter in made.parameters() if parameter.dim() == 2)
+    recipe = replace(RECIPE, importance=made.kind, hidden=hidden, transformer=spec)
+    assert macs(SITES, LM, recipe, folds=True).importance == weights + 3 * 2 * 10 * 12
 
 
 def test_an_iteration_is_the_sum_of_its_passes() -> None:

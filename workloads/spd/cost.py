@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfsweep.workloads.spd.maths.importance import layer_shapes
+from perfsweep.workloads.spd.maths.importance_transformer import products_of
 from perfsweep.workloads.spd.maths.sites import Site
 from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
 
@@ -36,12 +37,18 @@ def macs(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, folds: bool) -
     E = 0 if folds else P
     head = 0 if spec.reads_vectors else spec.width * spec.vocab
     attention = 0 if spec.reads_vectors else spec.layers * recipe.seq * spec.width
-    shapes = [shape for site in sites for shape, _, _ in layer_shapes(recipe.importance, site, recipe.hidden)]
-    importance = sum(_product(shape) for shape in shapes)
+    importance = _importance(sites, recipe)
     target = P + head + attention
     deltas = sum(site.d_in * site.d_out * site.count for site in sites)
     backward = P + head + 2 * attention
     return Macs(target, importance, target + Q + E, backward + 2 * (Q + E), backward + Q + E, 3 * deltas)
+
+
+def _importance(sites: Sequence[Site], recipe: Recipe) -> int:
+    if recipe.transformer is not None:
+        return products_of(sites, recipe.transformer, recipe.hidden, recipe.seq)
+    shapes = [shape for site in sites for shape, _, _ in layer_shapes(recipe.importance, site, recipe.hidden)]
+    return sum(_product(shape) for shape in shapes)
 
 
 def _product(shape: Sequence[int]) -> int:
@@ -56,7 +63,7 @@ def passes_of(loss: LossSpec, modules: int) -> tuple[int, int]:
     if loss.kind in ("faithfulness", "minimality"):
         return 0, 0
     times = modules if loss.kind.endswith("layerwise") else 1
-    return times, times * (loss.steps if loss.adversarial else 0)
+    return times, times * (loss.steps if loss.adversarial or loss.persistent else 0)
 
 
 def flops_per_position(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, folds: bool) -> float:
