@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover.data.formats import read_problem
+from perfsweep.workloads.prover.data.formats import Problem, read_problem
 from perfsweep.workloads.prover.data.generator import generate
 
 MODES = ("head", "tail", "both")
@@ -112,9 +112,25 @@ class ProverConfig:
         return tuple(mode.strip() for mode in self.modes.split(",") if mode.strip())
 
     @property
+    def problem(self) -> Problem | None:
+        """The data themselves; None where there is no such folder here.
+
+        Raises
+        ------
+        ConfigError
+            A file holds something that cannot be used; the message names file, line and text.
+        """
+        return _problem(self.data, self.size, self.data_seed, self.hide, self.distractors, self.arity)
+
+    @property
     def largest_id(self) -> int:
-        """Largest id that packing meets, from the data itself; 0 where the data cannot be asked."""
-        return _largest_id(self.data, self.size, self.data_seed, self.hide, self.distractors, self.arity)
+        """Largest id that packing meets; 0 where the data cannot be asked."""
+        return self.problem.largest_id(self.arity) if self.problem else 0
+
+    @property
+    def longest_body(self) -> int:
+        """Atoms of the longest body of a rule; 0 where the data cannot be asked."""
+        return self.problem.longest_body if self.problem else 0
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
@@ -122,10 +138,10 @@ class ProverConfig:
 
 
 @functools.cache
-def _largest_id(data: str, size: int, seed: int, hide: float, distractors: int, arity: int) -> int:
+def _problem(data: str, size: int, seed: int, hide: float, distractors: int, arity: int) -> Problem | None:
     if data in GENERATORS:
-        return generate(data, size, seed, hide, distractors).largest_id(arity)
-    return read_problem(Path(data), arity).largest_id(arity) if Path(data).is_dir() else 0
+        return generate(data, size, seed, hide, distractors)
+    return read_problem(Path(data), arity) if Path(data).is_dir() else None
 
 
 def _whole(value: object, least: int) -> bool:
