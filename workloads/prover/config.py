@@ -111,23 +111,25 @@ class ProverConfig:
         """Modes, as written."""
         return tuple(mode.strip() for mode in self.modes.split(",") if mode.strip())
 
-    @property
+    @functools.cached_property
     def problem(self) -> Problem | None:
-        """The data themselves; None where there is no such folder here.
+        """The data themselves, as they were when first asked for; None where there is no such folder here.
 
         Raises
         ------
         ConfigError
             A file holds something that cannot be used; the message names file, line and text.
         """
-        return _problem(self.data, self.size, self.data_seed, self.hide, self.distractors, self.arity)
+        if self.data in GENERATORS:
+            return generate(self.data, self.size, self.data_seed, self.hide, self.distractors)
+        return read_problem(self.data, self.arity) if Path(self.data).is_dir() else None
 
-    @property
+    @functools.cached_property
     def largest_id(self) -> int:
         """Largest id that packing meets; 0 where the data cannot be asked."""
         return self.problem.largest_id(self.arity) if self.problem else 0
 
-    @property
+    @functools.cached_property
     def longest_body(self) -> int:
         """Atoms of the longest body of a rule; 0 where the data cannot be asked."""
         return self.problem.longest_body if self.problem else 0
@@ -135,13 +137,6 @@ class ProverConfig:
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
             raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
-
-
-@functools.cache
-def _problem(data: str, size: int, seed: int, hide: float, distractors: int, arity: int) -> Problem | None:
-    if data in GENERATORS:
-        return generate(data, size, seed, hide, distractors)
-    return read_problem(Path(data), arity) if Path(data).is_dir() else None
 
 
 def _whole(value: object, least: int) -> bool:

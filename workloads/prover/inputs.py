@@ -10,19 +10,23 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover.config import GENERATORS, ProverConfig
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.data.corruption import Corruptor, no_corruption
 from perfsweep.workloads.prover.data.formats import Problem, Triple, read_problem
-from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase, Vocabulary
 from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, make_weights
 from perfsweep.workloads.prover.policy_file import read_policy
 
 
 def load(config: ProverConfig) -> Problem:
-    """The problem that a configuration names."""
-    if config.data in GENERATORS:
-        return generate(config.data, config.size, config.data_seed, config.hide, config.distractors)
-    return read_problem(Path(config.data), config.arity)
+    """The problem that a configuration names.
+
+    Raises
+    ------
+    ConfigError
+        There is no such folder, or a file holds something that cannot be used.
+    """
+    return config.problem or read_problem(config.data, config.arity)
 
 
 def chosen_queries(problem: Problem, kb: KnowledgeBase, config: ProverConfig) -> Tensor:
@@ -71,7 +75,11 @@ def refuse_unusable(config: ProverConfig) -> None:
     problem = config.problem
     if problem is None:
         return
-    vocabulary = Vocabulary.of(problem, config.arity)
-    _asked(problem, config)
+    kb = KnowledgeBase.build(problem, config.arity)
+    queries = chosen_queries(problem, kb, config)
+    for mode in config.mode_names:
+        corruptor = Corruptor(kb, mode, min(config.corruptions or 2, 2), config.corruption_seed)
+        if all(corruptor.together(block).sizes.max() < 2 for block in queries.split(16)):
+            raise no_corruption(mode)
     if config.weights and Path(config.weights).is_file():
-        first_weights(config, vocabulary)
+        first_weights(config, kb.vocabulary)

@@ -107,6 +107,11 @@ FOLDER = {"train.txt": "f(ann,bob).", "test.txt": "h(ann,bob).", "rules.txt": "r
         ({}, {"weights": "policy.pt", "width": 9}, "set workload.embedding=8 workload.width=8"),
         ({"test.txt": "f(ann,cy)."}, {"weights": "policy.pt"}, "line 1: asks about the constant cy"),
         ({"train.txt": "f(ann,bob).\nf(cy,di)."}, {"weights": "policy.pt"}, "no row for the constant 'cy'"),
+        (
+            {"domain2constants.txt": "men bob\nwomen ann"},
+            {},
+            "workload.modes=both: no query has a valid corr",
+        ),
         ({"policy.pt": "no policy"}, {"weights": "policy.pt"}, "damaged or was not written by torch.save"),
     ],
 )
