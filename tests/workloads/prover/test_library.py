@@ -34,7 +34,7 @@ def conjunction(arity: int, length: int) -> Problem:
     return Problem(tuple(facts), (), asked, rules, {"all": (*NAMES, "e4")})
 
 
-@pytest.mark.parametrize("length", [1, 2, 10, 11, 12])
+@pytest.mark.parametrize("length", [1, 2, 6, 7, 10, 11, 12])
 @pytest.mark.parametrize("arity", [1, 2, 3, 4])
 def test_any_number_of_arguments_and_any_body_is_evaluated_by_a_path_that_can(arity, length):
     kb = conjunction(arity, length)
