@@ -65,9 +65,13 @@ def evaluate(
     ------
     ConfigError
         A query names what the knowledge base does not know, the policy belongs to other names, no query has
-        a corruption, or bfloat16 is too coarse for the policy.
+        a corruption, bfloat16 is too coarse for the policy, or an option is out of range.
     """
     _refuse_unknown("evaluate", kb, queries)
+    _refuse_small(slab_size=slab_size)
+    if isinstance(modes, str):
+        raise ConfigError(f"modes={modes!r}: is one name; give a list, modes=[{modes!r}]")
+    kind = _device_here(device)
     config = ProverConfig(
         arity=max(kb.arity, policy.arity),
         modes=",".join(modes),
@@ -77,7 +81,7 @@ def evaluate(
     extended = dataclasses.replace(kb, test=(*kb.test, *(tuple(query) for query in queries)))
     known = KnowledgeBase.build(extended, config.arity, device)
     encoded = torch.tensor([known.vocabulary.encode(tuple(query)) for query in queries], device=device)
-    levels = fast_levels(kb, config.arity, device) | {"slab_size": slab_size}
+    levels = fast_levels(kb, config.arity, kind) | {"slab_size": slab_size}
     if screen16:
         levels["screen16"] = "on"
     with torch.no_grad():
@@ -119,10 +123,7 @@ def derive(
         A query names what the knowledge base does not know, or a limit is no whole number from 1.
     """
     _refuse_unknown("derive", kb, queries)
-    limits = {"depth": depth, "states": states, **({} if atoms is None else {"atoms": atoms})}
-    for name, limit in limits.items():
-        if type(limit) is not int or limit < 1:
-            raise ConfigError(f"{name}={limit}: is no limit; give a whole number from 1")
+    _refuse_small(depth=depth, states=states, **({} if atoms is None else {"atoms": atoms}))
     search = Search(kb, depth, states, atoms)
     return [search(tuple(query)) for query in queries]
 
@@ -183,6 +184,23 @@ def _task(
         context=context,
         traces=True,
     )
+
+
+def _refuse_small(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{name}={number!r}: is out of range; give a whole number from 1")
+
+
+def _device_here(device: str) -> str:
+    """The kind of a device."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    if kind != "cpu" and not (kind == "cuda" and torch.cuda.is_available()):
+        raise ConfigError(f"device={device!r}: is not here; give device='cpu'")
+    return kind
 
 
 def _refuse_unknown(caller: str, kb: Problem, queries: Sequence[Triple]) -> None:

@@ -174,7 +174,24 @@ def test_a_derivation_shows_its_goals_and_says_where_it_was_cut_off(problem):
 def test_a_limit_that_is_none_is_named(problem, limit):
     kb = problem("f(a,b)", "g(X,Y) <- f(X,Y)")
     ((name, value),) = limit.items()
-    with pytest.raises(ConfigError, match=rf"^{name}={value}: is no limit; give a whole number from 1$"):
+    with pytest.raises(ConfigError, match=rf"^{name}={value}: is out of range; give a whole number from 1$"):
         derive(kb, [("g", "a", "b")], **limit)
     with pytest.raises(ConfigError, match=r"derive: query 0.*names 'z'"):
         derive(kb, [("g", "a", "z")])
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"slab_size": 0}, "^slab_size=0: is out of range; give a whole number from 1$"),
+        ({"slab_size": "auto"}, "^slab_size='auto': is out of range"),
+        ({"modes": "head"}, r"^modes='head': is one name; give a list, modes=\['head'\]$"),
+        ({"modes": ["up"]}, "modes=up cannot be used: it must be a list of: head, tail, both"),
+        ({"device": "gpu"}, "^device='gpu': is not here; give device='cpu'$"),
+        ({"device": "meta"}, "^device='meta': is not here"),
+    ],
+)
+def test_an_option_out_of_range_is_named(kinship, option, says):
+    kb, policy = kinship
+    with pytest.raises(ConfigError, match=says):
+        evaluate(kb, kb.test[:1], policy, **option)
