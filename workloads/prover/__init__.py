@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfsweep.workloads.prover.data.formats import Problem, read_problem
-    from perfsweep.workloads.prover.library import evaluate, random_policy
+    from perfsweep.workloads.prover.exhaustive import Derivation
+    from perfsweep.workloads.prover.library import derive, evaluate, random_policy
     from perfsweep.workloads.prover.policy_file import (
         SavedPolicy,
         policy_from_state_dict,
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from perfsweep.workloads.prover.ranking import Proof, Ranks
 
 __all__ = [
+    "Derivation",
     "Problem",
     "Proof",
     "Ranks",
     "SavedPolicy",
+    "derive",
     "evaluate",
     "policy_from_state_dict",
     "random_policy",
@@ -30,7 +33,8 @@ __all__ = [
 
 _MODULES = {
     "data.formats": ("Problem", "read_problem"),
-    "library": ("evaluate", "random_policy"),
+    "exhaustive": ("Derivation",),
+    "library": ("derive", "evaluate", "random_policy"),
     "policy_file": ("SavedPolicy", "policy_from_state_dict", "read_policy", "save_policy"),
     "ranking": ("Proof", "Ranks"),
 }

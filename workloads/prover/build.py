@@ -32,6 +32,7 @@ from perfsweep.workloads.prover.maths.slab_size import SlabMemory
 from perfsweep.workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied
 from perfsweep.workloads.prover.maths.step import Expander, Phase, Step, TorchExpander
 from perfsweep.workloads.prover.maths.unify import Unifier
+from perfsweep.workloads.prover.toggles import cannot_expand
 
 STORE_STATES = 2**17
 """States whose values are kept for a whole job at most: 134 MB at full width."""
@@ -234,7 +235,15 @@ def _screen(weights: Weights, shape: PolicyShape, choices: Choices, values: Ever
 
 
 def expander(kb: KnowledgeBase, choices: Choices) -> Expander:
-    """The lists of successors of the level of `expand_kernel`."""
+    """The lists of successors of the level of `expand_kernel`.
+
+    Raises
+    ------
+    ConfigError
+        The kernel has no room for the atoms or rules.
+    """
+    if reason := cannot_expand(choices.expand_kernel, kb.vocabulary.arity, kb.longest_body):
+        raise ConfigError(f"toggles.expand_kernel={choices.expand_kernel}: {reason}")
     if choices.expand_kernel == "native":
         from perfsweep.workloads.prover.kernels.native import NativeExpander
 

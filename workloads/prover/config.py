@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover.data.formats import read_problem
+from perfsweep.workloads.prover.data.formats import Problem, read_problem
 from perfsweep.workloads.prover.data.generator import generate
 
 MODES = ("head", "tail", "both")
@@ -111,21 +111,32 @@ class ProverConfig:
         """Modes, as written."""
         return tuple(mode.strip() for mode in self.modes.split(",") if mode.strip())
 
-    @property
+    @functools.cached_property
+    def problem(self) -> Problem | None:
+        """The data themselves, as they were when first asked for; None where there is no such folder here.
+
+        Raises
+        ------
+        ConfigError
+            A file holds something that cannot be used; the message names file, line and text.
+        """
+        if self.data in GENERATORS:
+            return generate(self.data, self.size, self.data_seed, self.hide, self.distractors)
+        return read_problem(self.data, self.arity) if Path(self.data).is_dir() else None
+
+    @functools.cached_property
     def largest_id(self) -> int:
-        """Largest id that packing meets, from the data itself; 0 where the data cannot be asked."""
-        return _largest_id(self.data, self.size, self.data_seed, self.hide, self.distractors, self.arity)
+        """Largest id that packing meets; 0 where the data cannot be asked."""
+        return self.problem.largest_id(self.arity) if self.problem else 0
+
+    @functools.cached_property
+    def longest_body(self) -> int:
+        """Atoms of the longest body of a rule; 0 where the data cannot be asked."""
+        return self.problem.longest_body if self.problem else 0
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
             raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
-
-
-@functools.cache
-def _largest_id(data: str, size: int, seed: int, hide: float, distractors: int, arity: int) -> int:
-    if data in GENERATORS:
-        return generate(data, size, seed, hide, distractors).largest_id(arity)
-    return read_problem(Path(data), arity).largest_id(arity) if Path(data).is_dir() else 0
 
 
 def _whole(value: object, least: int) -> bool:

@@ -99,13 +99,17 @@ def _rates(modes: Mapping[str, ModeResult]) -> dict[str, float]:
     }
 
 
-def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]:
+def screening_error(job: Job) -> float:
+    """Largest error of a logit in bfloat16, in units of delta: up to a half, choices are those of float32."""
     screen = job.task.machinery.screen
-    worst = float(screen.worst) / DELTA if screen and screen.worst is not None else 0.0
+    return float(screen.worst) / DELTA if screen and screen.worst is not None else 0.0
+
+
+def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {
         "candidates": float(len(outcome["depth"])),
         "ambiguous_share": float(outcome["ambiguous"].mean()),
-        "screening_error": worst,
+        "screening_error": screening_error(job),
         # A number of 48 bits is exact in a float64.
         "outcome_hash": float(int(digest([outcome["success"], outcome["depth"]])[:12], 16)),
     }

@@ -1,4 +1,4 @@
-"""Evaluate queries from Python: no sweep, no configuration, no files but those that are asked for."""
+"""Evaluate and derive queries from Python: no sweep, no configuration, and only files that are asked for."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Context, Device, Levels, NullClock
+from perfsweep.workloads.api import Context, Device, Levels, LevelValue, NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.prover.build import Choices, assemble
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.counters import Counts
-from perfsweep.workloads.prover.data.formats import Problem, Triple
-from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.data.formats import STATE_ATOMS, Problem, Triple
+from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
+from perfsweep.workloads.prover.evidence import screening_error
+from perfsweep.workloads.prover.exhaustive import Derivation, Search
 from perfsweep.workloads.prover.maths.job import Job, Task
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
 from perfsweep.workloads.prover.maths.slab_size import device_budget
 from perfsweep.workloads.prover.policy_file import SavedPolicy, policy_of
 from perfsweep.workloads.prover.ranking import Proof, Ranks, proofs_of, ranks_of
-from perfsweep.workloads.prover.toggles import FAST, TOGGLES
+from perfsweep.workloads.prover.toggles import FAST, TOGGLES, cannot_expand
 
 
 def evaluate(
@@ -34,9 +36,13 @@ def evaluate(
     corruptions: int | None = 100,
     seed: int = 0,
     slab_size: int = 256,
+    screen16: bool = False,
     device: str = "cpu",
 ) -> tuple[Ranks, list[Proof]]:
     """Prove queries and their corruptions, and rank each query among its own.
+
+    Runs the float32 arm of the headlines, without kernels that these data or this machine do not have;
+    `Ranks.toggles` says which levels these were.
 
     Parameters
     ----------
@@ -47,6 +53,8 @@ def evaluate(
     corruptions : candidates per query and mode beside the query itself; None: every eligible entity
     seed : of the keys that choose them
     slab_size : candidates that are proved at once; results do not depend on it
+    screen16 : score in bfloat16 first, and in float32 what comes near the best: the same choices; faster
+        where walks are long and the processor multiplies bfloat16
     device : cpu or cuda
 
     Returns
@@ -56,37 +64,112 @@ def evaluate(
     Raises
     ------
     ConfigError
-        A query names what the knowledge base does not know, the policy belongs to other names, or no query
-        has a corruption.
+        A query names what the knowledge base does not know, the policy belongs to other names, no query has
+        a corruption, bfloat16 is too coarse for the policy, or an option is out of range.
     """
-    _refuse_unknown(kb, queries)
+    _refuse_unknown("evaluate", kb, queries)
+    _refuse_small(slab_size=slab_size)
+    if isinstance(modes, str):
+        raise ConfigError(f"modes={modes!r}: is one name; give a list, modes=[{modes!r}]")
+    kind = _device_here(device)
     config = ProverConfig(
-        arity=policy.arity, modes=",".join(modes), corruptions=corruptions, corruption_seed=seed
+        arity=max(kb.arity, policy.arity),
+        modes=",".join(modes),
+        corruptions=corruptions,
+        corruption_seed=seed,
     )
     extended = dataclasses.replace(kb, test=(*kb.test, *(tuple(query) for query in queries)))
-    known = KnowledgeBase.build(extended, policy.arity, device)
+    known = KnowledgeBase.build(extended, config.arity, device)
     encoded = torch.tensor([known.vocabulary.encode(tuple(query)) for query in queries], device=device)
+    levels = fast_levels(kb, config.arity, kind) | {"slab_size": slab_size}
+    if screen16:
+        levels["screen16"] = "on"
     with torch.no_grad():
-        job = Job(_task(known, config, encoded, policy, slab_size))
+        job = Job(_task(known, config, encoded, policy, levels))
         for _ in job.passes():
             pass
-        return ranks_of(job), proofs_of(job)
+        if screening_error(job) > 0.5:
+            raise ConfigError("screen16=True: bfloat16 is too coarse for this policy; leave screen16 out")
+        return ranks_of(job, levels), proofs_of(job)
+
+
+def derive(
+    kb: Problem,
+    queries: Sequence[Triple],
+    *,
+    depth: int = MAX_DEPTH,
+    states: int = 100_000,
+    atoms: int | None = STATE_ATOMS,
+) -> list[Derivation]:
+    """Search exhaustively for the shortest proof of each query: a reference that needs no policy.
+
+    A query that no walk of a policy proves may still be derivable. Each query is no fact of its own proof.
+
+    Parameters
+    ----------
+    kb : facts and rules, as `read_problem` reads them from a folder
+    queries : Q triples (relation, argument ...) by name
+    depth : actions of a proof at most
+    states : states that are looked at for one query at most
+    atoms : goals of a state at most, by default as many as walks may have; None: any number
+
+    Returns
+    -------
+    Of each query the shortest proof, or that there is none within these limits.
+
+    Raises
+    ------
+    ConfigError
+        A query names what the knowledge base does not know, or a limit is no whole number from 1.
+    """
+    _refuse_unknown("derive", kb, queries)
+    _refuse_small(depth=depth, states=states, **({} if atoms is None else {"atoms": atoms}))
+    search = Search(kb, depth, states, atoms)
+    return [search(tuple(query)) for query in queries]
 
 
 def random_policy(
-    kb: Problem, embedding: int = 250, width: int = 256, layers: int = 8, seed: int = 0, arity: int = 2
+    kb: Problem,
+    embedding: int = 250,
+    width: int = 256,
+    layers: int = 8,
+    seed: int = 0,
+    arity: int | None = None,
 ) -> SavedPolicy:
-    """Make an untrained policy for the names of a knowledge base, to start from or to compare with."""
-    vocabulary = KnowledgeBase.build(kb, arity).vocabulary
+    """Make an untrained policy for the names of a knowledge base, to start from or to compare with.
+
+    `arity` is the largest number of arguments that it has tables for; None: two, or as many as the knowledge
+    base has.
+
+    Raises
+    ------
+    ConfigError
+        The knowledge base has relations with more arguments.
+    """
+    vocabulary = KnowledgeBase.build(kb, arity or max(kb.arity, 2)).vocabulary
     shape = PolicyShape(embedding, width, layers)
     return policy_of(make_weights(shape, vocabulary, seed, ProverConfig.gain), shape, vocabulary)
 
 
+def fast_levels(kb: Problem, arity: int, device: str) -> dict[str, LevelValue]:
+    """The levels of the fast exact path that can evaluate these data here."""
+    levels = {toggle.name: toggle.levels[0].value for toggle in TOGGLES} | dict(FAST)
+    if device == "cuda":
+        kernels = {"expand_kernel": "triton", "fused_trunk": "on"}
+    elif compiler_here():
+        kernels = {"expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
+    else:
+        return levels
+    if cannot_expand(kernels["expand_kernel"], arity, kb.longest_body):
+        del kernels["expand_kernel"]
+    return levels | kernels
+
+
 def _task(
-    kb: KnowledgeBase, config: ProverConfig, queries: Tensor, policy: SavedPolicy, slab_size: int
+    kb: KnowledgeBase, config: ProverConfig, queries: Tensor, policy: SavedPolicy, levels: Levels
 ) -> Task:
     device = kb.facts.device.type
-    choices = Choices.of({**_baseline(), **FAST, **_kernels(device), "slab_size": slab_size})
+    choices = Choices.of(levels)
     machinery = assemble(kb, policy.weights_for(kb.vocabulary), policy.shape, choices, NullClock.phase)
     context = Context(device=Device(device), scratch_dir=Path(), cache_dir=Path())
     return Task(
@@ -94,7 +177,7 @@ def _task(
         config=config,
         machinery=machinery,
         queries=queries,
-        slab=slab_size,
+        slab=int(levels["slab_size"]),
         budget=device_budget(None, None, device),
         step=machinery.step,
         counts=Counts(),
@@ -103,27 +186,31 @@ def _task(
     )
 
 
-def _baseline() -> dict[str, str | int | float]:
-    return {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
+def _refuse_small(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{name}={number!r}: is out of range; give a whole number from 1")
 
 
-def _kernels(device: str) -> Levels:
-    """The kernels that can be built here."""
-    if device == "cuda":
-        return {"expand_kernel": "triton", "fused_trunk": "on"}
-    if not compiler_here():
-        return {}
-    return {"expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
+def _device_here(device: str) -> str:
+    """The kind of a device."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    if kind != "cpu" and not (kind == "cuda" and torch.cuda.is_available()):
+        raise ConfigError(f"device={device!r}: is not here; give device='cpu'")
+    return kind
 
 
-def _refuse_unknown(kb: Problem, queries: Sequence[Triple]) -> None:
+def _refuse_unknown(caller: str, kb: Problem, queries: Sequence[Triple]) -> None:
     if not queries:
-        raise ConfigError("evaluate: there are no queries; give at least one (relation, argument, argument)")
-    arguments = {atom[0]: len(atom) for rule in kb.rules for atom in (rule.head, *rule.body)}
+        raise ConfigError(f"{caller}: there are no queries; give at least one (relation, argument, argument)")
+    arguments = {atom[0]: len(atom) for rule in kb.rules for atom in rule.atoms}
     arguments |= {fact[0]: len(fact) for fact in kb.facts}
     constants = set(kb.constants)
     for number, query in enumerate(queries):
-        named = f"evaluate: query {number}, {tuple(query)!r},"
+        named = f"{caller}: query {number}, {tuple(query)!r},"
         if isinstance(query, str) or not query or query[0] not in arguments:
             raise ConfigError(f"{named} does not begin with a relation of facts or rules")
         if len(query) != arguments[query[0]]:

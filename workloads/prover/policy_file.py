@@ -37,6 +37,10 @@ SPECIAL = 3
 """Rows of TRUE, FALSE and END."""
 TABLES = ("U", "V", *(f"V{place}" for place in range(2, 8)))
 """What the network calls the tables of arguments."""
+FORM = (
+    "policy_from_state_dict(names=...) says which of yours it is; one table for all arguments, and goals that"
+    " are added up or averaged without 2^-k, as in upstream's networks, are not implemented"
+)
 PARTS = {"linear.weight": "weight", "linear.bias": "bias", "norm.weight": "scale", "norm.bias": "shift"}
 
 
@@ -94,9 +98,11 @@ class SavedPolicy:
             The names, or numbers of arguments, are others.
         """
         if self.arity != vocabulary.arity:
+            lacks = f"there is no tensor arguments.{self.arity}.weight, for tables are not shared"
             raise self._wrong(
                 f"it has tables for {self.arity} arguments, and relations of the data have"
-                f" {vocabulary.arity}; set workload.arity"
+                f" {vocabulary.arity}; "
+                + (lacks if self.arity < vocabulary.arity else f"set workload.arity={self.arity}")
             )
         predicates = self._order("relation", self.predicates, vocabulary.predicates, SPECIAL)
         constants = self._order("constant", self.constants, vocabulary.constants, vocabulary.variables)
@@ -151,7 +157,7 @@ class SavedPolicy:
         shape = self.shape
         expected = inner_names(shape.layers, max(self.arity, 1)).keys()
         if missing := sorted(expected - self.tensors.keys()):
-            raise self._wrong(f"there is no tensor {missing[0]}{_among(self.tensors)}")
+            raise self._wrong(f"there is no tensor {missing[0]}{_among(self.tensors)}; {FORM}")
         if surplus := sorted(self.tensors.keys() - expected):
             raise self._wrong(
                 f"the tensor {surplus[0]} is none of the network's and would be ignored; it has"
@@ -173,7 +179,7 @@ class SavedPolicy:
     def _matrix(self, name: str) -> tuple[int, int]:
         tensor = self.tensors.get(name)
         if tensor is None:
-            raise self._wrong(f"there is no tensor {name}{_among(self.tensors)}")
+            raise self._wrong(f"there is no tensor {name}{_among(self.tensors)}; {FORM}")
         if tensor.ndim != 2:
             raise self._wrong(f"{name} is {list(tensor.shape)} and should be a matrix")
         return tensor.shape[0], tensor.shape[1]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from perfsweep.workloads.api import Levels
 from perfsweep.workloads.prover.data.corruption import Corruptor
 from perfsweep.workloads.prover.data.knowledge import Vocabulary
 from perfsweep.workloads.prover.maths.job import Job
@@ -37,6 +38,7 @@ class Ranks:
     score : [N] log-probability of the walk, 100 less where it is no proof
     success, depth, candidate_ambiguous : [N] proved or not, actions taken, ambiguous or not
     predicates, constants : names
+    toggles : levels of the path that computed them, each as ``toggle=level``
     """
 
     mode: np.ndarray
@@ -51,6 +53,7 @@ class Ranks:
     candidate_ambiguous: np.ndarray
     predicates: np.ndarray
     constants: np.ndarray
+    toggles: np.ndarray
 
     @cached_property
     def by_mode(self) -> dict[str, dict[str, float]]:
@@ -88,7 +91,7 @@ def metrics_of(job: Job) -> dict[str, float]:
     return averaged([metrics(ranked(one.outcome, one.sizes).rank) for one in job.results.values()])
 
 
-def ranks_of(job: Job) -> Ranks:
+def ranks_of(job: Job, levels: Levels) -> Ranks:
     """The ranks of a finished job; its candidates are drawn again, for jobs do not keep them."""
     task, results = job.task, job.results
     config, vocabulary = task.config, task.kb.vocabulary
@@ -115,6 +118,7 @@ def ranks_of(job: Job) -> Ranks:
         candidate_ambiguous=joined("ambiguous"),
         predicates=np.array(vocabulary.predicates),
         constants=np.array(vocabulary.constants),
+        toggles=np.array([f"{name}={level}" for name, level in levels.items()]),
     )
 
 

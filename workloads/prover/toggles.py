@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Check, Comparator, Device, Level, Levels, LevelValue, Parity, Toggle
 
+LONGEST_BODY = {"native": 10, "triton": 11}
+"""Atoms of a rule's body that a kernel of `expand_kernel` has room for."""
 
-class HasIds(Protocol):
-    """What refusals depend on: the largest id that packed states can hold."""
+
+class HasData(Protocol):
+    """What refusals depend on."""
+
+    arity: int
 
     @property
     def largest_id(self) -> int:
         """Of a term or predicate, variables fresh from a rule included."""
+        ...
+
+    @property
+    def longest_body(self) -> int:
+        """Atoms of the longest body of a rule."""
         ...
 
 
@@ -50,10 +61,25 @@ ROUNDED = {
 }
 
 
-def _too_many_ids(config: HasIds, levels: Levels) -> str | None:
+def _too_many_ids(config: HasData, levels: Levels) -> str | None:
     if config.largest_id < 2**15:
         return None
     return f"ids reach {config.largest_id}, and int16 ends at {2**15 - 1}: use index_dtype=int32"
+
+
+def cannot_expand(kernel: str, arity: int, longest_body: int) -> str | None:
+    """Reason why a kernel of `expand_kernel` has no room for the atoms or rules of some data."""
+    longest = LONGEST_BODY.get(kernel)
+    if longest is None or (arity == 2 and longest_body <= longest):
+        return None
+    return (
+        f"takes atoms of two arguments and bodies of at most {longest} atoms, and the data have {arity}"
+        f" arguments and bodies of {longest_body}: use expand_kernel=torch"
+    )
+
+
+def _no_room(kernel: str) -> Callable[[HasData, Levels], str | None]:
+    return lambda config, _: cannot_expand(kernel, config.arity, config.longest_body)
 
 
 def _needs_cpu_compiler(device: Device) -> str | None:
@@ -247,8 +273,12 @@ TOGGLES = (
         (
             Level("torch"),
             # Lists have no gaps there, so that softmax adds up in another order.
-            _reordered("triton", "kernel_rows", unsupported=shared.needs_cuda, conflicts=_COMPILED),
-            _reordered("native", "kernel_rows", unsupported=_needs_cpu_compiler, conflicts=_COMPILED),
+            *(
+                _reordered(
+                    name, "kernel_rows", unsupported=needs, refused=_no_room(name), conflicts=_COMPILED
+                )
+                for name, needs in (("triton", shared.needs_cuda), ("native", _needs_cpu_compiler))
+            ),
         ),
         "expand a row in one program that skips finished rows",
         "Future 1",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import random
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Work, Workload
 from perfsweep.workloads.errors import ConfigError
@@ -20,17 +17,16 @@ from perfsweep.workloads.job_passes import JobOfPasses
 from perfsweep.workloads.prover import evidence as judging
 from perfsweep.workloads.prover.build import Choices, assemble
 from perfsweep.workloads.prover.claims import CLAIMS
-from perfsweep.workloads.prover.config import GENERATORS, ProverConfig
+from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.counters import Counts
-from perfsweep.workloads.prover.data.formats import Problem, read_problem
-from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.inputs import chosen_queries, first_weights, load, refuse_unusable
 from perfsweep.workloads.prover.maths.compiled import CompiledStep
 from perfsweep.workloads.prover.maths.job import Job, Task
-from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, macs, make_weights, weights_digest
+from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, macs, weights_digest
 from perfsweep.workloads.prover.maths.schedule import StepFunction, bucket_sizes
 from perfsweep.workloads.prover.maths.slab_size import best_slab, cache_file, device_budget
-from perfsweep.workloads.prover.policy_file import policy_of, read_policy, save_policy
+from perfsweep.workloads.prover.policy_file import policy_of, save_policy
 from perfsweep.workloads.prover.ranking import ranks_of
 from perfsweep.workloads.prover.toggles import CHECKS, TOGGLES
 from perfsweep.workloads.prover.training.imitation import trained
@@ -57,6 +53,12 @@ class Prover(JobOfPasses, Workload):
     unit = "candidate"
     paths = ("weights",)
 
+    @classmethod
+    def planned(cls, config: ProverConfig) -> ProverConfig:
+        """The configuration as it is; data and a policy that could not be used are refused."""
+        refuse_unusable(config)
+        return config
+
     def __init__(self) -> None:
         self._endings = contextlib.ExitStack()
 
@@ -72,7 +74,7 @@ class Prover(JobOfPasses, Workload):
         """
         self.config, self.context = config, context
         self.counts = Counts()
-        self.choices = Choices.of(levels)
+        self.levels, self.choices = levels, Choices.of(levels)
         set_tf32(self.choices.tf32, self._endings)
         self._load()
         self._assemble()
@@ -111,23 +113,12 @@ class Prover(JobOfPasses, Workload):
 
     def _weights(self) -> Weights:
         config = self.config
-        weights = self._first_weights()
+        weights = first_weights(config, self.kb.vocabulary)
         if not config.imitation:
             return weights
         key = f"{self.kb.digest()} {weights_digest(weights)} {self.shape_of_policy} {config.imitation}"
         file = self.context.cache_dir / f"prover-policy-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
         return trained(self.kb, weights, self.shape_of_policy, config.imitation, file)
-
-    def _first_weights(self) -> Weights:
-        """Weights before any imitation: those of a file, or random ones."""
-        config, shape, vocabulary = self.config, self.shape_of_policy, self.kb.vocabulary
-        if config.weights is None:
-            return make_weights(shape, vocabulary, config.policy_seed, config.gain)
-        policy = read_policy(config.weights, where=f"workload.weights={config.weights}")
-        if policy.shape != shape:
-            own = " ".join(f"workload.{name}={size}" for name, size in asdict(policy.shape).items())
-            raise ConfigError(f"{policy.where} is a network of other sizes; set {own}")
-        return policy.weights_for(vocabulary)
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
         return self.clock.phase(name)
@@ -272,7 +263,7 @@ class Prover(JobOfPasses, Workload):
         if not self.done():
             raise ConfigError("keep: the job has not ended, and there are no ranks before; step until done()")
         try:
-            ranks_of(self.job).save(folder)
+            ranks_of(self.job, self.levels).save(folder)
         except OSError as error:
             raise ConfigError(
                 f"keep={folder}: cannot be written: {error.strerror}; choose another folder"
@@ -294,22 +285,3 @@ class Prover(JobOfPasses, Workload):
     def close(self) -> None:
         """Put the process's settings back."""
         self._endings.close()
-
-
-def load(config: ProverConfig) -> Problem:
-    """The problem that a configuration names."""
-    if config.data in GENERATORS:
-        return generate(config.data, config.size, config.data_seed, config.hide, config.distractors)
-    return read_problem(Path(config.data), config.arity)
-
-
-def chosen_queries(problem: Problem, kb: KnowledgeBase, config: ProverConfig) -> Tensor:
-    """Test queries [Q, 1+r]: the first of a seeded order, so that a longer list begins with a shorter one."""
-    triples = list(dict.fromkeys(problem.test))
-    if not triples:
-        raise ConfigError(
-            f"workload.data={config.data} with size={config.size} leaves no test query; make it larger"
-        )
-    random.Random(f"queries {config.query_seed}").shuffle(triples)
-    encoded = [kb.vocabulary.encode(triple) for triple in triples[: config.queries]]
-    return torch.tensor(encoded, device=kb.facts.device)

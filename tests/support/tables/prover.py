@@ -29,6 +29,8 @@ class Config:
     constants: int = 2968
     predicates: int = 12
     atoms: int = 6
+    arity: int = 2
+    longest_body: int = 2
 
     @property
     def largest_id(self) -> int:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover import random_policy, read_problem, save_policy
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.toggles import TOGGLES
+from perfsweep.workloads.prover.workload import Prover
 
 
 @pytest.mark.parametrize(
@@ -84,3 +91,57 @@ def test_the_largest_id_is_that_of_the_data_itself() -> None:
     few, many = (ProverConfig(data="kinship", size=size).largest_id for size in (1, 3))
     assert 0 < few < many
     assert ProverConfig(data="/nowhere/at/all").largest_id == 0
+
+
+FOLDER = {"train.txt": "f(ann,bob).", "test.txt": "h(ann,bob).", "rules.txt": "r:1:f(x,y) -> h(x,y)"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "config", "says"),
+    [
+        ({"train.txt": "f(ann,Paris).", "rules.txt": "r:1:f(x,Paris) -> h(x,Paris)"}, {}, "the term 'Paris'"),
+        ({"rules.txt": "r:1:f(x,bob) -> h(x,x)"}, {}, "the constant 'bob'"),
+        ({"train.txt": "f(ann,bob,cy)."}, {}, "line 1: has more than 2 arguments; set workload.arity"),
+        ({"rules.txt": "r:1: -> h(x,y)"}, {}, "line 1: has an empty body or head"),
+        ({}, {"arity": 3, "weights": "policy.pt"}, "there is no tensor arguments.2.weight"),
+        ({}, {"weights": "policy.pt", "width": 9}, "set workload.embedding=8 workload.width=8"),
+        ({"test.txt": "f(ann,cy)."}, {"weights": "policy.pt"}, "line 1: asks about the constant cy"),
+        ({"train.txt": "f(ann,bob).\nf(cy,di)."}, {"weights": "policy.pt"}, "no row for the constant 'cy'"),
+        (
+            {"domain2constants.txt": "men bob\nwomen ann"},
+            {},
+            "workload.modes=both: no query has a valid corr",
+        ),
+        ({"policy.pt": "no policy"}, {"weights": "policy.pt"}, "damaged or was not written by torch.save"),
+    ],
+)
+def test_what_files_say_that_cannot_be_used_is_refused_when_the_plan_is_made(
+    tmp_path: Path, changed: dict[str, str], config: dict[str, Any], says: str
+) -> None:
+    for name, text in FOLDER.items():
+        (tmp_path / name).write_text(text)
+    save_policy(random_policy(read_problem(tmp_path), 8, 8, 1), tmp_path / "policy.pt")
+    sizes = {"embedding": 8, "width": 8, "layers": 1}
+    given = {**sizes, **config, **({"weights": str(tmp_path / "policy.pt")} if "weights" in config else {})}
+    Prover.planned(ProverConfig(data=str(tmp_path), **sizes, weights=str(tmp_path / "policy.pt")))
+    other = tmp_path / "other"
+    other.mkdir()
+    for name, text in {**FOLDER, **changed}.items():
+        (other / name).write_text(text)
+    if "policy.pt" in changed:
+        given["weights"] = str(other / "policy.pt")
+    with pytest.raises(ConfigError, match=re.escape(says)) as refusal:
+        Prover.planned(ProverConfig(data=str(other), **given))
+    assert "\n" not in str(refusal.value)
+
+
+def test_kernels_that_have_no_room_for_the_data_are_refused_when_the_plan_is_made(tmp_path: Path) -> None:
+    levels = {"expand_kernel": "native"}
+    space = functools.partial(Space, Prover.toggles, device=Device(compiler=True))
+    body = ", ".join("f(x,y)" for _ in range(11))
+    for name, text in {**FOLDER, "rules.txt": f"r:1:{body} -> h(x,y)"}.items():
+        (tmp_path / name).write_text(text)
+    assert space(ProverConfig()).closure(levels)["expand_kernel"] == "native"
+    for config in (ProverConfig(arity=3), ProverConfig(data=str(tmp_path))):
+        with pytest.raises(ConfigError, match=r"bodies of at most 10 atoms.*use expand_kernel=torch"):
+            space(config).closure(levels)

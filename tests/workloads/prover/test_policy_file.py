@@ -101,6 +101,18 @@ def test_tensors_of_other_names_are_converted_by_a_list_of_names():
         policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants, {"elsewhere": "out.bias"})
 
 
+def test_upstreams_network_is_refused_in_one_sentence_that_says_what_is_missing():
+    theirs = {
+        "features_extractor.embedder.constant_embedder.embedder.weight": torch.zeros(20, 8),
+        "features_extractor.embedder.predicate_embedder.embedder.weight": torch.zeros(9, 8),
+        "mlp_extractor.shared_body.input_transform.weight": torch.zeros(16, 8),
+    }
+    with pytest.raises(ConfigError) as refusal:
+        policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants)
+    refusal.match(r"^this state_dict: there is no tensor trunk\.0\.linear\.weight .* not implemented$")
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -197,9 +209,12 @@ def test_a_policy_of_other_relations_or_constants_is_refused(other, says):
         POLICY.weights_for(Vocabulary.of(other))
 
 
-def test_a_policy_of_another_number_of_arguments_is_refused():
-    with pytest.raises(ConfigError, match=r"tables for 2 arguments.*set workload\.arity"):
-        POLICY.weights_for(Vocabulary(VOCABULARY.predicates, VOCABULARY.constants, 3))
+@pytest.mark.parametrize(
+    ("arity", "says"), [(1, r"set workload\.arity=2$"), (3, r"there is no tensor arguments\.2\.weight")]
+)
+def test_a_policy_of_another_number_of_arguments_is_refused(arity, says):
+    with pytest.raises(ConfigError, match=rf"tables for 2 arguments.*{says}"):
+        POLICY.weights_for(Vocabulary(VOCABULARY.predicates, VOCABULARY.constants, arity))
 
 
 def test_a_file_that_exists_or_cannot_be_written_is_named(tmp_path):

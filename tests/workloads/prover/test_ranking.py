@@ -73,7 +73,7 @@ def test_what_is_written_of_ranks_are_their_own_figures(ranks: Ranks, tmp_path) 
     ranks.save(tmp_path)
     kept = np.load(tmp_path / "ranks.npz")
     assert (
-        all(np.array_equal(kept[name], getattr(ranks, name)) for name in kept.files) and len(kept.files) == 12
+        all(np.array_equal(kept[name], getattr(ranks, name)) for name in kept.files) and len(kept.files) == 13
     )
     summary = json.loads((tmp_path / "metrics.json").read_text())
     assert (summary["queries"], summary["candidates"]) == (3, len(ranks.candidate))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.data.hashing import mix, mix_int
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 
@@ -28,6 +29,14 @@ def parts_of(mode: str, count: int | None) -> list[tuple[int, int | None]]:
             (TAIL, None if count is None else count // 2),
         ]
     return [(HEAD if mode == "head" else TAIL, count)]
+
+
+def no_corruption(mode: str) -> ConfigError:
+    """The error that says that a mode has nothing to rank."""
+    return ConfigError(
+        f"workload.modes={mode}: no query has a valid corruption; every replacement is known to be"
+        " true or of another domain, so give other queries or drop the domain file"
+    )
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,48 @@ VARIABLE = re.compile(r"^[A-Za-z]$|^[A-Z][A-Za-z0-9_]*$")
 STATE_ATOMS = 6
 """A: atoms of a state; successors with more are dropped."""
 
+SAY_CONSTANT = (
+    "each term of a rule is a variable; rename it, or say the constant by a fact, as in"
+    " 'lives(x,y), is_paris(y,y)'"
+)
+
 BODY_ATOM = re.compile(r"\s*([^\s(),]+)\(([^()]*)\)\s*(?:,|$)")
 
 
 @dataclass(frozen=True)
+class Line:
+    """One line of a file, for messages."""
+
+    file: Path
+    number: int
+    text: str
+
+    def wrong(self, what: str) -> ConfigError:
+        """The error that says what is wrong with this line."""
+        return ConfigError(f"{self.file} line {self.number}: {what}: {self.text[:120]!r}")
+
+
+@dataclass(frozen=True)
 class Rule:
-    """``head <- body``: atoms are a relation and variable names."""
+    """``head <- body``: atoms are a relation and variable names; `line` is where it was read."""
 
     head: Triple
     body: tuple[Triple, ...]
+    line: Line | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def atoms(self) -> tuple[Triple, ...]:
+        """The head, and then the body."""
+        return (self.head, *self.body)
+
+    @property
+    def variables(self) -> dict[str, None]:
+        """Names of its terms, in the order of the text of `atoms`."""
+        return dict.fromkeys(term for atom in self.atoms for term in atom[1:])
+
+    def wrong(self, what: str) -> ConfigError:
+        """The error that says what is wrong with this rule."""
+        return self.line.wrong(what) if self.line else ConfigError(f"{self}: {what}")
 
 
 @dataclass(frozen=True)
@@ -49,11 +82,29 @@ class Problem:
     domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     repeated: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse rules whose terms are constants as well.
+
+        Raises
+        ------
+        ConfigError
+            A rule has no body, or a term that facts, other triples or domains name; the message names both.
+        """
+        triples = (*self.facts, *self.valid, *self.test)
+        constants = {name for triple in triples for name in triple[1:]}.union(*self.domains.values())
+        for rule in self.rules:
+            if not rule.body:
+                raise rule.wrong("has an empty body; write what always holds as facts")
+            if meant := [term for term in rule.variables if term in constants]:
+                raise rule.wrong(
+                    f"has the term {meant[0]!r}, which is a constant of the data too, and {SAY_CONSTANT}"
+                )
+
     @property
     def predicates(self) -> tuple[str, ...]:
         """Sorted names of relations in facts and rules."""
         named = {fact[0] for fact in self.facts}
-        return tuple(sorted(named | {atom[0] for rule in self.rules for atom in (rule.head, *rule.body)}))
+        return tuple(sorted(named | {atom[0] for rule in self.rules for atom in rule.atoms}))
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -61,25 +112,25 @@ class Problem:
         named = {name for fact in self.facts for name in fact[1:]}
         return tuple(sorted(named.union(*self.domains.values())))
 
+    @property
+    def arity(self) -> int:
+        """Largest number of arguments of an atom."""
+        return max(len(atom) - 1 for atom in self.atoms)
+
+    @property
+    def atoms(self) -> tuple[Triple, ...]:
+        """All atoms: of facts, validation, test and rules."""
+        return (*self.facts, *self.valid, *self.test, *(atom for rule in self.rules for atom in rule.atoms))
+
+    @property
+    def longest_body(self) -> int:
+        """Largest number of atoms in a rule's body."""
+        return max(len(rule.body) for rule in self.rules)
+
     def largest_id(self, arity: int) -> int:
-        """Largest id of a state being packed: fresh variables of a rule stand above all others."""
-        fresh = max(
-            len({name for atom in (rule.head, *rule.body) for name in atom[1:]}) for rule in self.rules
-        )
+        """Largest id of a state being packed: a rule's fresh variables come above all others."""
+        fresh = max(len(rule.variables) for rule in self.rules)
         return max(len(self.constants) + STATE_ATOMS * arity + 1 + fresh, len(self.predicates) + 3)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a file, for messages."""
-
-    file: Path
-    number: int
-    text: str
-
-    def wrong(self, what: str) -> ConfigError:
-        """The error that says what is wrong with this line."""
-        return ConfigError(f"{self.file} line {self.number}: {what}: {self.text[:120]!r}")
 
 
 def read_problem(folder: str | os.PathLike[str], arity: int = 2) -> Problem:
@@ -174,7 +225,7 @@ def parse_rule(line: Line, arity: int) -> Rule:
     bound = {variable for atom in body for variable in atom[1:]}
     if unbound := [variable for variable in head[0][1:] if variable not in bound]:
         raise line.wrong(f"has the head variable {unbound[0]}, which no body atom binds")
-    return Rule(head[0], body)
+    return Rule(head[0], body, line)
 
 
 def _atoms(line: Line, text: str, arity: int) -> tuple[Triple, ...]:
@@ -186,9 +237,7 @@ def _atoms(line: Line, text: str, arity: int) -> tuple[Triple, ...]:
             raise line.wrong(f"cannot be read at {text[place : place + 30]!r}")
         terms = tuple(term.strip() for term in found[2].split(","))
         if constants := [term for term in terms if not VARIABLE.match(term)]:
-            raise line.wrong(
-                f"has the constant {constants[0]!r}; terms of rules are single letters or capitalised names"
-            )
+            raise line.wrong(f"has the constant {constants[0]!r}, and {SAY_CONSTANT}")
         if len(terms) > arity:
             raise line.wrong(f"has an atom with {len(terms)} arguments and workload.arity={arity}")
         atoms.append((found[1], *terms))
@@ -228,14 +277,8 @@ def _refuse_unknown(problem: Problem, queries: list[tuple[Line, Triple]]) -> Non
 
 def _refuse_mixed(problem: Problem, folder: Path) -> None:
     """A relation has one number of arguments everywhere."""
-    atoms = [
-        *problem.facts,
-        *problem.valid,
-        *problem.test,
-        *(atom for rule in problem.rules for atom in (rule.head, *rule.body)),
-    ]
     arguments: dict[str, int] = {}
-    for atom in atoms:
+    for atom in problem.atoms:
         if arguments.setdefault(atom[0], len(atom)) != len(atom):
             raise ConfigError(
                 f"{folder}: the relation {atom[0]} has {arguments[atom[0]] - 1} arguments in one place and"

@@ -71,16 +71,28 @@ class Vocabulary:
 
     @classmethod
     def of(cls, problem: Problem, arity: int = 2) -> Vocabulary:
-        """The vocabulary of a problem."""
-        return cls(problem.predicates, problem.constants, arity)
+        """The vocabulary of a problem.
+
+        Raises
+        ------
+        ConfigError
+            An atom has more arguments, or atoms do not fit 64-bit keys.
+        """
+        found = cls(problem.predicates, problem.constants, arity)
+        if problem.arity > arity:
+            raise ConfigError(
+                f"arity={arity}: an atom of the data has {problem.arity} arguments; use arity={problem.arity}"
+            )
+        _refuse_wide_keys(found, arity)
+        return found
 
 
 def encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Head and body with variables numbered from 1, those of the head first, missing arguments zero."""
-    numbers: dict[str, int] = {}
+    numbers = {name: number for number, name in enumerate(rule.variables, 1)}
     atoms = []
-    for atom in (rule.head, *rule.body):
-        terms = [numbers.setdefault(name, len(numbers) + 1) for name in atom[1:]]
+    for atom in rule.atoms:
+        terms = [numbers[name] for name in atom[1:]]
         atoms.append((vocabulary.predicate_ids[atom[0]], *terms, *[0] * (vocabulary.arity - len(terms))))
     return atoms[0], atoms[1:]
 
@@ -158,10 +170,9 @@ class KnowledgeBase:
         Raises
         ------
         ConfigError
-            Atoms do not fit 64-bit keys.
+            An atom has more arguments, or atoms do not fit 64-bit keys.
         """
         vocabulary = Vocabulary.of(problem, arity)
-        _refuse_wide_keys(vocabulary, arity)
         facts, rules = _fact_index(problem, vocabulary, arity), _rule_index(problem, vocabulary)
         asked = {"domain": _domains(problem, vocabulary), "known": _known(problem, vocabulary)}
         return cls(

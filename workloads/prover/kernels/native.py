@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads import native
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.counters import Tally
 from perfsweep.workloads.prover.data.factset import FactSet
 from perfsweep.workloads.prover.data.knowledge import ATOMS, KnowledgeBase
@@ -25,8 +24,6 @@ NAMES = {
     torch.float32: "f32",
     torch.bfloat16: "bf16",
 }
-LONGEST_BODY = 10
-"""What the kernel's arrays on the stack hold."""
 
 
 @functools.cache
@@ -68,11 +65,6 @@ class NativeExpander:
     """Lists of successors row by row; finished rows are passed over. `rows` counts those that were not."""
 
     def __init__(self, kb: KnowledgeBase, dtype: torch.dtype, ragged: bool) -> None:
-        if kb.vocabulary.arity != 2 or kb.longest_body > LONGEST_BODY:
-            raise ConfigError(
-                "toggles.expand_kernel=native expands atoms of two arguments and bodies of at most"
-                f" {LONGEST_BODY} atoms; use toggles.expand_kernel=torch"
-            )
         self.kb, self.dtype, self.ragged = kb, dtype, ragged
         self.function = getattr(library(), f"expand_{NAMES[dtype]}")
         self.rows = 0

@@ -16,7 +16,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.counters import Tally
 from perfsweep.workloads.prover.data.factset import FactSet
 from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
@@ -294,11 +293,6 @@ class TritonExpander:
     """Lists of successors by one program per row. `rows` counts programs that had something to do."""
 
     def __init__(self, kb: KnowledgeBase, dtype: torch.dtype, ragged: bool) -> None:
-        if kb.vocabulary.arity != 2 or kb.raw_atoms > SLOTS:
-            raise ConfigError(
-                "toggles.expand_kernel=triton expands atoms of two arguments and successors of at most"
-                f" {SLOTS} atoms; use toggles.expand_kernel=torch"
-            )
         self.kb, self.dtype, self.ragged = kb, dtype, ragged
         self.facts = FactSet(kb)
         self._rows = torch.zeros((), dtype=torch.int64, device=kb.facts.device)

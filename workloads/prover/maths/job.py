@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.api import Context
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.counters import Counts, Tally
-from perfsweep.workloads.prover.data.corruption import Corruptor, Source
+from perfsweep.workloads.prover.data.corruption import Corruptor, Source, no_corruption
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 from perfsweep.workloads.prover.maths.episodes import RowFactory, Rows
 from perfsweep.workloads.prover.maths.policy import Policy
@@ -129,10 +128,7 @@ class Job:
         self.results[mode] = ModeResult(self.running.arrays(), sizes)
         self.running = None
         if self.finished and int(sizes.max()) < 2:
-            raise ConfigError(
-                f"workload.modes={mode}: no query has a valid corruption; every replacement is known to be"
-                " true or of another domain, so give other queries or drop the domain file"
-            )
+            raise no_corruption(mode)
 
     def _slab(self, source: Source, results: Results) -> Slab:
         task, machinery = self.task, self.task.machinery

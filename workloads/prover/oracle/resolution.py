@@ -20,6 +20,8 @@ Clause = tuple[Atom, tuple[Atom, ...]]
 MASK = 2**64 - 1
 TAU = 1e-2
 AMBIGUOUS = 2e-6
+TABLES = ("P", "U", "V", "V2", "V3")
+"""Weights of the columns of an atom."""
 
 
 def mix(x: int) -> int:
@@ -194,7 +196,7 @@ class Resolver:
 
 @dataclass
 class Scorer:
-    """The policy in float64 from weights by name: P, U, V; trunk.I.weight/bias/scale/shift; hidden, out."""
+    """The policy in float64 from weights by name: TABLES; trunk.I.weight/bias/scale/shift; hidden, out."""
 
     weights: Mapping[str, np.ndarray]
     layers: int
@@ -203,8 +205,8 @@ class Scorer:
         """v [E] of a state."""
         w = self.weights
         x = sum(
-            2.0**-slot * (w["P"][a[0]] + w["U"][a[1]] + (w["V"][a[2]] if len(a) > 2 else 0.0))
-            for slot, a in enumerate(state)
+            2.0**-slot * sum(w[table][row] for table, row in zip(TABLES, atom, strict=False))
+            for slot, atom in enumerate(state)
         )
         for layer in range(self.layers + 1):
             new = self._normed(

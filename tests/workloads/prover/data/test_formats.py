@@ -47,8 +47,8 @@ def test_variables_are_single_letters_of_either_case_or_capitalised_names(write,
 
 
 def test_a_body_keeps_its_order_and_may_begin_with_any_variable(write):
-    (found,) = read_problem(write(rules="r:1:f(h,b), g(a,h) -> h(a,b)")).rules
-    assert found.body == (("f", "h", "b"), ("g", "a", "h"))
+    (found,) = read_problem(write(rules="r:1:f(h,v), g(u,h) -> h(u,v)")).rules
+    assert found.body == (("f", "h", "v"), ("g", "u", "h"))
 
 
 def test_repeated_facts_count_once_and_are_reported(write):
@@ -88,6 +88,28 @@ def test_repeated_facts_count_once_and_are_reported(write):
 def test_a_mistake_is_named_by_file_line_and_text(write, changed, says):
     with pytest.raises(ConfigError, match=says):
         read_problem(write(**changed))
+
+
+@pytest.mark.parametrize(
+    ("term", "changed"),
+    [
+        ("Paris", {"train": "f(bob,Paris).\nh(zoe,c)."}),
+        ("Paris", {"domain2constants": "people a b c\nplaces Paris\n"}),
+        ("Paris", {"valid": "f(a,Paris)."}),
+        ("P", {"train": "f(P,b).\nh(a,c)."}),
+        ("a", {}),
+    ],
+)
+def test_a_term_of_a_rule_that_is_a_constant_too_is_refused_by_name(write, term, changed):
+    rule = f"r:1:f(x,{term}) -> h(x,{term})"
+    says = rf"rules\.txt line 2: has the term '{term}', which is a constant of the data too, .* rename it"
+    with pytest.raises(ConfigError, match=says):
+        read_problem(write(rules=f"r0:1:f(x,y) -> h(x,y)\n{rule}", **{"test": "h(c,c)", **changed}))
+
+
+def test_a_rule_made_in_python_is_refused_for_the_same_reason(problem):
+    with pytest.raises(ConfigError, match="has the term 'Paris', which is a constant of the data too"):
+        problem("lives(bob,Paris)", "french(X,Paris) <- lives(X,Paris)")
 
 
 def test_a_missing_file_or_folder_is_named(write, tmp_path):
