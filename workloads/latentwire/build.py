@@ -45,7 +45,7 @@ HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host
 def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
     """Shapes of the frozen models: the preset's, or those of local folders."""
     if config.lm_path is not None:
-        shapes = [read_shape(folder) for folder in config.lm_folders]
+        shapes = [read_shape(folder, config.inert_fields) for folder in config.lm_folders]
         config.require_depth(shapes)
         return shapes
     return [LMS[name] for name in config.sizes.lms[: config.models]]

@@ -14,6 +14,7 @@ from tiers import tiered
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.config_fields import INERT
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.local_models import load_weights
 from perfsweep.workloads.latentwire.maths.model_config import read_shape
@@ -224,6 +225,38 @@ def test_a_dropped_bias_is_told_apart(name, part, tmp_path) -> None:
     assert deviation(logits(other), theirs) > 1e-3
 
 
+LOUD: dict[str, Any] = {  # where 3 is no value
+    "auto_map": {"AutoConfig": "odd.Odd"},
+    "transformers.js_config": {"dtype": "q4"},
+    "dtype": "bfloat16",
+    "torch_dtype": "bfloat16",
+    "attn_implementation": "eager",
+    "id2label": {"0": "other", "1": "than", "2": "these"},
+    "label2id": {"other": 0, "than": 1, "these": 2},
+    "problem_type": "regression",
+    "task_specific_params": {"odd": 1},
+    "transformers_version": "4.0.0",
+    "initializer_range": 0.5,
+    "output_attentions": True,
+    "cache_implementation": "hybrid",
+    **dict.fromkeys(("gradient_checkpointing", "is_decoder", "output_hidden_states"), True),
+    "return_dict": True,
+    "use_cache": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_inert_field_changes_nothing_in_transformers_either(kind, tmp_path) -> None:
+    theirs = built(kind)
+    folder = saved(theirs, tmp_path)
+    change(folder, **{name: LOUD.get(name, 3) for name in INERT})
+    assert deviation(logits(ours(folder)), theirs) <= 1e-5
+    make_config, make_model = CLASSES[kind]
+    loud = make_model(make_config.from_json_file(folder / "config.json")).float().eval()
+    loud.load_state_dict(theirs.state_dict())
+    assert deviation(loud(IDS).logits, theirs) <= 1e-6
+
+
 def test_old_folders_say_the_same_in_two_fields(tmp_path) -> None:
     theirs = built("llama", **rope("linear", factor=4.0, rope_theta=500.0))
     folder = saved(theirs, tmp_path)
@@ -260,7 +293,7 @@ REFUSED = {
     "attention_multiplier": 0.5,
     "attn_logit_softcapping": 50.0,
     "use_qk_norm": True,
-    "is_decoder": True,
+    "is_causal": False,
     "sliding_window": 16,  # of a Llama, which has none in transformers
     "layer_types": ["sliding_attention", "full_attention"],
     "num_key_value_heads": 3,
