@@ -75,7 +75,7 @@ def _tokenizer_for(
     if config.lm_path is None:
         return tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
     folder = config.lm_folders[number]
-    tokenizer = read_tokenizer(folder)
+    tokenizer = read_tokenizer(folder, replaced=config.chat_template is not None)
     if tokenizer.vocabulary > lm.vocab_size:
         raise ConfigError(
             f"workload.lm_path={folder}: tokenizer.json has ids up to {tokenizer.vocabulary - 1}, and"
