@@ -29,6 +29,7 @@ from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.counters import COUNTED
 from perfsweep.workloads.latentwire.data.batches import Shape, Window
 from perfsweep.workloads.latentwire.data.corpus import Corpus, layouts_for
+from perfsweep.workloads.latentwire.given_files import check_files
 from perfsweep.workloads.latentwire.maths.objective import Objective
 from perfsweep.workloads.latentwire.toggles import CHECKS, TOGGLES, effective_batch
 from perfsweep.workloads.latentwire.training import evaluate, moving
@@ -76,7 +77,14 @@ class LatentWire(Workload):
 
     @classmethod
     def planned(cls, config: LatentWireConfig) -> LatentWireConfig:
-        """The configuration with files and folders from the root, for trials that start elsewhere."""
+        """The configuration with files and folders from the root, for trials that start elsewhere.
+
+        Raises
+        ------
+        ConfigError
+            One of them cannot be used.
+        """
+        check_files(config)
         return config.absolute()
 
     def __init__(self) -> None:

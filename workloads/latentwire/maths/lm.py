@@ -107,7 +107,7 @@ class CausalLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        device = generator.device if generator is not None else torch.device("cpu")
+        device = generator.device if generator is not None else torch.get_default_device()
 
         def normal(*shape: int, std: float) -> Tensor:
             return (

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.presets import LMConfig
 
 INDEX = "model.safetensors.index.json"
-FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+WRITTEN = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+"""Types of weights that are read, under the names that headers have for them."""
 DERIVED = ".rotary_emb.inv_freq"
 """End of the names under which old folders keep what follows from the configuration."""
 
@@ -31,10 +33,23 @@ def load_weights(model: CausalLM, folder: Path) -> None:
     assign(model, _read_tensors(folder), str(folder))
 
 
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
+def check_weights(shape: LMConfig, folder: Path) -> None:
+    """Refuse what `load_weights` would for a model of `shape`, by the headers of the folder's files alone.
+
+    Raises
+    ------
+    ConfigError
+        As `load_weights`.
+    """
+    with torch.device("meta"):
+        model = CausalLM(shape)
+    _check(model, _read_tensors(folder, headers=True), str(folder))
+
+
+def _read_tensors(folder: Path, headers: bool = False) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file, names in _files(folder).items():
-        tensors = read_file(file)
+        tensors = read_file(file, headers=headers)
         if missing := sorted(names - set(tensors)):
             raise ConfigError(
                 f"workload.lm_path: {file} lacks {missing[0]}, which {INDEX} says is in it; copy the model"
@@ -44,8 +59,10 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     return found
 
 
-def read_file(file: Path, field: str = "lm_path") -> dict[str, Tensor]:
+def read_file(file: Path, field: str = "lm_path", headers: bool = False) -> dict[str, Tensor]:
     """All tensors of a safetensors file, which `field` of the configuration has named.
+
+    With `headers` they have shapes and types, and no values (device meta).
 
     Raises
     ------
@@ -58,9 +75,22 @@ def read_file(file: Path, field: str = "lm_path") -> dict[str, Tensor]:
     except ImportError as error:
         raise ConfigError(f"workload.{field} needs the package safetensors; install perfsweep[hf]") from error
     try:
-        return load_file(str(file))
+        return _headers(file) if headers else load_file(str(file))
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"workload.{field}: {file} cannot be read ({error}); copy it again") from error
+
+
+def _headers(file: Path) -> dict[str, Tensor]:
+    from safetensors import safe_open
+
+    with safe_open(str(file), "pt") as opened:
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        return {
+            name: torch.empty(
+                part.get_shape(), dtype=WRITTEN.get(part.get_dtype(), torch.int8), device="meta"
+            )
+            for name, part in slices.items()
+        }
 
 
 def _files(folder: Path) -> dict[Path, set[str]]:
@@ -98,32 +128,35 @@ def assign(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
     ConfigError
         A tensor is missing, has another shape, is quantised, or has no place in the model.
     """
-    names = parameters_of(model)
-    for name, parameter in names.items():
+    _check(model, tensors, where)
+    with torch.no_grad():
+        for name, parameter in parameters_of(model).items():
+            parameter.copy_(tensors[name])
+
+
+def _check(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
+    for name, parameter in parameters_of(model).items():
         if name not in tensors or tensors[name].shape != parameter.shape:
             have = list(tensors[name].shape) if name in tensors else "missing"
             raise ConfigError(
                 f"workload.lm_path={where}: {name} is {have}, expected {list(parameter.shape)}; use matching"
                 " weights"
             )
-        if tensors[name].dtype not in FLOATING:
+        if tensors[name].dtype not in WRITTEN.values():
             raise ConfigError(
                 f"workload.lm_path={where}: {name} is quantised ({tensors[name].dtype}); use the model's"
                 " weights in floating point"
             )
     _refuse_rest(model, tensors, where)
-    with torch.no_grad():
-        for name, parameter in names.items():
-            parameter.copy_(tensors[name])
 
 
 def _refuse_rest(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
     """Refuse tensors that the model would not use."""
     rest = sorted(name for name in set(tensors) - set(parameters_of(model)) if not name.endswith(DERIVED))
-    if rest == ["lm_head.weight"] and torch.equal(
-        tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]
-    ):
-        return  # a tied head, written twice
+    if rest == ["lm_head.weight"]:
+        head, table = tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]
+        if head.is_meta or torch.equal(head, table):
+            return  # a tied head, written twice
     if rest:
         raise ConfigError(
             f"workload.lm_path={where}: {rest[0]} has no place in the model that config.json describes; use"
