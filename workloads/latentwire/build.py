@@ -182,13 +182,14 @@ class Builder:
         return StudentPath(str(levels["k_loss"]), merged, str(levels["logits"]), pruned, self.config.state_kd)
 
     def _teacher_cache(self, number: int, lm: CausalLM, corpus: Corpus) -> TeacherCache:
-        """The cache that belongs to these weights as they are stored, these tokens, K and type."""
+        """The cache that belongs to this shape, these weights as they are stored, these tokens, K and type."""
         sizes, top = self.config.sizes, self.levels["teacher"] == "cache_topk"
         weights = cache.weights_key([*lm.named_parameters(), *lm.named_buffers()])
+        model = f"{lm.config}/{weights}"
         dtype = lm.table.dtype
         width = min(self.config.topk, lm.config.vocab_size) if top else lm.config.d_model
         key = cache.key_of(
-            weights, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width
+            model, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width
         )
         folder = self.cache_dir / f"latentwire-teacher-{key}"
         return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)

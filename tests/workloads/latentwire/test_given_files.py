@@ -33,7 +33,7 @@ def template_of(folder: Path, text: str) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a field": (lambda at: config_of(at, attention_multiplier=0.5), "attention_multiplier=0.5 is not"),
-    "a type": (lambda at: config_of(at, model_type="gpt2"), "is of type gpt2"),
+    "a type": (lambda at: config_of(at, model_type="gpt2"), "model_type='gpt2' is not computed here"),
     "a value": (lambda at: config_of(at, vocab_size=0), "vocab_size=0 cannot be used"),
     "too few ids": (lambda at: config_of(at, vocab_size=300), "vocab_size is 300"),
     "a width": (lambda at: config_of(at, intermediate_size=40), r"is \[48, 32\], expected \[40, 32\]"),
@@ -82,6 +82,20 @@ def test_a_folder_that_can_be_used_is_planned(copied: Path) -> None:
     config_of(copied, flavour=3)
     _, config = planned(copied, inert_fields=["flavour"])
     assert config.lm_path == str(copied)
+
+
+def test_a_teacher_is_kept_apart_from_one_of_equal_weights_with_another_window(
+    start: Any, local_model: Path, copied: Path
+) -> None:
+    window = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0, "layer_types": None}
+    config_of(copied, **window)
+    kept = {"tokenise": "pre", "teacher": "cache_h"}
+    terms = [
+        start(levels, "evidence", lm_path=str(folder), tokenizer="auto").evidence().tensors["terms"]
+        for levels, folder in ((kept, local_model), (kept, copied), ({"teacher": "slice"}, copied))
+    ]
+    assert torch.allclose(terms[1], terms[2], rtol=1e-5)
+    assert not torch.allclose(terms[0], terms[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

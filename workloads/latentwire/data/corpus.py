@@ -54,18 +54,14 @@ def _layout_for(config: LatentWireConfig, number: int, lm: LMConfig, cache_dir: 
         tokenizer = _with_template(tokenizer, config.chat_template or None)
     sizes = config.sizes
     behind = max(sizes.early_tokens, sizes.answer_tokens, config.max_new)
-    if config.max_prompt + behind > lm.longest:
+    if config.max_prompt + behind > lm.max_pos:
         raise ConfigError(
             f"workload.max_prompt={config.max_prompt} and {behind} tokens of an answer are beyond the"
-            f" {lm.longest} positions of {_limit(lm)} of model {number}; lower it"
+            f" {lm.max_pos} positions of max_position_embeddings of model {number}; lower it"
         )
     layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
-    _refuse_long_rows(config, layout.prefix, lm.longest)
+    _refuse_long_rows(config, layout.prefix, lm.max_pos)
     return layout
-
-
-def _limit(lm: LMConfig) -> str:
-    return "max_position_embeddings" if lm.longest == lm.max_pos else "the sliding_window"
 
 
 def _tokenizer_for(

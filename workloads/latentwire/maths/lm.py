@@ -56,8 +56,9 @@ class Layer(nn.Module):
         self.gate = weight(config.d_ff, d, config.mlp_bias)
         self.up = weight(config.d_ff, d, config.mlp_bias)
         self.down = weight(d, config.d_ff, config.mlp_bias, small)
-        self.norm1 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
-        self.norm2 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
+        for name, width in config.norm_widths.items():
+            ones = None if width is None else torch.ones(width, dtype=self.q.matrix.dtype)
+            self.register_parameter(name, None if ones is None else nn.Parameter(ones, requires_grad=False))
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ class LayerPath:
     joined: bool = False
     recompute: str = "off"
     pieces: joined_layers.Pieces = joined_layers.PIECES
+
+    def normed(self, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+        """x [.., d] normed by `weight` [d], or as it is where the layer has no such norm."""
+        if weight is None:
+            return x
+        return (self.pieces.rms_norm if self.joined else rms_norm)(x, weight, eps)
 
 
 @dataclass
@@ -176,19 +183,18 @@ class CausalLM(nn.Module):
         """
         past, turns = context.past_key_values, self._turns(context, x)
         self.chosen.counts["lm_positions"] += x.shape[0] * x.shape[1]
-        allowed = context.allowed(x.shape[1], x.device)
         for number, layer in enumerate(self.layers):
             last = rows if number == len(self.layers) - 1 else None
-            place = layer.norm1.device
+            place = next(layer.parameters()).device
             if place != x.device:  # the next device's layers begin here
-                x, turns = x.to(place), (turns[0].to(place), turns[1].to(place))  # type: ignore[arg-type]
-                allowed = context.allowed(x.shape[1], x.device)
-            if last is not None:
-                allowed = context.allowed(x.shape[1], x.device, last.positions)
+                x, turns = x.to(place), (turns[0].to(place), turns[1].to(place))
+            asked = None if last is None else last.positions
+            allowed = context.allowed(x.shape[1], x.device, asked, self.config.window_of(number))
             held = past[number] if past is not None else None
             self._count_layer(x, last)
+            own = None if number in self.config.unturned else turns
             added = None if lora is None else lora.of(number)
-            x, kv = self._layer(layer, x, LayerContext(turns, allowed, held, last, added))
+            x, kv = self._layer(layer, x, LayerContext(own, allowed, held, last, added))
             if keep is not None:
                 keep.append(kv)
             # State distillation compares the first three layers.
@@ -213,9 +219,7 @@ class CausalLM(nn.Module):
 
     def final_norm(self, x: Tensor) -> Tensor:
         """x [.., d] -> [.., d]"""
-        path = self.chosen.layer
-        norm = path.pieces.rms_norm if path.joined else rms_norm
-        return norm(x, self.norm, self.config.rms_eps)
+        return self.chosen.layer.normed(x, self.norm, self.config.rms_eps)
 
     @property
     def head_matrix(self) -> Tensor:
@@ -275,16 +279,16 @@ def run_layer(
     """One layer: x [B, S, d] -> [B, S or R, d], and keys and values [B, g, T, e] with those before."""
     if context.lora is not None:
         layer = adapted(layer, context.lora, path.joined)
-    norm = path.pieces.rms_norm if path.joined else rms_norm
-    normed = norm(x, layer.norm1, config.rms_eps)
+    normed = path.normed(x, layer.norm1, config.rms_eps)
     if path.joined:
         q, k, v = joined_layers.queries_keys_values(path.pieces, layer, config, normed, context)
     else:
-        q, k, v = _queries_keys_values(layer, config, normed, context)
+        q, k, v = _queries_keys_values(path, layer, config, normed, context)
     if context.past_key_value is not None:
         k, v = (_after(old, new) for old, new in zip(context.past_key_value, (k, v), strict=True))
-    mixed = path.attend(q, k, v, context.allowed)
-    x = (x if context.rows is None else context.rows.of(x)) + layer.o(mixed)
+    mixed = layer.o(path.attend(q, k, v, context.allowed))
+    x = x if context.rows is None else context.rows.of(x)
+    x = x + path.normed(mixed, layer.after1, config.rms_eps)
     if path.recompute == "selective" and torch.is_grad_enabled():
         y = checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False)
     else:
@@ -298,26 +302,35 @@ def _after(past: Tensor, new: Tensor) -> Tensor:
 
 
 def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
-    if path.joined:
-        normed = path.pieces.rms_norm(x, layer.norm2, config.rms_eps)
-        joined = layer.gate_up(normed)
-        if config.activation == "silu":
-            return layer.down(path.pieces.gated(joined))
-        gate, up = joined.chunk(2, dim=-1)
-        return layer.down(ACTIVATIONS[config.activation](gate) * up)
-    normed = rms_norm(x, layer.norm2, config.rms_eps)
-    return layer.down(ACTIVATIONS[config.activation](layer.gate(normed)) * layer.up(normed))
+    gated = _gated(path, config, layer, path.normed(x, layer.norm2, config.rms_eps))
+    return path.normed(layer.down(gated), layer.after2, config.rms_eps)
+
+
+def _gated(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
+    """[B, S, d] -> [B, S, ff]"""
+    if not path.joined:
+        return ACTIVATIONS[config.activation](layer.gate(x)) * layer.up(x)
+    joined = layer.gate_up(x)
+    if config.activation == "silu":
+        return path.pieces.gated(joined)
+    gate, up = joined.chunk(2, dim=-1)
+    return ACTIVATIONS[config.activation](gate) * up
 
 
 def _queries_keys_values(
-    layer: Any, config: LMConfig, x: Tensor, context: LayerContext
+    path: LayerPath, layer: Any, config: LMConfig, x: Tensor, context: LayerContext
 ) -> tuple[Tensor, Tensor, Tensor]:
-    def heads(y: Tensor) -> Tensor:
+    def heads(y: Tensor, weight: Tensor | None = None) -> Tensor:
+        if weight is not None:
+            y = path.normed(y.unflatten(-1, (-1, len(weight))), weight, config.rms_eps).flatten(-2)
         return y.view(y.shape[0], y.shape[1], -1, config.head_dim).transpose(1, 2)
 
-    rows, (cos, sin) = context.rows, context.position_embeddings
+    rows = context.rows
     asked = x if rows is None else rows.of(x)
-    q, k, v = heads(layer.q(asked)), heads(layer.k(x)), heads(layer.v(x))
+    q, k, v = heads(layer.q(asked), layer.q_norm), heads(layer.k(x), layer.k_norm), heads(layer.v(x))
+    if context.position_embeddings is None:
+        return q, k, v
+    cos, sin = context.position_embeddings
     return rotate(q, *_turns_of(rows, cos, sin)), rotate(k, _by_head(cos), _by_head(sin)), v
 
 

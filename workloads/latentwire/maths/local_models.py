@@ -173,6 +173,13 @@ def parameters_of(model: CausalLM) -> dict[str, Tensor]:
         **{f"self_attn.{name}_proj": name for name in ("q", "k", "v", "o")},
         **{f"mlp.{name}_proj": name for name in ("gate", "up", "down")},
     }
+    norms = {
+        "norm1": "input_layernorm",
+        "after1": "post_attention_layernorm",
+        "norm2": "post_attention_layernorm",
+        "after2": "post_feedforward_layernorm",
+        **{f"{name}_norm": f"self_attn.{name}_norm" for name in ("q", "k")},
+    }
     for number, layer in enumerate(model.layers):
         start = f"model.layers.{number}"
         for theirs, ours in places.items():
@@ -180,6 +187,7 @@ def parameters_of(model: CausalLM) -> dict[str, Tensor]:
             names[f"{start}.{theirs}.weight"] = weight.matrix
             if weight.bias is not None:
                 names[f"{start}.{theirs}.bias"] = weight.bias
-        names[f"{start}.input_layernorm.weight"] = layer.norm1  # type: ignore[assignment]
-        names[f"{start}.post_attention_layernorm.weight"] = layer.norm2  # type: ignore[assignment]
+        for ours, theirs in norms.items():
+            if (norm := getattr(layer, ours)) is not None:
+                names[f"{start}.{theirs}.weight"] = norm
     return names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,55 @@ from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS, SYNONY
 from perfsweep.workloads.latentwire.maths.config_fields import INERT, REQUIRED, Fields
 from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
 
-KINDS = ("llama", "qwen2")
 ROPES = ("default", "linear", "llama3", "yarn")
 TURNED_WHOLE = "all entries of a head are turned here"
 FULL, SLIDING = "full_attention", "sliding_attention"
 Scaling = RopeScaling | LinearRope | Yarn | None
 Rope = tuple[float, Scaling]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a type of models computes, and what its config.json means by leaving a field out.
+
+    Attributes
+    ----------
+    max_pos, eps, theta, tied : without the fields of these sizes
+    own_keys : as many key heads as query heads; False: the field must be given
+    head_dim : entries of a head; None: the width over the heads
+    biases : fields that add biases; `qkv_bias`: queries, keys and values have one always
+    qk_norm, norms : as of `LMConfig`
+    windows : layers that may see a window: None, "all", "later" than a given one, or "unturned" ones
+    window : its size
+    inert : fields that its models do not read, beyond `INERT`
+    """
+
+    max_pos: int
+    eps: float = 1e-6
+    theta: float = 1e4
+    tied: bool = False
+    own_keys: bool = False
+    head_dim: int | None = None
+    biases: tuple[str, ...] = ()
+    qkv_bias: bool = False
+    qk_norm: str | None = None
+    norms: str = "before"
+    windows: str | None = None
+    window: int | None = None
+    inert: frozenset[str] = frozenset()
+
+
+BIASES = ("attention_bias", "mlp_bias")
+FAMILIES = {
+    "llama": Family(2048, own_keys=True, biases=BIASES),
+    "mistral": Family(131072, windows="all", window=4096),
+    "olmo2": Family(2048, eps=1e-5, own_keys=True, biases=BIASES[:1], qk_norm="row", norms="after"),
+    "qwen2": Family(32768, qkv_bias=True, windows="later", window=4096),
+    "qwen3": Family(32768, head_dim=128, biases=BIASES[:1], qk_norm="head", windows="later", window=4096),
+    "smollm3": Family(
+        32768, theta=2e6, tied=True, biases=BIASES, windows="unturned", inert=frozenset(["max_window_layers"])
+    ),
+}
 
 
 def read_shape(folder: Path, inert: Collection[str] = ()) -> LMConfig:
@@ -32,12 +76,16 @@ def read_shape(folder: Path, inert: Collection[str] = ()) -> LMConfig:
     """
     found = _read_object(folder)
     kind = found.get("model_type")
-    if kind not in KINDS:
-        raise ConfigError(f"workload.lm_path={folder} is of type {kind}; choose one of: {', '.join(KINDS)}")
+    if kind not in FAMILIES:
+        raise ConfigError(
+            f"workload.lm_path={folder}: config.json: model_type={kind!r} is not computed here; choose one"
+            f" of: {', '.join(FAMILIES)}"
+        )
+    family = FAMILIES[kind]
     fields = Fields(found, f"workload.lm_path={folder}: config.json")
     _refuse_other_tasks(fields)
-    shape = _shape(fields, kind, inert)
-    fields.refuse_rest(INERT, inert)
+    shape = _shape(fields, family, inert)
+    fields.refuse_rest(INERT | family.inert, inert)
     return shape
 
 
@@ -61,18 +109,18 @@ def _refuse_other_tasks(fields: Fields) -> None:
         raise fields.refused("architectures", "only causal language models answer; correct it")
 
 
-def _shape(fields: Fields, kind: str, inert: Collection[str]) -> LMConfig:
+def _shape(fields: Fields, family: Family, inert: Collection[str]) -> LMConfig:
     d, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    llama = kind == "llama"
-    # A Llama without this field has as many key heads as query heads; a Qwen2 without it means no such thing.
-    groups = fields.size("num_key_value_heads", heads if llama else REQUIRED)
-    head_dim = fields.size("head_dim", d // heads)
+    groups = fields.size("num_key_value_heads", heads if family.own_keys else REQUIRED)
+    head_dim = fields.size("head_dim", family.head_dim or d // heads)
     if heads % groups or head_dim % 2:
         raise fields.refused("num_key_value_heads", f"{heads} heads of even width must divide into them")
     layers = fields.size("num_hidden_layers")
-    max_pos = fields.size("max_position_embeddings", 2048 if llama else 32768)
-    theta, scaling = _rope(fields, max_pos, inert)
-    bias = fields.flag("attention_bias") if llama else True
+    max_pos = fields.size("max_position_embeddings", family.max_pos)
+    theta, scaling = _rope(fields, family, max_pos, inert)
+    bias, mlp_bias = (name in family.biases and fields.flag(name) for name in ("attention_bias", "mlp_bias"))
+    unturned = _unturned(fields, layers) if family.windows == "unturned" else ()
+    window, windowed = _windows(fields, family, layers, unturned)
     return LMConfig(
         vocab_size=fields.size("vocab_size"),
         d_model=d,
@@ -83,14 +131,18 @@ def _shape(fields: Fields, kind: str, inert: Collection[str]) -> LMConfig:
         d_ff=fields.size("intermediate_size"),
         rope_theta=theta,
         rope_scaling=scaling,
-        rms_eps=fields.number("rms_norm_eps", 1e-6),
-        qkv_bias=bias,
-        tie_embeddings=fields.flag("tie_word_embeddings"),
+        rms_eps=fields.number("rms_norm_eps", family.eps),
+        qkv_bias=bias or family.qkv_bias,
+        tie_embeddings=fields.flag("tie_word_embeddings", family.tied),
         max_pos=max_pos,
-        o_bias=bias and llama,
-        mlp_bias=llama and fields.flag("mlp_bias"),
+        o_bias=bias,
+        mlp_bias=mlp_bias,
         activation=_activation(fields),
-        window=None if llama else _window(fields, layers),
+        window=window,
+        windowed=windowed,
+        unturned=unturned,
+        qk_norm=family.qk_norm,
+        norms=family.norms,
     )
 
 
@@ -99,24 +151,46 @@ def _activation(fields: Fields) -> str:
     return SYNONYMS.get(name, name)
 
 
-def _window(fields: Fields, layers: int) -> int | None:
-    """Positions that the layers of a sliding window see; None: no layer has one."""
-    on, first = fields.flag("use_sliding_window"), fields.get("max_window_layers", 28)
-    if not isinstance(first, int):
-        raise fields.refused("max_window_layers", "it must be a whole number; correct it")
-    size = fields.size("sliding_window", 4096)
+def _unturned(fields: Fields, layers: int) -> tuple[int, ...]:
+    """Numbers of the layers without rotary positions."""
+    every = fields.size("no_rope_layer_interval", 4)
+    turned = fields.items("no_rope_layers", [int((number + 1) % every != 0) for number in range(layers)])
+    if len(turned) < layers or any(one not in (0, 1) for one in turned):
+        raise fields.refused("no_rope_layers", f"each of {layers} layers has 1, or 0 to turn nothing")
+    return tuple(number for number in range(layers) if not turned[number])
+
+
+def _windows(
+    fields: Fields, family: Family, layers: int, unturned: tuple[int, ...]
+) -> tuple[int | None, tuple[int, ...]]:
+    """Positions that a query sees, and the layers with such a window."""
+    if family.windows is None:
+        return None, ()
+    size = fields.size_or_none("sliding_window", family.window)
+    if family.windows == "all":
+        return size, () if size is None else tuple(range(layers))
+    own = unturned if family.windows == "unturned" else range(_first_windowed(fields), layers)
+    on = fields.flag("use_sliding_window") and size is not None
     kinds = fields.items(
-        "layer_types", [SLIDING if on and number >= first else FULL for number in range(layers)]
+        "layer_types", [SLIDING if on and number in own else FULL for number in range(layers)]
     )
     known = all(kind in (FULL, SLIDING) for kind in kinds)
     if len(kinds) != layers or not known or (SLIDING in kinds and not on):
         raise fields.refused("layer_types", f"each of {layers} layers is {FULL}, or {SLIDING} with a window")
-    return size if SLIDING in kinds else None
+    found = tuple(number for number, kind in enumerate(kinds) if kind == SLIDING)
+    return size if found else None, found
 
 
-def _rope(fields: Fields, max_pos: int, inert: Collection[str]) -> Rope:
+def _first_windowed(fields: Fields) -> int:
+    first = fields.get("max_window_layers", 28)
+    if not isinstance(first, int) or first < 0:
+        raise fields.refused("max_window_layers", "it must be a whole number; correct it")
+    return first
+
+
+def _rope(fields: Fields, family: Family, max_pos: int, inert: Collection[str]) -> Rope:
     """Theta and scaling, from the one object that new folders have or the two fields of old ones."""
-    theta = fields.number("rope_theta", 1e4)
+    theta = fields.number("rope_theta", family.theta)
     fields.only("partial_rotary_factor", 1, TURNED_WHOLE)
     found = [
         _rope_of(Fields(part, f"{fields.where}: {name}"), theta, max_pos, inert)

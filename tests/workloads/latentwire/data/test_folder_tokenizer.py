@@ -207,13 +207,3 @@ def test_ids_beyond_the_embedding_table_are_refused(start, local_model, tmp_path
         ConfigError, match=r"tokenizer\.json has ids up to \d+, and config\.json's vocab_size is 300"
     ):
         start(lm_path=str(tmp_path), tokenizer="auto")
-
-
-def test_a_window_shorter_than_the_rows_is_refused(start, local_model, tmp_path) -> None:
-    for file in local_model.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    config = json.loads((local_model / "config.json").read_text())
-    window = {"use_sliding_window": True, "sliding_window": 100, "max_window_layers": 0, "layer_types": None}
-    (tmp_path / "config.json").write_text(json.dumps({**config, **window}))
-    with pytest.raises(ConfigError, match="the 100 positions of the sliding_window of model 0"):
-        start(lm_path=str(tmp_path), tokenizer="auto")

@@ -168,7 +168,11 @@ WINDOWED = {"use_sliding_window": True, "sliding_window": 9}
 @pytest.mark.parametrize(
     ("base", "given", "sentence"),
     [
-        (LLAMA, {"model_type": "bert"}, "is of type bert; choose one of: llama, qwen2"),
+        (
+            LLAMA,
+            {"model_type": "bert"},
+            "model_type='bert' is not computed here; choose one of: llama, mistral",
+        ),
         (LLAMA, {"architectures": ["LlamaForCausalLM", "LlamaModel"]}, "only causal language models answer"),
         (LLAMA, {"num_key_value_heads": 4}, "6 heads of even width must divide into them"),
         (LLAMA, {"head_dim": 5}, "6 heads of even width must divide"),
