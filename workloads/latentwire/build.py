@@ -47,6 +47,7 @@ def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
     if config.lm_path is not None:
         shapes = [read_shape(folder, config.inert_fields) for folder in config.lm_folders]
         config.require_depth(shapes)
+        config.require_targets(shapes)
         return shapes
     return [LMS[name] for name in config.sizes.lms[: config.models]]
 
@@ -182,7 +183,7 @@ class Builder:
         return StudentPath(str(levels["k_loss"]), merged, str(levels["logits"]), pruned, self.config.state_kd)
 
     def _teacher_cache(self, number: int, lm: CausalLM, corpus: Corpus) -> TeacherCache:
-        """The cache that belongs to this shape, these weights as they are stored, these tokens, K and type."""
+        """The cache that belongs to this shape, weights as they are stored, tokens, K and type."""
         sizes, top = self.config.sizes, self.levels["teacher"] == "cache_topk"
         weights = cache.weights_key([*lm.named_parameters(), *lm.named_buffers()])
         model = f"{lm.config}/{weights}"

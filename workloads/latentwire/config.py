@@ -204,6 +204,20 @@ class LatentWireConfig:
             f"at most {least}, a model's layers",
         )
 
+    def require_targets(self, shapes: Sequence[LMConfig]) -> None:
+        """Refuse additions that no adapter of PEFT can hold: to a part of a matrix of the model's folder.
+
+        Raises
+        ------
+        ConfigError
+            `lora_targets` names such a part of one of `shapes`.
+        """
+        whole = set(self.lora_targets) <= {"o", "down"}
+        joined = self.lora_rank is not None and any(shape.joined_folder for shape in shapes)
+        self._require(
+            "lora_targets", whole or not joined, "some of o, down: this model's folder joins the others"
+        )
+
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
             raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")

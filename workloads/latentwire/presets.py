@@ -69,6 +69,7 @@ class LMConfig:
     unturned : numbers of the layers without rotary positions
     qk_norm : queries and keys are normed head by head (Qwen3), as one row of all heads (OLMo 2), or None: not
     norms : "before" attention and MLP, or "after" them (OLMo 2)
+    joined_folder : files have one matrix for queries, keys and values, and one for gate and up (Phi-3)
     """
 
     vocab_size: int
@@ -92,6 +93,7 @@ class LMConfig:
     unturned: tuple[int, ...] = ()
     qk_norm: str | None = None
     norms: str = "before"
+    joined_folder: bool = False
 
     def window_of(self, layer: int) -> int | None:
         """Positions that a query of this layer sees, itself included; None: all before it."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.lora import JOINED
 from perfsweep.workloads.latentwire.presets import LMConfig
 
 INDEX = "model.safetensors.index.json"
@@ -30,7 +31,7 @@ def load_weights(model: CausalLM, folder: Path) -> None:
         Safetensors or their library are missing or broken, or a tensor is missing, of another shape or type,
         or has no place in the model.
     """
-    assign(model, _read_tensors(folder), str(folder))
+    assign(model, _parts(_read_tensors(folder), model.config), str(folder))
 
 
 def check_weights(shape: LMConfig, folder: Path) -> None:
@@ -43,7 +44,7 @@ def check_weights(shape: LMConfig, folder: Path) -> None:
     """
     with torch.device("meta"):
         model = CausalLM(shape)
-    _check(model, _read_tensors(folder, headers=True), str(folder))
+    _check(model, _parts(_read_tensors(folder, headers=True), shape), str(folder))
 
 
 def _read_tensors(folder: Path, headers: bool = False) -> dict[str, Tensor]:
@@ -56,6 +57,23 @@ def _read_tensors(folder: Path, headers: bool = False) -> dict[str, Tensor]:
                 " again"
             )
         found |= tensors
+    return found
+
+
+def _parts(tensors: Mapping[str, Tensor], shape: LMConfig) -> Mapping[str, Tensor]:
+    """Tensors with those that a folder has joined cut into the parts that layers have."""
+    if not shape.joined_folder:
+        return tensors
+    keys = shape.n_kv_heads * shape.head_dim
+    sizes = {"qkv": (shape.n_heads * shape.head_dim, keys, keys), "gate_up": (shape.d_ff, shape.d_ff)}
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        joined = next((one for one in JOINED if f".{one}_proj." in name), None)
+        if joined is None or sum(sizes[joined]) != len(tensor):
+            found[name] = tensor
+            continue
+        for part, own in zip(JOINED[joined], tensor.split(sizes[joined]), strict=True):
+            found[name.replace(f".{joined}_", f".{part}_")] = own
     return found
 
 

@@ -34,6 +34,8 @@ class Family:
     qk_norm, norms : as of `LMConfig`
     windows : layers that may see a window: None, "all", "later" than a given one, or "unturned" ones
     window : its size
+    ropes : types of rotary positions
+    joined_folder : as of `LMConfig`
     inert : fields that its models do not read, beyond `INERT`
     """
 
@@ -49,6 +51,8 @@ class Family:
     norms: str = "before"
     windows: str | None = None
     window: int | None = None
+    ropes: tuple[str, ...] = ROPES
+    joined_folder: bool = False
     inert: frozenset[str] = frozenset()
 
 
@@ -57,6 +61,15 @@ FAMILIES = {
     "llama": Family(2048, own_keys=True, biases=BIASES),
     "mistral": Family(131072, windows="all", window=4096),
     "olmo2": Family(2048, eps=1e-5, own_keys=True, biases=BIASES[:1], qk_norm="row", norms="after"),
+    "phi3": Family(
+        4096,
+        eps=1e-5,
+        own_keys=True,
+        windows="all",
+        ropes=ROPES[:1],
+        joined_folder=True,
+        inert=frozenset(["original_max_position_embeddings"]),  # of other types of rotary positions
+    ),
     "qwen2": Family(32768, qkv_bias=True, windows="later", window=4096),
     "qwen3": Family(32768, head_dim=128, biases=BIASES[:1], qk_norm="head", windows="later", window=4096),
     "smollm3": Family(
@@ -143,6 +156,7 @@ def _shape(fields: Fields, family: Family, inert: Collection[str]) -> LMConfig:
         unturned=unturned,
         qk_norm=family.qk_norm,
         norms=family.norms,
+        joined_folder=family.joined_folder,
     )
 
 
@@ -193,7 +207,7 @@ def _rope(fields: Fields, family: Family, max_pos: int, inert: Collection[str]) 
     theta = fields.number("rope_theta", family.theta)
     fields.only("partial_rotary_factor", 1, TURNED_WHOLE)
     found = [
-        _rope_of(Fields(part, f"{fields.where}: {name}"), theta, max_pos, inert)
+        _rope_of(Fields(part, f"{fields.where}: {name}"), family.ropes, theta, max_pos, inert)
         for name in ("rope_scaling", "rope_parameters")
         if (part := fields.part(name))
     ]
@@ -202,9 +216,11 @@ def _rope(fields: Fields, family: Family, max_pos: int, inert: Collection[str]) 
     return found[0] if found else (theta, None)
 
 
-def _rope_of(rope: Fields, theta: float, max_pos: int, inert: Collection[str]) -> Rope:
+def _rope_of(
+    rope: Fields, known: tuple[str, ...], theta: float, max_pos: int, inert: Collection[str]
+) -> Rope:
     theta = rope.number("rope_theta", theta)
-    kind = rope.word("rope_type", ROPES, rope.word("type", ROPES, "default"))
+    kind = rope.word("rope_type", known, rope.word("type", known, "default"))
     rope.only("partial_rotary_factor", 1, TURNED_WHOLE)
     scaling = _scaling(rope, kind, max_pos)
     rope.refuse_rest(excused=inert)

@@ -37,6 +37,7 @@ CLASSES = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
     "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
     "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
+    "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
@@ -119,6 +120,13 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
         "tied with a bias": {"attention_bias": True, "tie_word_embeddings": True},
         "yarn with one key head": {"num_key_value_heads": 1, **rope("yarn", **YARN)},
     },
+    "phi3": {
+        "head_dim": {"head_dim": 16},
+        "resid_pdrop": {"resid_pdrop": 0.5},
+        "embd_pdrop": {"embd_pdrop": 0.5},
+        "original_max_position_embeddings": {"original_max_position_embeddings": 16},
+        **{f"sliding_window={size}": {"sliding_window": size} for size in (1, 8, 23, 24)},
+    },
     "qwen2": LATER,
     "qwen3": {
         **LATER,
@@ -142,7 +150,13 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
 }
-CASES = [(kind, name) for kind in CLASSES for name in (*BOTH, *OWN[kind])]
+SCALED = ("linear", "llama3", *(name for name in BOTH if name.startswith("yarn")))
+CASES = [
+    (kind, name)
+    for kind in CLASSES
+    for name in (*BOTH, *OWN[kind])
+    if kind != "phi3" or name not in SCALED  # these it has as longrope alone
+]
 QUICK = (
     *(
         "llama=attention_bias",
@@ -154,7 +168,7 @@ QUICK = (
     ),
     *("qwen2=as it is", "qwen2=tie_word_embeddings", "qwen2=use_sliding_window"),
     *("mistral=sliding_window=8", "olmo2=tied with a bias", "qwen3=use_sliding_window"),
-    "smollm3=use_sliding_window",
+    *("smollm3=use_sliding_window", "phi3=sliding_window=8"),
 )
 
 
@@ -273,7 +287,7 @@ LOUD: dict[str, Any] = {  # where 3 is no value
     "problem_type": "regression",
     "task_specific_params": {"odd": 1},
     "transformers_version": "4.0.0",
-    "initializer_range": 0.5,
+    **dict.fromkeys(("initializer_range", "resid_pdrop"), 0.5),
     "output_attentions": True,
     "cache_implementation": "hybrid",
     **dict.fromkeys(("gradient_checkpointing", "is_decoder", "output_hidden_states"), True),
