@@ -67,8 +67,13 @@ class LMConfig:
     activation : of the gate; a name in `maths.activations.ACTIVATIONS`
     window : positions that a query sees, itself included, in the layers that are `windowed`, by number
     unturned : numbers of the layers without rotary positions
-    qk_norm : queries and keys are normed head by head (Qwen3), as one row of all heads (OLMo 2), or None: not
-    norms : "before" attention and MLP, or "after" them (OLMo 2)
+    qk_norm : queries and keys are normed by "head" (Qwen3), as one "row" of all heads (OLMo 2); None: not
+    norms : "before" attention and MLP, "after" them (OLMo 2), or "both" (Gemma)
+    local_theta : of layers with a window, where nothing scales rotary positions (Gemma 3); None: as of all
+    query_scale : queries are multiplied by it, beyond the root of a head's width
+    score_cap, logit_cap : attention scores, logits are bent to stay below: cap * tanh(x / cap) (Gemma 2)
+    folder_table_scale, folder_norm_offset : what tables and norms of files lack: the first times the scale,
+        the second and the offset are what is computed with (Gemma)
     joined_folder : files have one matrix for queries, keys and values, and one for gate and up (Phi-3)
     """
 
@@ -93,7 +98,13 @@ class LMConfig:
     unturned: tuple[int, ...] = ()
     qk_norm: str | None = None
     norms: str = "before"
+    local_theta: float | None = None
+    query_scale: float = 1.0
+    score_cap: float | None = None
+    logit_cap: float | None = None
     joined_folder: bool = False
+    folder_table_scale: float = 1.0
+    folder_norm_offset: float = 0.0
 
     def window_of(self, layer: int) -> int | None:
         """Positions that a query of this layer sees, itself included; None: all before it."""
@@ -104,8 +115,9 @@ class LMConfig:
         """Entries of each norm of a layer; None: it has no such norm."""
         e = self.head_dim
         of_heads = {"head": (e, e), "row": (self.n_heads * e, self.n_kv_heads * e), None: (None, None)}
-        before = self.d_model if self.norms == "before" else None
-        after = self.d_model if self.norms == "after" else None
+        before, after = (
+            self.d_model if self.norms in (place, "both") else None for place in ("before", "after")
+        )
         return dict(zip(NORMS, (before, after, before, after, *of_heads[self.qk_norm]), strict=True))
 
     @property

@@ -57,7 +57,7 @@ def test_additions_to_a_part_of_a_joined_matrix_are_refused() -> None:
     LatentWireConfig(lora_rank=2).require_targets([LMS["nano-l"]])
     LatentWireConfig().require_targets([joined])
     with pytest.raises(
-        ConfigError, match="lora_targets=.* must be some of o, down: this model's folder joins"
+        ConfigError, match=r"lora_targets=.* must be some of o, down: this model's folder joins"
     ):
         LatentWireConfig(lora_rank=2).require_targets([LMS["nano-l"], joined])
 

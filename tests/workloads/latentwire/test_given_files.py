@@ -12,8 +12,16 @@ import torch
 
 from perfsweep.pipelines.plan.plan import load_workload
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 safetensors_torch = pytest.importorskip("safetensors.torch")
+
+
+SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads"),
+)
 
 
 def config_of(folder: Path, **changed: Any) -> None:
@@ -76,6 +84,19 @@ def test_a_folder_that_cannot_be_used_is_refused_in_the_plan(name: str, copied: 
     with pytest.raises(ConfigError, match=sentence) as raised:
         planned(copied)
     assert "\n" not in str(raised.value)
+
+
+def test_the_fused_loss_is_refused_where_logits_are_capped(copied: Path) -> None:
+    level = next(one for one in LatentWire.toggles if one.name == "logits").level("fused_ce")
+    assert level.refused is not None
+    reasons = []
+    sizes = {name: json.loads((copied / "config.json").read_text())[name] for name in SIZES}
+    for kind in ("qwen2", "gemma2"):
+        (copied / "config.json").write_text(json.dumps({"model_type": kind, **sizes}))
+        config = LatentWireConfig(preset="test", lm_path=str(copied))
+        reasons.append(level.refused(config, {}))
+    assert reasons[0] is None and "final_logit_softcapping" in str(reasons[1])
+    assert level.refused(LatentWireConfig(preset="test"), {}) is None
 
 
 def test_a_folder_that_can_be_used_is_planned(copied: Path) -> None:

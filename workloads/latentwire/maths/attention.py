@@ -93,6 +93,13 @@ def _last_seen(visible: Tensor, window: int | None) -> Tensor:
     return visible & (visible.flip(-1).cumsum(-1).flip(-1) <= window)
 
 
+def _of_segments(segments: Segments, total: int) -> Tensor:
+    """[total, total]: positions of a packed row see those before them in the same row."""
+    at = torch.arange(total, device=segments.ends.device)
+    row = torch.searchsorted(segments.ends, at.to(segments.ends.dtype), right=True)
+    return _seen(at[:, None], at, segments.window) & (row[:, None] == row)
+
+
 @functools.lru_cache(maxsize=256)
 def _lower_right(first: int, end: int, keys: int, device: torch.device, window: int | None = None) -> Tensor:
     """[end - first, keys]: position i sees keys 0 .. i, or the last `window` of these."""
@@ -110,12 +117,16 @@ def _repeated(x: Tensor, times: int) -> Tensor:
     return x if times == 1 else x.unsqueeze(2).expand(-1, -1, times, -1, -1).flatten(1, 2)
 
 
-def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
-    """The whole matrix of scores, softmax in single precision."""
+def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed, cap: float | None = None) -> Tensor:
+    """The whole matrix of scores, bent to stay below `cap`; softmax in single precision."""
     groups = q.shape[1] // k.shape[1]
     k, v = _repeated(k, groups), _repeated(v, groups)
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
     mask = _lower_right(0, q.shape[2], k.shape[2], q.device) if allowed.causal else allowed.mask
+    if allowed.segments is not None:
+        mask = _of_segments(allowed.segments, q.shape[2])
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32

@@ -72,6 +72,11 @@ class Fields:
             raise self.refused(name, "it must be a number above 0; correct it")
         return float(value)
 
+    def number_or_none(self, name: str, default: float | None) -> float | None:
+        """A number above 0, or None where the file says null."""
+        given = self._values.get(name, default)
+        return self.get(name, None) if given is None else self.number(name, default)
+
     def flag(self, name: str, default: bool = False) -> bool:
         """True or false."""
         value = self.get(name, default)

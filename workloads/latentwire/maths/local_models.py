@@ -150,6 +150,12 @@ def assign(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
     with torch.no_grad():
         for name, parameter in parameters_of(model).items():
             parameter.copy_(tensors[name])
+            if name.endswith("norm.weight"):
+                parameter.add_(model.config.folder_norm_offset)
+        # What the table is multiplied by, a tied head is not: the norm before the head makes up for it.
+        model.table.mul_(model.config.folder_table_scale)
+        if model.head is None:
+            model.norm.div_(model.config.folder_table_scale)
 
 
 def _check(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
@@ -194,7 +200,7 @@ def parameters_of(model: CausalLM) -> dict[str, Tensor]:
     norms = {
         "norm1": "input_layernorm",
         "after1": "post_attention_layernorm",
-        "norm2": "post_attention_layernorm",
+        "norm2": f"{'pre_feedforward' if model.config.norms == 'both' else 'post_attention'}_layernorm",
         "after2": "post_feedforward_layernorm",
         **{f"{name}_norm": f"self_attn.{name}_norm" for name in ("q", "k")},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,11 @@ class Family:
     head_dim : entries of a head; None: the width over the heads
     biases : fields that add biases; `qkv_bias`: queries, keys and values have one always
     qk_norm, norms : as of `LMConfig`
-    windows : layers that may see a window: None, "all", "later" than a given one, or "unturned" ones
+    windows : layers that may see a window: None, "all", "later" than a given one, "unturned" ones, or all of
+        a "pattern" but each `pattern`-th
     window : its size
     ropes : types of rotary positions
+    gemma : has what `_gemma` reads; `score_caps`: Gemma 2's caps; `local_theta` without its field
     joined_folder : as of `LMConfig`
     inert : fields that its models do not read, beyond `INERT`
     """
@@ -52,12 +54,33 @@ class Family:
     windows: str | None = None
     window: int | None = None
     ropes: tuple[str, ...] = ROPES
+    gemma: bool = False
+    score_caps: bool = False
+    local_theta: float | None = None
+    pattern: int = 1
     joined_folder: bool = False
     inert: frozenset[str] = frozenset()
 
 
 BIASES = ("attention_bias", "mlp_bias")
+_GEMMA = Family(
+    8192,
+    tied=True,
+    head_dim=256,
+    biases=BIASES[:1],
+    norms="both",
+    windows="pattern",
+    window=4096,
+    pattern=2,
+    gemma=True,
+    score_caps=True,
+    inert=frozenset(["hidden_act"]),
+)
 FAMILIES = {
+    "gemma2": _GEMMA,
+    "gemma3_text": replace(
+        _GEMMA, max_pos=131072, theta=1e6, local_theta=1e4, qk_norm="head", pattern=6, score_caps=False
+    ),
     "llama": Family(2048, own_keys=True, biases=BIASES),
     "mistral": Family(131072, windows="all", window=4096),
     "olmo2": Family(2048, eps=1e-5, own_keys=True, biases=BIASES[:1], qk_norm="row", norms="after"),
@@ -150,18 +173,45 @@ def _shape(fields: Fields, family: Family, inert: Collection[str]) -> LMConfig:
         max_pos=max_pos,
         o_bias=bias,
         mlp_bias=mlp_bias,
-        activation=_activation(fields),
+        activation=_activation(fields, family),
         window=window,
         windowed=windowed,
         unturned=unturned,
         qk_norm=family.qk_norm,
         norms=family.norms,
         joined_folder=family.joined_folder,
+        **(_gemma(fields, family, d, head_dim, inert) if family.gemma else {}),
     )
 
 
-def _activation(fields: Fields) -> str:
-    name = fields.word("hidden_act", (*ACTIVATIONS, *SYNONYMS), "silu")
+def _gemma(fields: Fields, family: Family, d: int, head_dim: int, inert: Collection[str]) -> dict[str, Any]:
+    """What Gemma's models have of their own."""
+    return {
+        "local_theta": _local_theta(fields, family, inert),
+        "query_scale": math.sqrt(head_dim / fields.number("query_pre_attn_scalar", 256)),
+        # Gemma 3 has this field too, and transformers does not read it there.
+        "score_cap": fields.number_or_none("attn_logit_softcapping", 50.0) if family.score_caps else None,
+        "logit_cap": fields.number_or_none("final_logit_softcapping", 30.0 if family.score_caps else None),
+        "folder_table_scale": math.sqrt(d),
+        "folder_norm_offset": 1.0,
+    }
+
+
+def _local_theta(fields: Fields, family: Family, inert: Collection[str]) -> float | None:
+    """Theta of the layers with a window, in one field or in one part of an object."""
+    if family.local_theta is None:
+        return None
+    parts = Fields(fields.part("rope_parameters"), f"{fields.where}: rope_parameters")
+    rope = Fields(parts.part(SLIDING), f"{parts.where}: {SLIDING}")
+    parts.get(FULL, None)
+    parts.refuse_rest(excused=inert)
+    theta = fields.number("rope_local_base_freq", family.local_theta)
+    return _rope_of(rope, ROPES[:1], theta, 1, inert)[0]
+
+
+def _activation(fields: Fields, family: Family) -> str:
+    field, default = ("hidden_activation", "gelu_pytorch_tanh") if family.gemma else ("hidden_act", "silu")
+    name = fields.word(field, (*ACTIVATIONS, *SYNONYMS), default)
     return SYNONYMS.get(name, name)
 
 
@@ -183,8 +233,12 @@ def _windows(
     size = fields.size_or_none("sliding_window", family.window)
     if family.windows == "all":
         return size, () if size is None else tuple(range(layers))
-    own = unturned if family.windows == "unturned" else range(_first_windowed(fields), layers)
-    on = fields.flag("use_sliding_window") and size is not None
+    if family.windows == "pattern":
+        every = fields.size("sliding_window_pattern", family.pattern)
+        on, own = size is not None, [number for number in range(layers) if (number + 1) % every]
+    else:
+        own = unturned if family.windows == "unturned" else range(_first_windowed(fields), layers)
+        on = fields.flag("use_sliding_window") and size is not None
     kinds = fields.items(
         "layer_types", [SLIDING if on and number in own else FULL for number in range(layers)]
     )
@@ -206,10 +260,13 @@ def _rope(fields: Fields, family: Family, max_pos: int, inert: Collection[str]) 
     """Theta and scaling, from the one object that new folders have or the two fields of old ones."""
     theta = fields.number("rope_theta", family.theta)
     fields.only("partial_rotary_factor", 1, TURNED_WHOLE)
+    parts = {name: fields.part(name) for name in ("rope_scaling", "rope_parameters")}
+    if family.local_theta is not None:
+        parts["rope_parameters"] = Fields(parts["rope_parameters"], fields.where).part(FULL)
     found = [
         _rope_of(Fields(part, f"{fields.where}: {name}"), family.ropes, theta, max_pos, inert)
-        for name in ("rope_scaling", "rope_parameters")
-        if (part := fields.part(name))
+        for name, part in parts.items()
+        if part
     ]
     if found[1:] and found[0] != found[1]:
         raise fields.refused("rope_scaling", "rope_parameters says otherwise; leave one of the two out")

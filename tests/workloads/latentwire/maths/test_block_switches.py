@@ -32,6 +32,10 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "per head": {"qk_norm": "head"},
     "per row": {"qk_norm": "row"},
     "after": {"norms": "after"},
+    "both": {"norms": "both"},
+    "local": {**WINDOW, "local_theta": 10.0},
+    "query scale": {"query_scale": 3.0},
+    "score cap": {"score_cap": 0.002},
     "many": {**WINDOW, "unturned": (2,), "qk_norm": "row", "norms": "after"},
 }
 ROWS, LENGTH = 2, 13
@@ -95,7 +99,7 @@ def gathered(lm: CausalLM) -> Tensor:
 
 PASSES = {one.__name__: one for one in (whole, in_two_passes, one_by_one, packed, gathered)}
 FORMS = [
-    *(("eager", layers, name) for layers in ("modules", "fused") for name in PASSES if name != "packed"),
+    *(("eager", layers, name) for layers in ("modules", "fused") for name in PASSES),
     *(("sdpa", layers, "whole") for layers in ("modules", "fused", "native")),
     *(("flash", "fused", name) for name in ("whole", "in_two_passes")),
     *(("varlen", layers, "packed") for layers in ("modules", "native")),
@@ -156,6 +160,13 @@ def test_answers_are_the_same_together_and_row_by_row(switch, deep) -> None:
         found, _ = Decoder(lm, stop=-1, max_new=8, batched=batched)(x, [5, LENGTH], past)
         ids.append(found)
     assert torch.equal(*ids)
+
+
+def test_capped_scores_are_no_fused_kernels_work() -> None:
+    for switch, calls in (("window", PLAIN.n_layers), ("score cap", 0)):
+        lm = build(SWITCHES[switch], "sdpa")
+        whole(lm)
+        assert lm.chosen.counts["attention_kernels"] == calls
 
 
 def test_a_window_sees_its_own_position_and_those_just_before() -> None:

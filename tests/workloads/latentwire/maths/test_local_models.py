@@ -16,7 +16,7 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.config_fields import INERT
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.local_models import load_weights
+from perfsweep.workloads.latentwire.maths.local_models import check_weights, load_weights
 from perfsweep.workloads.latentwire.maths.model_config import read_shape
 from perfsweep.workloads.latentwire.presets import LMConfig, Yarn
 
@@ -34,6 +34,8 @@ SIZES = {
     "pad_token_id": 0,
 }
 CLASSES = {
+    "gemma2": (transformers.Gemma2Config, transformers.Gemma2ForCausalLM),
+    "gemma3_text": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
     "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
     "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
@@ -103,7 +105,46 @@ LATER: dict[str, dict[str, Any]] = {
     "layer_types": {**WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
     "window and linear": {**WINDOW, "max_window_layers": 1, **rope("linear", factor=4.0)},
 }
+GEMMA: dict[str, dict[str, Any]] = {
+    "attention_bias": {"attention_bias": True},
+    "head_dim": {"head_dim": 16},
+    "hidden_activation": {"hidden_activation": "silu"},
+    "query_pre_attn_scalar": {"query_pre_attn_scalar": 50},
+    "final_logit_softcapping": {"final_logit_softcapping": 0.5},
+    "no caps": {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+    **{f"sliding_window={size}": {"sliding_window": size} for size in (1, 8, 23, 24)},
+    "layer_types": {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]},
+    "untied": {"tie_word_embeddings": False},
+    "all at once": {
+        "sliding_window": 8,
+        "query_pre_attn_scalar": 50,
+        "attention_bias": True,
+        "head_dim": 16,
+        "final_logit_softcapping": 0.5,
+    },
+}
+
+
+def nested(**full: Any) -> dict[str, Any]:
+    """Rotary positions of Gemma 3: one object for each kind of layer."""
+    sliding = {"rope_type": "default", "rope_theta": 50.0}
+    parts = {"full_attention": {"rope_type": "default", "rope_theta": 500.0, **full}}
+    return {
+        "rope_parameters": {**parts, "sliding_attention": sliding},
+        "sliding_window": 8,
+        "layer_types": MIXED,
+    }
+
+
+MIXED = ["sliding_attention", "full_attention"]
 OWN: dict[str, dict[str, dict[str, Any]]] = {
+    "gemma2": {**GEMMA, "attn_logit_softcapping": {"attn_logit_softcapping": 0.01}},
+    "gemma3_text": {
+        **GEMMA,
+        "rope_parameters": nested(),
+        "linear": nested(rope_type="linear", factor=4.0),
+        "sliding_window_pattern": {"sliding_window_pattern": 2, "sliding_window": 8},
+    },
     "llama": {
         "attention_bias": {"attention_bias": True},
         "mlp_bias": {"mlp_bias": True},
@@ -151,11 +192,18 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 SCALED = ("linear", "llama3", *(name for name in BOTH if name.startswith("yarn")))
+ABSENT = {
+    "phi3": SCALED,  # which it has as longrope alone
+    "gemma2": [name for name in BOTH if name.startswith("hidden_act")],
+    "gemma3_text": [
+        name for name in BOTH if name.startswith("hidden_act") or "rope_parameters" in BOTH[name]
+    ],
+}
 CASES = [
     (kind, name)
     for kind in CLASSES
     for name in (*BOTH, *OWN[kind])
-    if kind != "phi3" or name not in SCALED  # these it has as longrope alone
+    if name in OWN[kind] or name not in ABSENT.get(kind, ())
 ]
 QUICK = (
     *(
@@ -168,6 +216,7 @@ QUICK = (
     ),
     *("qwen2=as it is", "qwen2=tie_word_embeddings", "qwen2=use_sliding_window"),
     *("mistral=sliding_window=8", "olmo2=tied with a bias", "qwen3=use_sliding_window"),
+    *("gemma2=all at once", "gemma3_text=all at once", "gemma3_text=linear"),
     *("smollm3=use_sliding_window", "phi3=sliding_window=8"),
 )
 
@@ -236,10 +285,11 @@ def test_every_field_that_transformers_knows_has_a_case(kind) -> None:
     make_config, _ = CLASSES[kind]
     # Of these there is no other value for a causal language model, or none that reaches the model.
     fixed = {"architectures", "model_type", "is_encoder_decoder", "return_dict", "label2id", "_name_or_path"}
+    fixed |= {"use_bidirectional_attention", "_sliding_window_pattern"}
     known = {**BOTH, **OWN[kind]}
     cases = {field for case in known.values() for field in case} | {"transformers_version"}
     unchecked = set(make_config(**SIZES).to_dict()) - cases - fixed
-    assert unchecked <= ({"head_dim"} if kind == "qwen2" else set())
+    assert unchecked <= ({"qwen2": {"head_dim"}, "gemma3_text": {"attn_logit_softcapping"}}.get(kind, set()))
 
 
 @pytest.mark.workloads
@@ -257,10 +307,22 @@ def test_every_field_that_transformers_knows_has_a_case(kind) -> None:
         ("yarn", {"rope_scaling": Yarn(4.0, 64)}),  # as loud as without
         ("yarn, betas", {"rope_scaling": Yarn(4.0, 64, loudness=1.1386294361119891)}),
         ("yarn, truncate", {"rope_scaling": Yarn(4.0, 64, loudness=1.1386294361119891)}),
+        ("mistral=sliding_window=8", {"windowed": (1,)}),
+        ("mistral=sliding_window=8", {"window": 9}),
+        ("qwen2=use_sliding_window", {"windowed": (0, 1)}),
+        ("smollm3=no_rope_layers", {"unturned": ()}),
+        ("smollm3=use_sliding_window", {"windowed": ()}),
+        ("gemma2=query_pre_attn_scalar", {"query_scale": 1.0}),
+        ("gemma2=attn_logit_softcapping", {"score_cap": 50.0}),
+        ("gemma2=final_logit_softcapping", {"logit_cap": 30.0}),
+        ("gemma2=as it is", {"folder_table_scale": 1.0}),
+        ("gemma3_text=as it is", {"folder_norm_offset": 0.0}),
+        ("gemma3_text=linear", {"local_theta": None}),
     ],
 )
 def test_a_model_that_ignores_the_field_is_told_apart(name, mutant, tmp_path) -> None:
-    theirs = built("llama", **BOTH[name])
+    kind, _, case = name.partition("=") if name.partition("=")[0] in CLASSES else ("llama", "", name)
+    theirs = built(kind, **{**BOTH, **OWN[kind]}[case])
     folder = saved(theirs, tmp_path)
     other = ours(folder, shape=dataclasses.replace(read_shape(folder), **mutant))
     assert deviation(logits(other), theirs) > 3e-4
@@ -476,6 +538,26 @@ def test_shards_are_read_and_a_lost_one_is_named(llama, tmp_path) -> None:
     index.write_text("{}")
     with pytest.raises(ConfigError, match=r"index\.json cannot be read"):
         ours(tmp_path)
+
+
+@pytest.mark.parametrize("kind", tiered([(kind,) for kind in CLASSES], ("phi3", "gemma3_text")))
+def test_shards_in_sixteen_bits_with_both_spellings_of_rope_are_read(kind, tmp_path) -> None:
+    theirs = built(kind)
+    for parameter in theirs.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    folder = saved(theirs, tmp_path)
+    whole = safetensors_torch.load_file(folder / "model.safetensors")
+    found = {name: one.bfloat16() for name, one in whole.items()}
+    (folder / "model.safetensors").unlink()
+    places = {name: f"model-{number % 2 + 1:05}-of-00002.safetensors" for number, name in enumerate(found)}
+    for file in set(places.values()):
+        part = {name: one for name, one in found.items() if places[name] == file}
+        safetensors_torch.save_file(part, tmp_path / file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    spelled = theirs.config.rope_parameters
+    change(folder, rope_scaling=spelled.get("full_attention", spelled))
+    check_weights(read_shape(folder), folder)
+    assert deviation(logits(ours(folder)), theirs) <= 1e-5
 
 
 def test_broken_and_missing_weights_are_named(llama, tmp_path) -> None:
