@@ -111,10 +111,13 @@ def test_a_teacher_is_kept_apart_from_one_of_equal_weights_with_another_window(
     window = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0, "layer_types": None}
     config_of(copied, **window)
     kept = {"tokenise": "pre", "teacher": "cache_h"}
-    terms = [
-        start(levels, "evidence", lm_path=str(folder), tokenizer="auto").evidence().tensors["terms"]
+    started = [
+        start(levels, "evidence", lm_path=str(folder), tokenizer="auto")
         for levels, folder in ((kept, local_model), (kept, copied), ({"teacher": "slice"}, copied))
     ]
+    terms = [workload.evidence().tensors["terms"] for workload in started]
+    digests = [workload.data_digest() for workload in started]
+    assert digests[0] != digests[1] == digests[2]
     assert torch.allclose(terms[1], terms[2], rtol=1e-5)
     assert not torch.allclose(terms[0], terms[1], rtol=1e-5)
 

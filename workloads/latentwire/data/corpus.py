@@ -53,10 +53,10 @@ def _layout_for(config: LatentWireConfig, number: int, lm: LMConfig, cache_dir: 
     if config.chat_template is not None:
         tokenizer = _with_template(tokenizer, config.chat_template or None)
     sizes = config.sizes
-    behind = max(sizes.early_tokens, sizes.answer_tokens, config.max_new)
-    if config.max_prompt + behind > lm.max_pos:
+    answer = max(sizes.early_tokens, sizes.answer_tokens, config.max_new)
+    if config.max_prompt + answer > lm.max_pos:
         raise ConfigError(
-            f"workload.max_prompt={config.max_prompt} and {behind} tokens of an answer are beyond the"
+            f"workload.max_prompt={config.max_prompt} and {answer} tokens of an answer are beyond the"
             f" {lm.max_pos} positions of max_position_embeddings of model {number}; lower it"
         )
     layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)

@@ -33,7 +33,7 @@ class Family:
     biases : fields that add biases; `qkv_bias`: queries, keys and values have one always
     qk_norm, norms : as of `LMConfig`
     windows : layers that may see a window: None, "all", "later" than a given one, "unturned" ones, or all of
-        a "pattern" but each `pattern`-th
+        a "pattern" but each `pattern`-th (None: a field says which)
     window : its size
     ropes : types of rotary positions
     gemma : has what `_gemma` reads; `score_caps`: Gemma 2's caps; `local_theta` without its field
@@ -57,7 +57,7 @@ class Family:
     gemma: bool = False
     score_caps: bool = False
     local_theta: float | None = None
-    pattern: int = 1
+    pattern: int | None = None
     joined_folder: bool = False
     inert: frozenset[str] = frozenset()
 
@@ -79,7 +79,7 @@ _GEMMA = Family(
 FAMILIES = {
     "gemma2": _GEMMA,
     "gemma3_text": replace(
-        _GEMMA, max_pos=131072, theta=1e6, local_theta=1e4, qk_norm="head", pattern=6, score_caps=False
+        _GEMMA, max_pos=131072, theta=1e6, local_theta=1e4, qk_norm="head", pattern=None, score_caps=False
     ),
     "llama": Family(2048, own_keys=True, biases=BIASES),
     "mistral": Family(131072, windows="all", window=4096),
@@ -234,7 +234,7 @@ def _windows(
     if family.windows == "all":
         return size, () if size is None else tuple(range(layers))
     if family.windows == "pattern":
-        every = fields.size("sliding_window_pattern", family.pattern)
+        every = family.pattern or fields.size("sliding_window_pattern", 6)
         on, own = size is not None, [number for number in range(layers) if (number + 1) % every]
     else:
         own = unturned if family.windows == "unturned" else range(_first_windowed(fields), layers)

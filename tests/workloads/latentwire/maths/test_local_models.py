@@ -424,7 +424,7 @@ def test_what_is_not_computed_is_refused_by_name(name, llama, tmp_path) -> None:
     change(tmp_path, **{name: REFUSED[name]})
     named = {
         "head_dim": "num_key_value_heads",
-        "model_type": r"model_type='gpt2' is not computed here; choose one of: llama, mistral",
+        "model_type": r"model_type='gpt2' is not computed here; choose one of: gemma2, ",
     }
     with pytest.raises(ConfigError, match=named.get(name, name)) as raised:
         read_shape(tmp_path)

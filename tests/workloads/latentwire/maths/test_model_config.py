@@ -168,11 +168,7 @@ WINDOWED = {"use_sliding_window": True, "sliding_window": 9}
 @pytest.mark.parametrize(
     ("base", "given", "sentence"),
     [
-        (
-            LLAMA,
-            {"model_type": "bert"},
-            "model_type='bert' is not computed here; choose one of: llama, mistral",
-        ),
+        (LLAMA, {"model_type": "bert"}, "model_type='bert' is not computed here; choose one of: gemma2, "),
         (LLAMA, {"architectures": ["LlamaForCausalLM", "LlamaModel"]}, "only causal language models answer"),
         (LLAMA, {"num_key_value_heads": 4}, "6 heads of even width must divide into them"),
         (LLAMA, {"head_dim": 5}, "6 heads of even width must divide"),
