@@ -45,7 +45,7 @@ class LatentWireConfig:
     norm, dropout : of the byte encoder
     lm_path : folders of local models (config.json, safetensors, tokenizer.json), one or two, separated by
         commas; null: random weights
-    inert_fields : names of fields of their config.json that change nothing, beyond those known to
+    inert_fields : fields of their config.json that change nothing, beyond those that are known to
     resume : the folder `checkpoint` that an earlier training kept: goes on there; null: starts anew
     state_kd, manifold, adaptive_first : optional losses
     lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are
