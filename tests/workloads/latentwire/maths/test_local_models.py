@@ -202,7 +202,7 @@ ABSENT = {
 CASES = [
     (kind, name)
     for kind in CLASSES
-    for name in (*BOTH, *OWN[kind])
+    for name in {**BOTH, **OWN[kind]}
     if name in OWN[kind] or name not in ABSENT.get(kind, ())
 ]
 QUICK = (
