@@ -45,8 +45,9 @@ HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host
 def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
     """Shapes of the frozen models: the preset's, or those of local folders."""
     if config.lm_path is not None:
-        shapes = [read_shape(folder) for folder in config.lm_folders]
+        shapes = [read_shape(folder, config.inert_fields) for folder in config.lm_folders]
         config.require_depth(shapes)
+        config.require_targets(shapes)
         return shapes
     return [LMS[name] for name in config.sizes.lms[: config.models]]
 
@@ -182,13 +183,14 @@ class Builder:
         return StudentPath(str(levels["k_loss"]), merged, str(levels["logits"]), pruned, self.config.state_kd)
 
     def _teacher_cache(self, number: int, lm: CausalLM, corpus: Corpus) -> TeacherCache:
-        """The cache that belongs to these weights as they are stored, these tokens, K and type."""
+        """The cache that belongs to this shape, weights as they are stored, tokens, K and type."""
         sizes, top = self.config.sizes, self.levels["teacher"] == "cache_topk"
         weights = cache.weights_key([*lm.named_parameters(), *lm.named_buffers()])
+        model = f"{lm.config}/{weights}"
         dtype = lm.table.dtype
         width = min(self.config.topk, lm.config.vocab_size) if top else lm.config.d_model
         key = cache.key_of(
-            weights, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width
+            model, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width
         )
         folder = self.cache_dir / f"latentwire-teacher-{key}"
         return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)

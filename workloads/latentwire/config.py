@@ -45,6 +45,7 @@ class LatentWireConfig:
     norm, dropout : of the byte encoder
     lm_path : folders of local models (config.json, safetensors, tokenizer.json), one or two, separated by
         commas; null: random weights
+    inert_fields : fields of their config.json that change nothing, beyond those that are known to
     resume : the folder `checkpoint` that an earlier training kept: goes on there; null: starts anew
     state_kd, manifold, adaptive_first : optional losses
     lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are
@@ -84,6 +85,7 @@ class LatentWireConfig:
     norm: str = "post"
     dropout: float = 0.0
     lm_path: str | None = None
+    inert_fields: list[str] = field(default_factory=list)
     resume: str | None = None
     state_kd: bool = False
     manifold: bool = False
@@ -165,6 +167,7 @@ class LatentWireConfig:
 
     def _check_models(self) -> None:
         if self.lm_path is None:
+            self._require("inert_fields", not self.inert_fields, "empty where lm_path is null")
             return
         self._require("lm_path", 1 <= len(self.lm_folders) <= 2, "one folder, or two separated by a comma")
         self._require(
@@ -199,6 +202,20 @@ class LatentWireConfig:
             "lora_layers",
             self.lora_layers is None or self.lora_layers <= least,
             f"at most {least}, a model's layers",
+        )
+
+    def require_targets(self, shapes: Sequence[LMConfig]) -> None:
+        """Refuse additions that no adapter of PEFT can hold: to a part of a matrix of the model's folder.
+
+        Raises
+        ------
+        ConfigError
+            `lora_targets` names such a part of one of `shapes`.
+        """
+        whole = set(self.lora_targets) <= {"o", "down"}
+        joined = self.lora_rank is not None and any(shape.joined_folder for shape in shapes)
+        self._require(
+            "lora_targets", whole or not joined, "some of o, down: this model's folder joins the others"
         )
 
     def _require(self, name: str, holds: bool, rule: str) -> None:

@@ -17,6 +17,10 @@ PAD_BYTE = 256
 """The id that fills rows of bytes up: the first behind those of bytes."""
 
 
+NORMS = ("norm1", "after1", "norm2", "after2", "q_norm", "k_norm")
+"""Norms that a layer may have: before and after attention, before and after the MLP, of queries and keys."""
+
+
 @dataclass(frozen=True)
 class RopeScaling:
     """Llama 3.x stretching of long wavelengths."""
@@ -61,7 +65,16 @@ class LMConfig:
     max_pos : positions that the model knows
     o_bias, mlp_bias : output projections, the MLP's matrices have a bias
     activation : of the gate; a name in `maths.activations.ACTIVATIONS`
-    window : positions that a query of some layer sees, itself included; longer rows are not computed here
+    window : positions that a query sees, itself included, in the layers that are `windowed`, by number
+    unturned : numbers of the layers without rotary positions
+    qk_norm : queries and keys are normed by "head" (Qwen3), as one "row" of all heads (OLMo 2); None: not
+    norms : "before" attention and MLP, "after" them (OLMo 2), or "both" (Gemma)
+    local_theta : of layers with a window, where nothing scales rotary positions (Gemma 3); None: as of all
+    query_scale : queries are multiplied by it, beyond the root of a head's width
+    score_cap, logit_cap : attention scores, logits are bent to stay below: cap * tanh(x / cap) (Gemma 2)
+    folder_table_scale, folder_norm_offset : what tables and norms of files lack: the first times the scale,
+        the second and the offset are what is computed with (Gemma)
+    joined_folder : files have one matrix for queries, keys and values, and one for gate and up (Phi-3)
     """
 
     vocab_size: int
@@ -81,11 +94,31 @@ class LMConfig:
     mlp_bias: bool = False
     activation: str = "silu"
     window: int | None = None
+    windowed: tuple[int, ...] = ()
+    unturned: tuple[int, ...] = ()
+    qk_norm: str | None = None
+    norms: str = "before"
+    local_theta: float | None = None
+    query_scale: float = 1.0
+    score_cap: float | None = None
+    logit_cap: float | None = None
+    joined_folder: bool = False
+    folder_table_scale: float = 1.0
+    folder_norm_offset: float = 0.0
+
+    def window_of(self, layer: int) -> int | None:
+        """Positions that a query of this layer sees, itself included; None: all before it."""
+        return self.window if layer in self.windowed else None
 
     @property
-    def longest(self) -> int:
-        """Positions that a row may have: in these, a sliding window hides nothing."""
-        return self.max_pos if self.window is None else min(self.max_pos, self.window)
+    def norm_widths(self) -> dict[str, int | None]:
+        """Entries of each norm of a layer; None: it has no such norm."""
+        e = self.head_dim
+        of_heads = {"head": (e, e), "row": (self.n_heads * e, self.n_kv_heads * e), None: (None, None)}
+        before, after = (
+            self.d_model if self.norms in (place, "both") else None for place in ("before", "after")
+        )
+        return dict(zip(NORMS, (before, after, before, after, *of_heads[self.qk_norm]), strict=True))
 
     @property
     def attention_parameters(self) -> int:

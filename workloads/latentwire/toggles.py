@@ -76,6 +76,17 @@ def _layer_states(config: Any, levels: Levels) -> str | None:
     )
 
 
+def _capped_logits(config: Any, levels: Levels) -> str | None:
+    if getattr(config, "lm_path", None) is None:
+        return None
+    from perfsweep.workloads.latentwire.build import model_shapes  # with torch, for folders alone
+
+    capped = any(shape.logit_cap is not None for shape in model_shapes(config))
+    return (
+        "a model's final_logit_softcapping comes between head and loss: use logits=slice" if capped else None
+    )
+
+
 def _single_model(config: Any, levels: Levels) -> str | None:
     return (
         None
@@ -198,7 +209,11 @@ TOGGLES = (
     ),
     Toggle(
         "logits",
-        (Level("all"), Level("slice", witness="head_rows"), Level("fused_ce", witness="head_bytes")),
+        (
+            Level("all"),
+            Level("slice", witness="head_rows"),
+            Level("fused_ce", refused=_capped_logits, witness="head_bytes"),
+        ),
         "the head on all positions, on the answer, or fused with the loss",
     ),
     Toggle(

@@ -27,8 +27,10 @@ from perfsweep.workloads.latentwire.build import Builder, groups_of, model_shape
 from perfsweep.workloads.latentwire.claims import CLAIMS
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.counters import COUNTED
+from perfsweep.workloads.latentwire.data import cache
 from perfsweep.workloads.latentwire.data.batches import Shape, Window
 from perfsweep.workloads.latentwire.data.corpus import Corpus, layouts_for
+from perfsweep.workloads.latentwire.given_files import check_files
 from perfsweep.workloads.latentwire.maths.objective import Objective
 from perfsweep.workloads.latentwire.toggles import CHECKS, TOGGLES, effective_batch
 from perfsweep.workloads.latentwire.training import evaluate, moving
@@ -76,7 +78,14 @@ class LatentWire(Workload):
 
     @classmethod
     def planned(cls, config: LatentWireConfig) -> LatentWireConfig:
-        """The configuration with files and folders from the root, for trials that start elsewhere."""
+        """The configuration with files and folders from the root, for trials that start elsewhere.
+
+        Raises
+        ------
+        ConfigError
+            One of them cannot be used.
+        """
+        check_files(config)
         return config.absolute()
 
     def __init__(self) -> None:
@@ -344,7 +353,7 @@ class LatentWire(Workload):
         """SHA-256 over all examples, what their ids depend on, local models and where training begins."""
         keys = [self._corpus.digest(), *(self._corpus.key(m) for m in range(len(self._layouts)))]
         if self._config.lm_path is not None:
-            keys += self._fingerprints.values()
+            keys += [*self._fingerprints.values(), cache.key_of(*model_shapes(self._config))]
         if self._config.resume is not None:
             keys.append(checkpoint.digest(Path(self._config.resume)))
         return "-".join(keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,17 @@ def test_the_last_value_that_can_be_used_is_and_the_next_is_not(name: str, last:
     refused = "early_tokens" if name == "answer_tokens" else name
     with pytest.raises(ConfigError, match=rf"^workload\.{refused}=\S+ cannot be used: it must be "):
         LatentWireConfig(**{name: beyond})
+
+
+def test_additions_to_a_part_of_a_joined_matrix_are_refused() -> None:
+    joined = dataclasses.replace(LMS["nano-l"], joined_folder=True)
+    LatentWireConfig(lora_rank=2, lora_targets=["o", "down"]).require_targets([joined])
+    LatentWireConfig(lora_rank=2).require_targets([LMS["nano-l"]])
+    LatentWireConfig().require_targets([joined])
+    with pytest.raises(
+        ConfigError, match=r"lora_targets=.* must be some of o, down: this model's folder joins"
+    ):
+        LatentWireConfig(lora_rank=2).require_targets([LMS["nano-l"], joined])
 
 
 @pytest.mark.parametrize("name", WORDS)

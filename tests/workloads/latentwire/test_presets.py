@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perfsweep.workloads.latentwire.presets import LMS, PRESETS, LMConfig, fast_flops, naive_flops
@@ -19,10 +21,22 @@ def test_entries_of_matrices() -> None:
     assert LM.pruned_parameters == 2 * 8 * 4 * 5 + MLP
 
 
-@pytest.mark.parametrize(("window", "longest"), [(None, 100), (40, 40), (400, 100)])
-def test_a_row_is_no_longer_than_positions_and_window(window: int | None, longest: int) -> None:
-    shape = LMConfig(11, 8, 3, 4, 2, 5, 7, max_pos=100, window=window)
-    assert shape.longest == longest
+def test_a_window_is_of_the_layers_that_have_it() -> None:
+    shape = LMConfig(11, 8, 3, 4, 2, 5, 7, window=40, windowed=(0, 2))
+    assert [shape.window_of(number) for number in range(3)] == [40, None, 40]
+
+
+@pytest.mark.parametrize(
+    ("switches", "widths"),
+    [
+        ({}, (8, None, 8, None, None, None)),
+        ({"norms": "after", "qk_norm": "row"}, (None, 8, None, 8, 20, 10)),
+        ({"norms": "both", "qk_norm": "head"}, (8, 8, 8, 8, 5, 5)),
+    ],
+)
+def test_a_layer_has_the_norms_of_its_switches(switches: dict[str, Any], widths: tuple[Any, ...]) -> None:
+    shape = LMConfig(11, 8, 3, 4, 2, 5, 7, **switches)
+    assert tuple(shape.norm_widths.values()) == widths
 
 
 def test_products_of_the_naive_path_are_those_of_its_passes() -> None:

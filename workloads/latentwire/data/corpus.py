@@ -53,19 +53,15 @@ def _layout_for(config: LatentWireConfig, number: int, lm: LMConfig, cache_dir: 
     if config.chat_template is not None:
         tokenizer = _with_template(tokenizer, config.chat_template or None)
     sizes = config.sizes
-    behind = max(sizes.early_tokens, sizes.answer_tokens, config.max_new)
-    if config.max_prompt + behind > lm.longest:
+    answer = max(sizes.early_tokens, sizes.answer_tokens, config.max_new)
+    if config.max_prompt + answer > lm.max_pos:
         raise ConfigError(
-            f"workload.max_prompt={config.max_prompt} and {behind} tokens of an answer are beyond the"
-            f" {lm.longest} positions of {_limit(lm)} of model {number}; lower it"
+            f"workload.max_prompt={config.max_prompt} and {answer} tokens of an answer are beyond the"
+            f" {lm.max_pos} positions of max_position_embeddings of model {number}; lower it"
         )
     layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
-    _refuse_long_rows(config, layout.prefix, lm.longest)
+    _refuse_long_rows(config, layout.prefix, lm.max_pos)
     return layout
-
-
-def _limit(lm: LMConfig) -> str:
-    return "max_position_embeddings" if lm.longest == lm.max_pos else "the sliding_window"
 
 
 def _tokenizer_for(
@@ -75,7 +71,7 @@ def _tokenizer_for(
     if config.lm_path is None:
         return tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
     folder = config.lm_folders[number]
-    tokenizer = read_tokenizer(folder)
+    tokenizer = read_tokenizer(folder, replaced=config.chat_template is not None)
     if tokenizer.vocabulary > lm.vocab_size:
         raise ConfigError(
             f"workload.lm_path={folder}: tokenizer.json has ids up to {tokenizer.vocabulary - 1}, and"

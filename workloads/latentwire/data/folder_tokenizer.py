@@ -54,8 +54,8 @@ class FolderTokenizer:
         return dataclasses.replace(self, template=template, trims=False)
 
 
-def read_tokenizer(folder: Path) -> FolderTokenizer:
-    """The tokenizer of a model's folder.
+def read_tokenizer(folder: Path, replaced: bool = False) -> FolderTokenizer:
+    """The tokenizer of a model's folder; its chat template may be of any kind where it is `replaced`.
 
     Raises
     ------
@@ -68,7 +68,12 @@ def read_tokenizer(folder: Path) -> FolderTokenizer:
     if library.eos_token_id is None:
         raise ConfigError(f"{where}: its tokenizer names no eos_token, which ends answers; name it in"
                           " tokenizer_config.json")  # fmt: skip
-    template, trims = _template(library, where)
+    try:
+        template, trims = _template(library, where)
+    except ConfigError:
+        if not replaced:
+            raise
+        template, trims = None, False
     bos = _bos(library, template)
     key = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()[:16]
     end, pad = library.eos_token_id, library.pad_token_id

@@ -7,6 +7,7 @@ anchor. Position P-1+j (S-1+j) predicts y_j. BOS comes first or nowhere, never i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from perfsweep.workloads.errors import ConfigError
@@ -16,6 +17,8 @@ from perfsweep.workloads.latentwire.data.tokens import SYSTEM, Tokenizer
 
 ANCHOR_TEXT = "Answer: "
 ANCHORS = ("text", "chat", "none")
+THOUGHT = re.compile(r"[<\[](/?)\|?(?:\w+:)?(?:think|thinking|thought|reasoning)\|?[>\]]", re.IGNORECASE)
+"""What opens and closes a thought in the chat templates of models that reason."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +46,23 @@ class Layout:
     max_prompt: int
 
     def __post_init__(self) -> None:
-        """Refuse a model without a chat template.
+        """Refuse a model without a chat template, or with one that ends inside a thought.
 
         Raises
         ------
         ConfigError
-            The teacher's prompt cannot be written.
+            The teacher's prompt cannot be written, or answers would be part of the thought.
         """
         if self.tokenizer.template is None:
             raise ConfigError(
                 "this tokenizer has no chat template, which the teacher's prompt needs; set"
                 " workload.chat_template"
+            )
+        marks = list(THOUGHT.finditer(self._template.rpartition("{user}")[2]))
+        if marks and not marks[-1][1]:
+            raise ConfigError(
+                f"this model's chat template ends with the opened thought {marks[-1][0]}, and answers would"
+                " be part of it; set workload.chat_template to one that closes it"
             )
 
     @property

@@ -20,10 +20,14 @@ from torch import Tensor
 
 
 class Segments(NamedTuple):
-    """Rows packed one behind the other: `ends` [rows + 1] int32 starts at 0; `longest` is a host number."""
+    """Rows packed one after the other: `ends` [rows + 1] int32 starts at 0; `longest` is a host number.
+
+    A query sees the last `window` positions of its row, itself included; None: all of them.
+    """
 
     ends: Tensor
     longest: int
+    window: int | None = None
 
 
 class Allowed(NamedTuple):
@@ -48,28 +52,59 @@ class Mask:
     segments: Segments | None = None
     visible: Tensor | None = None
 
-    def allowed(self, length: int, device: torch.device, asked: slice | Tensor | None = None) -> Allowed:
-        """What the queries at `asked` (None: all) of `length` own positions may see."""
+    def allowed(
+        self,
+        length: int,
+        device: torch.device,
+        asked: slice | Tensor | None = None,
+        window: int | None = None,
+    ) -> Allowed:
+        """What the queries at `asked` (None: all) of `length` positions may see: the last `window` keys."""
+        keys = self.past + length
         if self.segments is not None:
-            return Allowed(segments=self.segments)
+            return Allowed(
+                segments=self.segments if window is None else self.segments._replace(window=window)
+            )
         if self.visible is not None:
-            return Allowed(self.visible)
+            return Allowed(_last_seen(self.visible, window))
+        if window is not None and window >= keys:
+            window = None
         if isinstance(asked, Tensor):
-            keys = torch.arange(self.past + length, device=device)
-            return Allowed(keys <= (asked + self.past)[:, None, :, None])  # [B, 1, R, T]
-        if asked is None and self.past == 0:
+            at = (asked + self.past)[:, None, :, None]
+            return Allowed(_seen(at, torch.arange(keys, device=device), window))  # [B, 1, R, T]
+        if asked is None and self.past == 0 and window is None:
             return Allowed(causal=True)
         first, end, _ = (asked or slice(None)).indices(length)
-        if first == length - 1:
+        if first == length - 1 and window is None:
             return Allowed()  # one query at the end sees everything
-        return Allowed(_lower_right(self.past + first, self.past + end, self.past + length, device))
+        return Allowed(_lower_right(self.past + first, self.past + end, keys, device, window))
+
+
+def _seen(at: Tensor, keys: Tensor, window: int | None) -> Tensor:
+    """Whether the query at a position sees a key: it comes not later, and less than `window` before."""
+    seen = keys <= at
+    return seen if window is None else seen & (keys > at - window)
+
+
+def _last_seen(visible: Tensor, window: int | None) -> Tensor:
+    """Of the keys [.., T] that are visible, in the order of their positions, the last `window`."""
+    if window is None:
+        return visible
+    return visible & (visible.flip(-1).cumsum(-1).flip(-1) <= window)
+
+
+def _of_segments(segments: Segments, total: int) -> Tensor:
+    """[total, total]: positions of a packed row see those before them in the same row."""
+    at = torch.arange(total, device=segments.ends.device)
+    row = torch.searchsorted(segments.ends, at.to(segments.ends.dtype), right=True)
+    return _seen(at[:, None], at, segments.window) & (row[:, None] == row)
 
 
 @functools.lru_cache(maxsize=256)
-def _lower_right(first: int, end: int, keys: int, device: torch.device) -> Tensor:
-    """[end - first, keys]: position i sees keys 0 .. i."""
+def _lower_right(first: int, end: int, keys: int, device: torch.device, window: int | None = None) -> Tensor:
+    """[end - first, keys]: position i sees keys 0 .. i, or the last `window` of these."""
     asked = torch.arange(first, end, device=device)[:, None]
-    return torch.arange(keys, device=device) <= asked
+    return _seen(asked, torch.arange(keys, device=device), window)
 
 
 def _joined(mixed: Tensor) -> Tensor:
@@ -82,12 +117,16 @@ def _repeated(x: Tensor, times: int) -> Tensor:
     return x if times == 1 else x.unsqueeze(2).expand(-1, -1, times, -1, -1).flatten(1, 2)
 
 
-def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
-    """The whole matrix of scores, softmax in single precision."""
+def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed, cap: float | None = None) -> Tensor:
+    """The whole matrix of scores, bent to stay below `cap`; softmax in single precision."""
     groups = q.shape[1] // k.shape[1]
     k, v = _repeated(k, groups), _repeated(v, groups)
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
     mask = _lower_right(0, q.shape[2], k.shape[2], q.device) if allowed.causal else allowed.mask
+    if allowed.segments is not None:
+        mask = _of_segments(allowed.segments, q.shape[2])
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
@@ -131,28 +170,30 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
         return flash(q, k, v, allowed)
     from torch.nn.attention.varlen import varlen_attn
 
-    ends, longest = allowed.segments
+    ends, longest, window = allowed.segments
     groups = q.shape[1] // k.shape[1]
     q, k, v = (
         x[0].transpose(0, 1).contiguous() for x in (q, _repeated(k, groups), _repeated(v, groups))
     )  # [total, h, e]
     if not q.is_cuda:
-        return _segment_by_segment(q, k, v, ends).flatten(1).unsqueeze(0)
+        return _segment_by_segment(q, k, v, allowed.segments).flatten(1).unsqueeze(0)
     # The kernel multiplies 16-bit numbers only.
     kind = q.dtype if q.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
     wanted, (q, k, v) = v.dtype, (x.to(kind) for x in (q, k, v))
-    # The window has no end to the left and none to the right of the query: causal order.
-    mixed: Any = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=(-1, 0))
+    # Positions that are seen to the left of the query (-1: all) and to its right.
+    sides = (-1 if window is None else window - 1, 0)
+    mixed: Any = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=sides)
     return mixed.flatten(1).unsqueeze(0).to(wanted)
 
 
-def _segment_by_segment(q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
+def _segment_by_segment(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
     """What the varlen kernel computes, one row at a time; [total, h, e]."""
-    bounds = ends.tolist()
     pieces = []
-    for first, end in itertools.pairwise(bounds):
-        one, two, three = (x[first:end].transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-        pieces.append(F.scaled_dot_product_attention(one, two, three, is_causal=True)[0].transpose(0, 1))
+    for first, end in itertools.pairwise(segments.ends.tolist()):
+        row = [x[first:end].transpose(0, 1).unsqueeze(0) for x in (q, k, v)]
+        mask, causal, _ = Mask().allowed(end - first, q.device, window=segments.window)
+        mixed = F.scaled_dot_product_attention(*row, attn_mask=mask, is_causal=causal)
+        pieces.append(mixed[0].transpose(0, 1))
     return torch.cat(pieces)
 
 

@@ -156,15 +156,33 @@ def queries_keys_values(
     pieces: Pieces, layer: Any, config: Any, x: Tensor, context: LayerContext
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x [B, S, d] -> q [B, h, S or R, e], k and v [B, g, S, e]"""
-    h, g = config.n_heads, config.n_kv_heads
-    rows, (cos, sin) = context.rows, context.position_embeddings
+    h, g, rows, turns = config.n_heads, config.n_kv_heads, context.rows, context.position_embeddings
+    norms = ((h, layer.q_norm), (g, layer.k_norm))
+
+    def turned(y: Tensor, heads: int, at: Any = slice(None)) -> Tensor:
+        return y if turns is None else pieces.rotated(y, heads, turns[0][at], turns[1][at])
+
     if rows is None:
         joined = layer.qkv(x).unflatten(-1, (h + 2 * g, config.head_dim))
-        q, k, v = pieces.rotated(joined, h + g, cos, sin).split((h, g, g), dim=2)
+        q, k, v = turned(_normed(pieces, joined, norms, config), h + g).split((h, g, g), dim=2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     wide = h * config.head_dim
     q = layer.qkv.part(rows.of(x), 0, wide).unflatten(-1, (h, config.head_dim))
     kv = layer.qkv.part(x, wide, None).unflatten(-1, (2 * g, config.head_dim))
-    q = pieces.rotated(q, h, cos[rows.positions], sin[rows.positions])
-    k, v = pieces.rotated(kv, g, cos, sin).split((g, g), dim=2)
+    q = turned(_normed(pieces, q, norms[:1], config), h, rows.positions)
+    k, v = turned(_normed(pieces, kv, norms[1:], config), g).split((g, g), dim=2)
     return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+def _normed(pieces: Pieces, x: Tensor, norms: tuple[tuple[int, Any], ...], config: Any) -> Tensor:
+    """x [B, S, H, e], its first runs of heads normed, by weights that span a head or several."""
+    if any(weight is None for _, weight in norms):
+        return x
+    *runs, rest = x.split((*(n for n, _ in norms), x.shape[2] - sum(n for n, _ in norms)), dim=2)
+    normed = [
+        pieces.rms_norm(run.flatten(2).unflatten(2, (-1, len(weight))), weight, config.rms_eps).view(
+            run.shape
+        )
+        for run, (_, weight) in zip(runs, norms, strict=True)
+    ]
+    return torch.cat((*normed, rest), dim=2)

@@ -9,6 +9,7 @@ Dimensions: B rows, S positions, d model width, h query heads, g key heads, e he
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from perfsweep.workloads.latentwire.maths import joined_layers
 from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS
-from perfsweep.workloads.latentwire.maths.attention import Attend, eager
+from perfsweep.workloads.latentwire.maths.attention import Allowed, Attend, eager
 from perfsweep.workloads.latentwire.maths.lora import Lora, adapted
 from perfsweep.workloads.latentwire.maths.passes import (
     ALONE,
@@ -56,8 +57,9 @@ class Layer(nn.Module):
         self.gate = weight(config.d_ff, d, config.mlp_bias)
         self.up = weight(config.d_ff, d, config.mlp_bias)
         self.down = weight(d, config.d_ff, config.mlp_bias, small)
-        self.norm1 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
-        self.norm2 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
+        for name, width in config.norm_widths.items():
+            ones = None if width is None else torch.ones(width, dtype=self.q.matrix.dtype)
+            self.register_parameter(name, None if ones is None else nn.Parameter(ones, requires_grad=False))
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,12 @@ class LayerPath:
     joined: bool = False
     recompute: str = "off"
     pieces: joined_layers.Pieces = joined_layers.PIECES
+
+    def normed(self, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+        """x [.., d] normed by `weight` [d], or as it is where the layer has no such norm."""
+        if weight is None:
+            return x
+        return (self.pieces.rms_norm if self.joined else rms_norm)(x, weight, eps)
 
 
 @dataclass
@@ -107,7 +115,7 @@ class CausalLM(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        device = generator.device if generator is not None else torch.device("cpu")
+        device = generator.device if generator is not None else torch.get_default_device()
 
         def normal(*shape: int, std: float) -> Tensor:
             return (
@@ -127,9 +135,12 @@ class CausalLM(nn.Module):
         )
         self.to(device)
         self.path: Path | None = None
-        self._angles, self._loudness = rotations(config), loudness(config)
+        self._turning = {False: (rotations(config), loudness(config))}
+        if config.local_theta is not None:
+            local = dataclasses.replace(config, rope_theta=config.local_theta, rope_scaling=None)
+            self._turning[True] = (rotations(local), loudness(local))
         self._furthest = min(config.max_pos, 8192)
-        self._tables: dict[tuple[int, torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._tables: dict[tuple[bool, torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids [..] -> [.., d]"""
@@ -140,17 +151,18 @@ class CausalLM(nn.Module):
         assert self.path is not None, "choose a path first"
         return self.path
 
-    def rotation(self, start: int, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [S, e] of positions from `start` on."""
-        key = (0, like.device, like.dtype)
+    def rotation(self, start: int, length: int, like: Tensor, local: bool = False) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [S, e] of positions from `start` on; `local`: those of layers with a window."""
+        key = (local, like.device, like.dtype)
         held = self._tables.get(key)
         if held is None or held[0].shape[0] < start + length:
             # Doubling keeps the number of tables small. Angles in float64, rounded once: far positions leave
             # float32 no digits for them.
             size = max(256, 1 << (start + length - 1).bit_length())
-            angles = torch.outer(torch.arange(size, dtype=torch.float64), self._angles)
+            speed, loud = self._turning[local]
+            angles = torch.outer(torch.arange(size, dtype=torch.float64), speed)
             angles = torch.cat((angles, angles), dim=-1)
-            turns = (angles.cos() * self._loudness, angles.sin() * self._loudness)
+            turns = (angles.cos() * loud, angles.sin() * loud)
             held = turns[0].to(like.dtype).to(like.device), turns[1].to(like.dtype).to(like.device)
             self._tables[key] = held
         return held[0][start : start + length], held[1][start : start + length]
@@ -174,21 +186,24 @@ class CausalLM(nn.Module):
         states : takes the first layers' outputs, for comparison with another model's
         lora : additions to the matrices; None: the model as it is
         """
-        past, turns = context.past_key_values, self._turns(context, x)
+        past = context.past_key_values
+        turns = {local: self._turns(context, x, local) for local in self._turning}
         self.chosen.counts["lm_positions"] += x.shape[0] * x.shape[1]
-        allowed = context.allowed(x.shape[1], x.device)
         for number, layer in enumerate(self.layers):
             last = rows if number == len(self.layers) - 1 else None
-            place = layer.norm1.device
+            place = next(layer.parameters()).device
             if place != x.device:  # the next device's layers begin here
-                x, turns = x.to(place), (turns[0].to(place), turns[1].to(place))  # type: ignore[arg-type]
-                allowed = context.allowed(x.shape[1], x.device)
-            if last is not None:
-                allowed = context.allowed(x.shape[1], x.device, last.positions)
+                x = x.to(place)
+                turns = {local: (cos.to(place), sin.to(place)) for local, (cos, sin) in turns.items()}
+            asked = None if last is None else last.positions
+            window = self.config.window_of(number)
+            allowed = context.allowed(x.shape[1], x.device, asked, window)
             held = past[number] if past is not None else None
             self._count_layer(x, last)
+            local = window is not None and True in turns
+            own = None if number in self.config.unturned else turns[local]
             added = None if lora is None else lora.of(number)
-            x, kv = self._layer(layer, x, LayerContext(turns, allowed, held, last, added))
+            x, kv = self._layer(layer, x, LayerContext(own, allowed, held, last, added))
             if keep is not None:
                 keep.append(kv)
             # State distillation compares the first three layers.
@@ -196,11 +211,11 @@ class CausalLM(nn.Module):
                 states.append(x)
         return self.final_norm(x.to(self.norm.device))
 
-    def _turns(self, context: AttentionContext, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _turns(self, context: AttentionContext, x: Tensor, local: bool) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the tokens x [B, S, d]: [S, e] or [B, S, e]"""
         if context.position_ids is None:
-            return self.rotation(keys_in(context.past_key_values), x.shape[1], x)
-        cos, sin = self.rotation(0, self._furthest, x)
+            return self.rotation(keys_in(context.past_key_values), x.shape[1], x, local)
+        cos, sin = self.rotation(0, self._furthest, x, local)
         return cos[context.position_ids], sin[context.position_ids]
 
     def _layer(self, layer: nn.Module, x: Tensor, context: LayerContext) -> Any:
@@ -213,9 +228,7 @@ class CausalLM(nn.Module):
 
     def final_norm(self, x: Tensor) -> Tensor:
         """x [.., d] -> [.., d]"""
-        path = self.chosen.layer
-        norm = path.pieces.rms_norm if path.joined else rms_norm
-        return norm(x, self.norm, self.config.rms_eps)
+        return self.chosen.layer.normed(x, self.norm, self.config.rms_eps)
 
     @property
     def head_matrix(self) -> Tensor:
@@ -227,7 +240,9 @@ class CausalLM(nn.Module):
         rows = hidden.numel() // hidden.shape[-1]
         self._count_head(rows, hidden)
         out = F.linear(hidden, self.head_matrix)
-        return out.float() if out.dtype in (torch.bfloat16, torch.float16) else out
+        out = out.float() if out.dtype in (torch.bfloat16, torch.float16) else out
+        cap = self.config.logit_cap
+        return out if cap is None else cap * torch.tanh(out / cap)
 
     def _count_head(self, rows: int, hidden: Tensor) -> None:
         counts = self.chosen.counts
@@ -250,7 +265,9 @@ class CausalLM(nn.Module):
         trained = x.requires_grad and torch.is_grad_enabled()
         again = 2 * (self.chosen.layer.recompute == "on") + 2 * self.table.requires_grad
         self.chosen.counts["lm_flops"] += (4 + again if trained else 2) * products
-        self.chosen.counts["attention_kernels"] += self.chosen.layer.attend is not eager
+        self.chosen.counts["attention_kernels"] += (
+            self.chosen.layer.attend is not eager and config.score_cap is None
+        )
 
     def join(self) -> None:
         """Join the projections that read the same input."""
@@ -275,21 +292,30 @@ def run_layer(
     """One layer: x [B, S, d] -> [B, S or R, d], and keys and values [B, g, T, e] with those before."""
     if context.lora is not None:
         layer = adapted(layer, context.lora, path.joined)
-    norm = path.pieces.rms_norm if path.joined else rms_norm
-    normed = norm(x, layer.norm1, config.rms_eps)
+    normed = path.normed(x, layer.norm1, config.rms_eps)
     if path.joined:
         q, k, v = joined_layers.queries_keys_values(path.pieces, layer, config, normed, context)
     else:
-        q, k, v = _queries_keys_values(layer, config, normed, context)
+        q, k, v = _queries_keys_values(path, layer, config, normed, context)
     if context.past_key_value is not None:
         k, v = (_after(old, new) for old, new in zip(context.past_key_value, (k, v), strict=True))
-    mixed = path.attend(q, k, v, context.allowed)
-    x = (x if context.rows is None else context.rows.of(x)) + layer.o(mixed)
+    mixed = layer.o(_attended(path, config, q, k, v, context.allowed))
+    x = x if context.rows is None else context.rows.of(x)
+    x = x + path.normed(mixed, layer.after1, config.rms_eps)
     if path.recompute == "selective" and torch.is_grad_enabled():
         y = checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False)
     else:
         y = _mlp(path, config, layer, x)
     return x + y, (k, v)
+
+
+def _attended(path: LayerPath, config: LMConfig, q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
+    """[B, S, h * e]; no fused kernel caps scores, so that the explicit matrix does where they are capped."""
+    if config.query_scale != 1:
+        q = q * config.query_scale
+    if config.score_cap is None:
+        return path.attend(q, k, v, allowed)
+    return eager(q, k, v, allowed, config.score_cap)
 
 
 def _after(past: Tensor, new: Tensor) -> Tensor:
@@ -298,26 +324,35 @@ def _after(past: Tensor, new: Tensor) -> Tensor:
 
 
 def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
-    if path.joined:
-        normed = path.pieces.rms_norm(x, layer.norm2, config.rms_eps)
-        joined = layer.gate_up(normed)
-        if config.activation == "silu":
-            return layer.down(path.pieces.gated(joined))
-        gate, up = joined.chunk(2, dim=-1)
-        return layer.down(ACTIVATIONS[config.activation](gate) * up)
-    normed = rms_norm(x, layer.norm2, config.rms_eps)
-    return layer.down(ACTIVATIONS[config.activation](layer.gate(normed)) * layer.up(normed))
+    gated = _gated(path, config, layer, path.normed(x, layer.norm2, config.rms_eps))
+    return path.normed(layer.down(gated), layer.after2, config.rms_eps)
+
+
+def _gated(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
+    """[B, S, d] -> [B, S, ff]"""
+    if not path.joined:
+        return ACTIVATIONS[config.activation](layer.gate(x)) * layer.up(x)
+    joined = layer.gate_up(x)
+    if config.activation == "silu":
+        return path.pieces.gated(joined)
+    gate, up = joined.chunk(2, dim=-1)
+    return ACTIVATIONS[config.activation](gate) * up
 
 
 def _queries_keys_values(
-    layer: Any, config: LMConfig, x: Tensor, context: LayerContext
+    path: LayerPath, layer: Any, config: LMConfig, x: Tensor, context: LayerContext
 ) -> tuple[Tensor, Tensor, Tensor]:
-    def heads(y: Tensor) -> Tensor:
+    def heads(y: Tensor, weight: Tensor | None = None) -> Tensor:
+        if weight is not None:
+            y = path.normed(y.unflatten(-1, (-1, len(weight))), weight, config.rms_eps).flatten(-2)
         return y.view(y.shape[0], y.shape[1], -1, config.head_dim).transpose(1, 2)
 
-    rows, (cos, sin) = context.rows, context.position_embeddings
+    rows = context.rows
     asked = x if rows is None else rows.of(x)
-    q, k, v = heads(layer.q(asked)), heads(layer.k(x)), heads(layer.v(x))
+    q, k, v = heads(layer.q(asked), layer.q_norm), heads(layer.k(x), layer.k_norm), heads(layer.v(x))
+    if context.position_embeddings is None:
+        return q, k, v
+    cos, sin = context.position_embeddings
     return rotate(q, *_turns_of(rows, cos, sin)), rotate(k, _by_head(cos), _by_head(sin)), v
 
 

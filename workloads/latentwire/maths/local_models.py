@@ -12,9 +12,12 @@ from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.lora import JOINED
+from perfsweep.workloads.latentwire.presets import LMConfig
 
 INDEX = "model.safetensors.index.json"
-FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+WRITTEN = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+"""Types of weights that are read, under the names that headers have for them."""
 DERIVED = ".rotary_emb.inv_freq"
 """End of the names under which old folders keep what follows from the configuration."""
 
@@ -28,13 +31,26 @@ def load_weights(model: CausalLM, folder: Path) -> None:
         Safetensors or their library are missing or broken, or a tensor is missing, of another shape or type,
         or has no place in the model.
     """
-    assign(model, _read_tensors(folder), str(folder))
+    assign(model, _parts(_read_tensors(folder), model.config), str(folder))
 
 
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
+def check_weights(shape: LMConfig, folder: Path) -> None:
+    """Refuse what `load_weights` would for a model of `shape`, by the headers of the folder's files alone.
+
+    Raises
+    ------
+    ConfigError
+        As `load_weights`.
+    """
+    with torch.device("meta"):
+        model = CausalLM(shape)
+    _check(model, _parts(_read_tensors(folder, headers=True), shape), str(folder))
+
+
+def _read_tensors(folder: Path, headers: bool = False) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file, names in _files(folder).items():
-        tensors = read_file(file)
+        tensors = read_file(file, headers=headers)
         if missing := sorted(names - set(tensors)):
             raise ConfigError(
                 f"workload.lm_path: {file} lacks {missing[0]}, which {INDEX} says is in it; copy the model"
@@ -44,8 +60,27 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     return found
 
 
-def read_file(file: Path, field: str = "lm_path") -> dict[str, Tensor]:
+def _parts(tensors: Mapping[str, Tensor], shape: LMConfig) -> Mapping[str, Tensor]:
+    """Tensors with those that a folder has joined cut into the parts that layers have."""
+    if not shape.joined_folder:
+        return tensors
+    keys = shape.n_kv_heads * shape.head_dim
+    sizes = {"qkv": (shape.n_heads * shape.head_dim, keys, keys), "gate_up": (shape.d_ff, shape.d_ff)}
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        joined = next((one for one in JOINED if f".{one}_proj." in name), None)
+        if joined is None or sum(sizes[joined]) != len(tensor):
+            found[name] = tensor
+            continue
+        for part, own in zip(JOINED[joined], tensor.split(sizes[joined]), strict=True):
+            found[name.replace(f".{joined}_", f".{part}_")] = own
+    return found
+
+
+def read_file(file: Path, field: str = "lm_path", headers: bool = False) -> dict[str, Tensor]:
     """All tensors of a safetensors file, which `field` of the configuration has named.
+
+    With `headers` they have shapes and types, and no values (device meta).
 
     Raises
     ------
@@ -58,9 +93,22 @@ def read_file(file: Path, field: str = "lm_path") -> dict[str, Tensor]:
     except ImportError as error:
         raise ConfigError(f"workload.{field} needs the package safetensors; install perfsweep[hf]") from error
     try:
-        return load_file(str(file))
+        return _headers(file) if headers else load_file(str(file))
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"workload.{field}: {file} cannot be read ({error}); copy it again") from error
+
+
+def _headers(file: Path) -> dict[str, Tensor]:
+    from safetensors import safe_open
+
+    with safe_open(str(file), "pt") as opened:
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        return {
+            name: torch.empty(
+                part.get_shape(), dtype=WRITTEN.get(part.get_dtype(), torch.int8), device="meta"
+            )
+            for name, part in slices.items()
+        }
 
 
 def _files(folder: Path) -> dict[Path, set[str]]:
@@ -98,32 +146,41 @@ def assign(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
     ConfigError
         A tensor is missing, has another shape, is quantised, or has no place in the model.
     """
-    names = parameters_of(model)
-    for name, parameter in names.items():
+    _check(model, tensors, where)
+    with torch.no_grad():
+        for name, parameter in parameters_of(model).items():
+            parameter.copy_(tensors[name])
+            if name.endswith("norm.weight"):
+                parameter.add_(model.config.folder_norm_offset)
+        # What the table is multiplied by, a tied head is not: the norm before the head makes up for it.
+        model.table.mul_(model.config.folder_table_scale)
+        if model.head is None:
+            model.norm.div_(model.config.folder_table_scale)
+
+
+def _check(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
+    for name, parameter in parameters_of(model).items():
         if name not in tensors or tensors[name].shape != parameter.shape:
             have = list(tensors[name].shape) if name in tensors else "missing"
             raise ConfigError(
                 f"workload.lm_path={where}: {name} is {have}, expected {list(parameter.shape)}; use matching"
                 " weights"
             )
-        if tensors[name].dtype not in FLOATING:
+        if tensors[name].dtype not in WRITTEN.values():
             raise ConfigError(
                 f"workload.lm_path={where}: {name} is quantised ({tensors[name].dtype}); use the model's"
                 " weights in floating point"
             )
     _refuse_rest(model, tensors, where)
-    with torch.no_grad():
-        for name, parameter in names.items():
-            parameter.copy_(tensors[name])
 
 
 def _refuse_rest(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
     """Refuse tensors that the model would not use."""
     rest = sorted(name for name in set(tensors) - set(parameters_of(model)) if not name.endswith(DERIVED))
-    if rest == ["lm_head.weight"] and torch.equal(
-        tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]
-    ):
-        return  # a tied head, written twice
+    if rest == ["lm_head.weight"]:
+        head, table = tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]
+        if head.is_meta or torch.equal(head, table):
+            return  # a tied head, written twice
     if rest:
         raise ConfigError(
             f"workload.lm_path={where}: {rest[0]} has no place in the model that config.json describes; use"
@@ -140,6 +197,13 @@ def parameters_of(model: CausalLM) -> dict[str, Tensor]:
         **{f"self_attn.{name}_proj": name for name in ("q", "k", "v", "o")},
         **{f"mlp.{name}_proj": name for name in ("gate", "up", "down")},
     }
+    norms = {
+        "norm1": "input_layernorm",
+        "after1": "post_attention_layernorm",
+        "norm2": f"{'pre_feedforward' if model.config.norms == 'both' else 'post_attention'}_layernorm",
+        "after2": "post_feedforward_layernorm",
+        **{f"{name}_norm": f"self_attn.{name}_norm" for name in ("q", "k")},
+    }
     for number, layer in enumerate(model.layers):
         start = f"model.layers.{number}"
         for theirs, ours in places.items():
@@ -147,6 +211,7 @@ def parameters_of(model: CausalLM) -> dict[str, Tensor]:
             names[f"{start}.{theirs}.weight"] = weight.matrix
             if weight.bias is not None:
                 names[f"{start}.{theirs}.bias"] = weight.bias
-        names[f"{start}.input_layernorm.weight"] = layer.norm1  # type: ignore[assignment]
-        names[f"{start}.post_attention_layernorm.weight"] = layer.norm2  # type: ignore[assignment]
+        for ours, theirs in norms.items():
+            if (norm := getattr(layer, ours)) is not None:
+                names[f"{start}.{theirs}.weight"] = norm
     return names

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from perfsweep.workloads.latentwire.presets import LORA_TARGETS, LMConfig
+from perfsweep.workloads.latentwire.presets import LORA_TARGETS, NORMS, LMConfig
 
 JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 """Matrices of which joined layers make one, in the order of its outputs."""
@@ -112,7 +112,8 @@ class _AdaptedLayer:
     """Weights of a layer as `run_layer` reads them."""
 
     def __init__(self, layer: Any, lora: LayerLora, joined: bool) -> None:
-        self.norm1, self.norm2 = layer.norm1, layer.norm2
+        for name in NORMS:
+            setattr(self, name, getattr(layer, name))
         self.o, self.down = _Adapted(layer.o, lora.of(("o",))), _Adapted(layer.down, lora.of(("down",)))
         if joined:
             self.qkv = _Adapted(layer.qkv, lora.of(JOINED["qkv"]))

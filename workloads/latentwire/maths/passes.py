@@ -58,10 +58,16 @@ class AttentionContext:
     mask: Mask | None = None
     position_ids: Tensor | None = None
 
-    def allowed(self, length: int, device: torch.device, asked: slice | Tensor | None = None) -> Allowed:
-        """What the queries at `asked` (None: all) of `length` tokens may see."""
+    def allowed(
+        self,
+        length: int,
+        device: torch.device,
+        asked: slice | Tensor | None = None,
+        window: int | None = None,
+    ) -> Allowed:
+        """What the queries at `asked` (None: all) of `length` tokens may see: the last `window` keys."""
         mask = self.mask if self.mask is not None else Mask(past=keys_in(self.past_key_values))
-        return mask.allowed(length, device, asked)
+        return mask.allowed(length, device, asked, window)
 
 
 ALONE = AttentionContext()
@@ -74,14 +80,14 @@ class LayerContext:
 
     Attributes
     ----------
-    position_embeddings : cosines and sines, [S, e] or [B, S, e] each
+    position_embeddings : cosines and sines, [S, e] or [B, S, e] each; None: the layer turns nothing
     allowed : keys that the queries may see
     past_key_value : keys and values [1 or B, g, T, e] before those of the pass
     rows : what the layer is computed for; None: everything
     lora : additions to its matrices
     """
 
-    position_embeddings: tuple[Tensor, Tensor]
+    position_embeddings: tuple[Tensor, Tensor] | None
     allowed: Allowed
     past_key_value: tuple[Tensor, Tensor] | None = None
     rows: Rows | None = None

@@ -18,6 +18,7 @@ from perfsweep.workloads.latentwire.data.batches import Shape
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer
 from perfsweep.workloads.latentwire.maths.passes import LayerContext
 from perfsweep.workloads.latentwire.maths.stored_weights import Weight
+from perfsweep.workloads.latentwire.presets import NORMS
 from perfsweep.workloads.latentwire.training.ranks import Ranks
 
 
@@ -90,11 +91,6 @@ class ShardedLayer(nn.Module):
         self._shapes = [(name, p.shape) for name, p in named]
         self._world, self._counts = world, counts
 
-    @property
-    def norm1(self) -> Tensor:
-        """Where the layer is; only its device is asked for."""
-        return self.shard
-
     def gathered(self) -> Any:
         """The whole layer, for as long as the result is held."""
         flat = self.shard.new_empty(self._size * self._world)
@@ -106,7 +102,7 @@ class ShardedLayer(nn.Module):
             offset += shape.numel()
         matrices = {name.removesuffix(".matrix") for name in parts if name.endswith(".matrix")}
         held = {name: _Held(parts[f"{name}.matrix"], parts.get(f"{name}.bias")) for name in matrices}
-        return SimpleNamespace(**held, norm1=parts["norm1"], norm2=parts["norm2"])
+        return SimpleNamespace(**held, **{name: parts.get(name) for name in NORMS})
 
 
 def _gather_and_run(

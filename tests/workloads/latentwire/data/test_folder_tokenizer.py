@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,42 @@ def test_a_template_without_both_messages_is_refused(
         read_tokenizer(write_tokenizer(tmp_path, byte_level(), template))
 
 
+@pytest.mark.parametrize(
+    ("end", "opened"),
+    [
+        ("<think>\\n", "<think>"),
+        ("<thought>", "<thought>"),
+        ("[THINK]", "[THINK]"),
+        ("<think>\\n\\n</think>\\n\\n<think>", "<think>"),
+        ("<think>\\n\\n</think>\\n\\n", None),
+        ("Think first.\\n", None),
+    ],
+)
+def test_an_answer_is_no_part_of_a_thought(end, opened, tmp_path, byte_level, write_tokenizer) -> None:
+    folder = write_tokenizer(tmp_path, byte_level(), f"{QWEN}{{{{ '{end}' }}}}")
+    if opened is None:
+        assert layout(folder).separable(EXAMPLE)
+        return
+    with pytest.raises(
+        ConfigError, match=rf"ends with the opened thought {re.escape(opened)}.*chat_template"
+    ):
+        layout(folder)
+
+
+def test_a_template_of_ones_own_replaces_any(
+    start, local_model, tmp_path, write_tokenizer, byte_level
+) -> None:
+    for file in local_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    write_tokenizer(tmp_path, byte_level(), "{{ raise_exception('no system here') }}")
+    with pytest.raises(ConfigError, match="no system here"):
+        start(lm_path=str(tmp_path), tokenizer="auto")
+    workload = start(lm_path=str(tmp_path), tokenizer="auto", chat_template="{system} {user} <|sep|>")
+    assert workload._layouts[0].tokenizer.template == "{system} {user} <|sep|>"
+    with pytest.raises(ConfigError, match="ends with the opened thought <think>"):
+        start(lm_path=str(tmp_path), tokenizer="auto", chat_template="{system} {user}<think>")
+
+
 def test_a_tokenizer_that_puts_blanks_before_pieces_is_refused(tmp_path, byte_level, write_tokenizer) -> None:
     made = byte_level()
     made.normalizer = tokenizers.normalizers.Prepend(" ")
@@ -169,14 +206,4 @@ def test_ids_beyond_the_embedding_table_are_refused(start, local_model, tmp_path
     with pytest.raises(
         ConfigError, match=r"tokenizer\.json has ids up to \d+, and config\.json's vocab_size is 300"
     ):
-        start(lm_path=str(tmp_path), tokenizer="auto")
-
-
-def test_a_window_shorter_than_the_rows_is_refused(start, local_model, tmp_path) -> None:
-    for file in local_model.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    config = json.loads((local_model / "config.json").read_text())
-    window = {"use_sliding_window": True, "sliding_window": 100, "max_window_layers": 0, "layer_types": None}
-    (tmp_path / "config.json").write_text(json.dumps({**config, **window}))
-    with pytest.raises(ConfigError, match="the 100 positions of the sliding_window of model 0"):
         start(lm_path=str(tmp_path), tokenizer="auto")

@@ -14,8 +14,9 @@ from tiers import tiered
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.config_fields import INERT
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.local_models import load_weights
+from perfsweep.workloads.latentwire.maths.local_models import check_weights, load_weights
 from perfsweep.workloads.latentwire.maths.model_config import read_shape
 from perfsweep.workloads.latentwire.presets import LMConfig, Yarn
 
@@ -30,10 +31,18 @@ SIZES = {
     "num_key_value_heads": 2,
     "intermediate_size": 48,
     "max_position_embeddings": 64,
+    "pad_token_id": 0,
 }
 CLASSES = {
+    "gemma2": (transformers.Gemma2Config, transformers.Gemma2ForCausalLM),
+    "gemma3_text": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+    "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+    "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
+    "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
 }
 IDS = torch.randint(0, 64, (2, 24), generator=torch.Generator().manual_seed(7))
 
@@ -87,26 +96,115 @@ BOTH: dict[str, dict[str, Any]] = {
     "output_hidden_states": {"output_hidden_states": True},
     "chunk_size_feed_forward": {"chunk_size_feed_forward": 2},
 }
+WINDOW = {"use_sliding_window": True, "sliding_window": 8}
+LATER: dict[str, dict[str, Any]] = {
+    "max_window_layers": {"max_window_layers": 1},
+    "sliding_window": {"sliding_window": 12},
+    "use_sliding_window": {**WINDOW, "max_window_layers": 1},
+    "a window of all": {**WINDOW, "sliding_window": 24, "max_window_layers": 0},
+    "layer_types": {**WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
+    "window and linear": {**WINDOW, "max_window_layers": 1, **rope("linear", factor=4.0)},
+}
+GEMMA: dict[str, dict[str, Any]] = {
+    "attention_bias": {"attention_bias": True},
+    "head_dim": {"head_dim": 16},
+    "hidden_activation": {"hidden_activation": "silu"},
+    "query_pre_attn_scalar": {"query_pre_attn_scalar": 50},
+    "final_logit_softcapping": {"final_logit_softcapping": 0.5},
+    "no caps": {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+    **{f"sliding_window={size}": {"sliding_window": size} for size in (1, 8, 23, 24)},
+    "layer_types": {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]},
+    "untied": {"tie_word_embeddings": False},
+    "all at once": {
+        "sliding_window": 8,
+        "query_pre_attn_scalar": 50,
+        "attention_bias": True,
+        "head_dim": 16,
+        "final_logit_softcapping": 0.5,
+    },
+}
+
+
+def nested(**full: Any) -> dict[str, Any]:
+    """Rotary positions of Gemma 3: one object for each kind of layer."""
+    sliding = {"rope_type": "default", "rope_theta": 50.0}
+    parts = {"full_attention": {"rope_type": "default", "rope_theta": 500.0, **full}}
+    return {
+        "rope_parameters": {**parts, "sliding_attention": sliding},
+        "sliding_window": 8,
+        "layer_types": MIXED,
+    }
+
+
+MIXED = ["sliding_attention", "full_attention"]
 OWN: dict[str, dict[str, dict[str, Any]]] = {
+    "gemma2": {**GEMMA, "attn_logit_softcapping": {"attn_logit_softcapping": 0.01}},
+    "gemma3_text": {
+        **GEMMA,
+        "rope_parameters": nested(),
+        "linear": nested(rope_type="linear", factor=4.0),
+        "sliding_window_pattern": {"sliding_window_pattern": 2, "sliding_window": 8},
+    },
     "llama": {
         "attention_bias": {"attention_bias": True},
         "mlp_bias": {"mlp_bias": True},
         "head_dim": {"head_dim": 16},
         "pretraining_tp": {"pretraining_tp": 2},
     },
-    "qwen2": {
-        "max_window_layers": {"max_window_layers": 1},
-        "sliding_window": {"sliding_window": 12},
-        # Rows of 24 positions see all of a window of 24.
-        "use_sliding_window": {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
-        "layer_types": {
-            "layer_types": ["sliding_attention", "full_attention"],
-            "use_sliding_window": True,
-            "sliding_window": 24,
+    "mistral": {
+        "head_dim": {"head_dim": 16},
+        **{f"sliding_window={size}": {"sliding_window": size} for size in (None, 1, 8, 23, 24)},
+        "window and yarn": {"sliding_window": 8, **rope("yarn", **YARN)},
+    },
+    "olmo2": {
+        "attention_bias": {"attention_bias": True},
+        "tied with a bias": {"attention_bias": True, "tie_word_embeddings": True},
+        "yarn with one key head": {"num_key_value_heads": 1, **rope("yarn", **YARN)},
+    },
+    "phi3": {
+        "head_dim": {"head_dim": 16},
+        "resid_pdrop": {"resid_pdrop": 0.5},
+        "embd_pdrop": {"embd_pdrop": 0.5},
+        "original_max_position_embeddings": {"original_max_position_embeddings": 16},
+        **{f"sliding_window={size}": {"sliding_window": size} for size in (1, 8, 23, 24)},
+    },
+    "qwen2": LATER,
+    "qwen3": {
+        **LATER,
+        "attention_bias": {"attention_bias": True},
+        "head_dim": {"head_dim": 16},
+        "tied with a bias": {"attention_bias": True, "tie_word_embeddings": True},
+    },
+    "smollm3": {
+        "attention_bias": {"attention_bias": True},
+        "mlp_bias": {"mlp_bias": True},
+        "no_rope_layers": {"no_rope_layers": [0, 1]},
+        "no_rope_layer_interval": {"no_rope_layer_interval": 2},
+        "sliding_window": {"sliding_window": 8},
+        "use_sliding_window": {"use_sliding_window": True, "sliding_window": 8, "no_rope_layers": [0, 1]},
+        "layer_types": {"layer_types": ["full_attention", "sliding_attention"], **WINDOW},
+        "untied with biases": {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True},
+        "window and yarn": {
+            "layer_types": ["full_attention", "sliding_attention"],
+            **WINDOW,
+            **rope("yarn", **YARN),
         },
     },
 }
-CASES = [(kind, name) for kind in CLASSES for name in (*BOTH, *OWN[kind])]
+SCALED = ("linear", "llama3", *(name for name in BOTH if name.startswith("yarn")))
+ABSENT = {
+    "phi3": SCALED,  # which it has as longrope alone
+    "gemma2": [name for name in BOTH if name.startswith("hidden_act")],
+    "gemma3_text": [
+        name for name in BOTH if name.startswith("hidden_act") or "rope_parameters" in BOTH[name]
+    ],
+}
+CASES = [
+    (kind, name)
+    for kind in CLASSES
+    for name in {**BOTH, **OWN[kind]}
+    if name in OWN[kind] or name not in ABSENT.get(kind, ())
+]
 QUICK = (
     *(
         "llama=attention_bias",
@@ -117,6 +215,9 @@ QUICK = (
         "llama=yarn",
     ),
     *("qwen2=as it is", "qwen2=tie_word_embeddings", "qwen2=use_sliding_window"),
+    *("mistral=sliding_window=8", "olmo2=tied with a bias", "qwen3=use_sliding_window"),
+    *("gemma2=all at once", "gemma3_text=all at once", "gemma3_text=linear"),
+    *("smollm3=use_sliding_window", "phi3=sliding_window=8"),
 )
 
 
@@ -184,10 +285,11 @@ def test_every_field_that_transformers_knows_has_a_case(kind) -> None:
     make_config, _ = CLASSES[kind]
     # Of these there is no other value for a causal language model, or none that reaches the model.
     fixed = {"architectures", "model_type", "is_encoder_decoder", "return_dict", "label2id", "_name_or_path"}
+    fixed |= {"use_bidirectional_attention", "_sliding_window_pattern"}
     known = {**BOTH, **OWN[kind]}
     cases = {field for case in known.values() for field in case} | {"transformers_version"}
     unchecked = set(make_config(**SIZES).to_dict()) - cases - fixed
-    assert unchecked <= ({"head_dim"} if kind == "qwen2" else set())
+    assert unchecked <= ({"qwen2": {"head_dim"}, "gemma3_text": {"attn_logit_softcapping"}}.get(kind, set()))
 
 
 @pytest.mark.workloads
@@ -205,10 +307,22 @@ def test_every_field_that_transformers_knows_has_a_case(kind) -> None:
         ("yarn", {"rope_scaling": Yarn(4.0, 64)}),  # as loud as without
         ("yarn, betas", {"rope_scaling": Yarn(4.0, 64, loudness=1.1386294361119891)}),
         ("yarn, truncate", {"rope_scaling": Yarn(4.0, 64, loudness=1.1386294361119891)}),
+        ("mistral=sliding_window=8", {"windowed": (1,)}),
+        ("mistral=sliding_window=8", {"window": 9}),
+        ("qwen2=use_sliding_window", {"windowed": (0, 1)}),
+        ("smollm3=no_rope_layers", {"unturned": ()}),
+        ("smollm3=use_sliding_window", {"windowed": ()}),
+        ("gemma2=query_pre_attn_scalar", {"query_scale": 1.0}),
+        ("gemma2=attn_logit_softcapping", {"score_cap": 50.0}),
+        ("gemma2=final_logit_softcapping", {"logit_cap": 30.0}),
+        ("gemma2=as it is", {"folder_table_scale": 1.0}),
+        ("gemma3_text=as it is", {"folder_norm_offset": 0.0}),
+        ("gemma3_text=linear", {"local_theta": None}),
     ],
 )
 def test_a_model_that_ignores_the_field_is_told_apart(name, mutant, tmp_path) -> None:
-    theirs = built("llama", **BOTH[name])
+    kind, _, case = name.partition("=") if name.partition("=")[0] in CLASSES else ("llama", "", name)
+    theirs = built(kind, **{**BOTH, **OWN[kind]}[case])
     folder = saved(theirs, tmp_path)
     other = ours(folder, shape=dataclasses.replace(read_shape(folder), **mutant))
     assert deviation(logits(other), theirs) > 3e-4
@@ -222,6 +336,38 @@ def test_a_dropped_bias_is_told_apart(name, part, tmp_path) -> None:
     other = ours(saved(theirs, tmp_path))
     getattr(other.layers[0], part).bias.zero_()
     assert deviation(logits(other), theirs) > 1e-3
+
+
+LOUD: dict[str, Any] = {  # where 3 is no value
+    "auto_map": {"AutoConfig": "odd.Odd"},
+    "transformers.js_config": {"dtype": "q4"},
+    "dtype": "bfloat16",
+    "torch_dtype": "bfloat16",
+    "attn_implementation": "eager",
+    "id2label": {"0": "other", "1": "than", "2": "these"},
+    "label2id": {"other": 0, "than": 1, "these": 2},
+    "problem_type": "regression",
+    "task_specific_params": {"odd": 1},
+    "transformers_version": "4.0.0",
+    **dict.fromkeys(("initializer_range", "resid_pdrop"), 0.5),
+    "output_attentions": True,
+    "cache_implementation": "hybrid",
+    **dict.fromkeys(("gradient_checkpointing", "is_decoder", "output_hidden_states"), True),
+    "return_dict": True,
+    "use_cache": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_inert_field_changes_nothing_in_transformers_either(kind, tmp_path) -> None:
+    theirs = built(kind)
+    folder = saved(theirs, tmp_path)
+    change(folder, **{name: LOUD.get(name, 3) for name in INERT})
+    assert deviation(logits(ours(folder)), theirs) <= 1e-5
+    make_config, make_model = CLASSES[kind]
+    loud = make_model(make_config.from_json_file(folder / "config.json")).float().eval()
+    loud.load_state_dict(theirs.state_dict())
+    assert deviation(loud(IDS).logits, theirs) <= 1e-6
 
 
 def test_old_folders_say_the_same_in_two_fields(tmp_path) -> None:
@@ -260,7 +406,7 @@ REFUSED = {
     "attention_multiplier": 0.5,
     "attn_logit_softcapping": 50.0,
     "use_qk_norm": True,
-    "is_decoder": True,
+    "is_causal": False,
     "sliding_window": 16,  # of a Llama, which has none in transformers
     "layer_types": ["sliding_attention", "full_attention"],
     "num_key_value_heads": 3,
@@ -276,7 +422,10 @@ REFUSED = {
 def test_what_is_not_computed_is_refused_by_name(name, llama, tmp_path) -> None:
     (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
     change(tmp_path, **{name: REFUSED[name]})
-    named = {"head_dim": "num_key_value_heads", "model_type": "of type gpt2; choose one of: llama, qwen2"}
+    named = {
+        "head_dim": "num_key_value_heads",
+        "model_type": r"model_type='gpt2' is not computed here; choose one of: gemma2, ",
+    }
     with pytest.raises(ConfigError, match=named.get(name, name)) as raised:
         read_shape(tmp_path)
     assert str(tmp_path) in str(raised.value)
@@ -296,7 +445,9 @@ def test_what_is_not_computed_is_refused_by_name(name, llama, tmp_path) -> None:
 def test_incomplete_and_foreign_rope_is_refused(scaling, llama, tmp_path) -> None:
     (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
     change(tmp_path, rope_parameters=scaling)
-    with pytest.raises(ConfigError, match=r"rope_parameters.*(lacks the field|cannot be used)"):
+    with pytest.raises(
+        ConfigError, match=r"rope_parameters.*(lacks the field|cannot be used|is not computed)"
+    ):
         read_shape(tmp_path)
 
 
@@ -389,6 +540,26 @@ def test_shards_are_read_and_a_lost_one_is_named(llama, tmp_path) -> None:
         ours(tmp_path)
 
 
+@pytest.mark.parametrize("kind", tiered([(kind,) for kind in CLASSES], ("phi3", "gemma3_text")))
+def test_shards_in_sixteen_bits_with_both_spellings_of_rope_are_read(kind, tmp_path) -> None:
+    theirs = built(kind)
+    for parameter in theirs.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    folder = saved(theirs, tmp_path)
+    whole = safetensors_torch.load_file(folder / "model.safetensors")
+    found = {name: one.bfloat16() for name, one in whole.items()}
+    (folder / "model.safetensors").unlink()
+    places = {name: f"model-{number % 2 + 1:05}-of-00002.safetensors" for number, name in enumerate(found)}
+    for file in set(places.values()):
+        part = {name: one for name, one in found.items() if places[name] == file}
+        safetensors_torch.save_file(part, tmp_path / file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    spelled = theirs.config.rope_parameters
+    change(folder, rope_scaling=spelled.get("full_attention", spelled))
+    check_weights(read_shape(folder), folder)
+    assert deviation(logits(ours(folder)), theirs) <= 1e-5
+
+
 def test_broken_and_missing_weights_are_named(llama, tmp_path) -> None:
     (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
     with pytest.raises(ConfigError, match=r"has no \*\.safetensors weights"):
@@ -398,14 +569,3 @@ def test_broken_and_missing_weights_are_named(llama, tmp_path) -> None:
         (tmp_path / "model.safetensors").write_bytes(content)
         with pytest.raises(ConfigError, match=r"model\.safetensors cannot be read"):
             ours(tmp_path)
-
-
-def test_rows_that_a_sliding_window_cuts_are_another_models(tmp_path) -> None:
-    theirs = built("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    folder = saved(theirs, tmp_path)
-    assert read_shape(folder).longest == 8
-    found = logits(ours(folder))
-    with torch.no_grad():
-        expected = theirs(IDS).logits
-    assert torch.allclose(found[:, :8], expected[:, :8], atol=1e-4)
-    assert not torch.allclose(found[:, 8:], expected[:, 8:], atol=1e-2)

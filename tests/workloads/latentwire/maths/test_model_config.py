@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire.maths.model_config import Fields, read_shape
+from perfsweep.workloads.latentwire.maths.config_fields import Fields
+from perfsweep.workloads.latentwire.maths.model_config import read_shape
 from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
 
 LLAMA: dict[str, Any] = {
@@ -123,13 +124,51 @@ def test_rotary_positions_that_are_scaled(scaling: dict[str, Any], expected: Any
     assert shape_of(tmp_path, LLAMA, rope_scaling=scaling).rope_scaling == expected
 
 
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "theta", "agree"),
+    [
+        ({"type": "linear", "factor": 4}, {**LINEAR, "rope_theta": 7.0}, 7.0, True),
+        ({**LINEAR, "rope_theta": 7.0}, {**LINEAR, "rope_theta": 7.0}, None, True),
+        (LINEAR, {**LINEAR, "rope_theta": 7.0}, None, False),  # transformers: theta 10,000
+        ({**LINEAR, "factor": 2.0}, LINEAR, 7.0, False),
+        ({"rope_type": "default"}, LINEAR, 7.0, False),
+        (LINEAR, {"rope_theta": 7.0}, 7.0, False),
+        ({**LINEAR, "rope_type": "yarn"}, {**LINEAR, "rope_type": "yarn", "truncate": False}, 7.0, False),
+    ],
+)
+def test_two_objects_about_rotary_positions_say_the_same(
+    old: dict[str, Any], new: dict[str, Any], theta: float | None, agree: bool, tmp_path: Path
+) -> None:
+    given = {"rope_scaling": old, "rope_parameters": new, "rope_theta": theta}
+    if agree:
+        assert shape_of(tmp_path, LLAMA, **given).rope_theta == 7.0
+        return
+    with pytest.raises(ConfigError, match=r"rope_scaling=.* rope_parameters says otherwise; leave one"):
+        shape_of(tmp_path, LLAMA, **given)
+
+
+def test_a_user_may_say_that_a_field_changes_nothing(tmp_path: Path) -> None:
+    strange = {**LLAMA, "flavour": 3, "rope_scaling": {**LINEAR, "colour": "red"}}
+    (tmp_path / "config.json").write_text(json.dumps(strange))
+    assert read_shape(tmp_path, ["flavour", "colour"]).rope_scaling == LinearRope(4.0)
+    with pytest.raises(ConfigError, match=r"flavour=3 is not computed here.*inert_fields=\[flavour\]"):
+        read_shape(tmp_path, ["colour"])
+    with pytest.raises(ConfigError, match=r"colour='red' .*set workload\.inert_fields=\[colour\]"):
+        read_shape(tmp_path, ["flavour"])
+    with pytest.raises(ConfigError, match=r"inert_fields=\[vocab_size\].* is computed here; leave it out"):
+        read_shape(tmp_path, ["flavour", "colour", "vocab_size"])
+
+
 WINDOWED = {"use_sliding_window": True, "sliding_window": 9}
 
 
 @pytest.mark.parametrize(
     ("base", "given", "sentence"),
     [
-        (LLAMA, {"model_type": "bert"}, "is of type bert; choose one of: llama, qwen2"),
+        (LLAMA, {"model_type": "bert"}, "model_type='bert' is not computed here; choose one of: gemma2, "),
         (LLAMA, {"architectures": ["LlamaForCausalLM", "LlamaModel"]}, "only causal language models answer"),
         (LLAMA, {"num_key_value_heads": 4}, "6 heads of even width must divide into them"),
         (LLAMA, {"head_dim": 5}, "6 heads of even width must divide"),
@@ -142,13 +181,14 @@ WINDOWED = {"use_sliding_window": True, "sliding_window": 9}
         (LLAMA, {"rms_norm_eps": True}, "rms_norm_eps=True .* a number above 0"),
         (LLAMA, {"rms_norm_eps": math.inf}, "rms_norm_eps=inf .* a number above 0"),
         (LLAMA, {"attention_bias": 1}, "attention_bias=1 .* true or false"),
-        (LLAMA, {"hidden_act": "sine"}, "hidden_act='sine' .* known here are "),
+        (LLAMA, {"hidden_act": "sine"}, "hidden_act='sine' .* computed here are "),
         (LLAMA, {"rope_scaling": [4]}, r"rope_scaling=\[4\] .* it must be an object"),
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 .* all entries of a head"),
         (LLAMA, {"rope_scaling": {"factor": 2.0, "type": "linear", "partial_rotary_factor": 0.5}}, "partial"),
         (LLAMA, {"rope_scaling": {"type": "linear", "factor": 2.0, "odd": 1}}, "rope_scaling: odd=1"),
         (LLAMA, {"rope_parameters": {"rope_type": "linear"}}, "rope_parameters lacks the field factor"),
-        (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config.* what it changes is not"),
+        (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config.* is not computed here"),
+        (LLAMA, {"is_causal": False}, "is_causal=False .* positions see those before them only"),
         (LLAMA, {"architectures": 3}, "architectures=3 .* it must be a list"),
         (
             LLAMA,
@@ -189,5 +229,5 @@ def test_fields_that_change_nothing_are_none_to_refuse() -> None:
     )
     fields.get("used")
     fields.refuse_rest(frozenset(["inert"]))
-    with pytest.raises(ConfigError, match=r"^x: inert=3 cannot be used"):
+    with pytest.raises(ConfigError, match=r"^x: inert=3 is not computed here"):
         fields.refuse_rest()

@@ -132,7 +132,7 @@ def _at_zero(monkeypatch) -> None:
 
 
 def _shifted(rotation):
-    return lambda self, start, length, like: rotation(self, 0, length, like)
+    return lambda self, start, *more: rotation(self, 0, *more)
 
 
 @pytest.mark.workloads

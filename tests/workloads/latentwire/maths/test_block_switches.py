@@ -1,0 +1,184 @@
+"""Windows, layers that turn nothing, norms of queries and keys or after: the same in every form of a pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from tiers import tiered
+from torch import Tensor
+
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.latentwire.kernels import native_layers
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask, Segments
+from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.joined_layers import PIECES
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from perfsweep.workloads.latentwire.maths.lora import Lora
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
+from perfsweep.workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.latentwire.training import sharding
+
+PLAIN = LMConfig(64, 32, 3, 4, 2, 8, 48, qkv_bias=True)
+WINDOW: dict[str, Any] = {"window": 4, "windowed": (0, 2)}
+SWITCHES: dict[str, dict[str, Any]] = {
+    "window": WINDOW,
+    "window of one": {"window": 1, "windowed": (0, 1, 2)},
+    "window in the middle": {"window": 12, "windowed": (1,)},
+    "unturned": {"unturned": (0, 2)},
+    "per head": {"qk_norm": "head"},
+    "per row": {"qk_norm": "row"},
+    "after": {"norms": "after"},
+    "both": {"norms": "both"},
+    "local": {**WINDOW, "local_theta": 10.0},
+    "query scale": {"query_scale": 3.0},
+    "score cap": {"score_cap": 0.002},
+    "many": {**WINDOW, "unturned": (2,), "qk_norm": "row", "norms": "after"},
+}
+ROWS, LENGTH = 2, 13
+
+
+def build(switches: dict[str, Any], attend: str = "eager", layers: str = "modules") -> CausalLM:
+    lm = CausalLM(dataclasses.replace(PLAIN, **switches), torch.Generator().manual_seed(0), torch.float64)
+    for name, parameter in lm.named_parameters():
+        if "norm" in name or "after" in name:
+            drawn = torch.rand(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
+            parameter.data.copy_(parameter * (0.5 + drawn))
+    if layers != "modules":
+        lm.join()
+    try:
+        native = layers == "native" and native_layers.library() is not None
+    except UnsupportedHere as reason:
+        pytest.skip(str(reason))
+    pieces = native_layers.PIECES if native else PIECES
+    lm.path = Path(LayerPath(KERNELS[attend], layers != "modules", pieces=pieces))
+    return lm
+
+
+def inputs() -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(ROWS, LENGTH, PLAIN.d_model, dtype=torch.float64, generator=generator)
+
+
+def whole(lm: CausalLM) -> Tensor:
+    return lm.run(inputs())
+
+
+def in_two_passes(lm: CausalLM) -> Tensor:
+    kept: KeyValues = []
+    first = lm.run(inputs()[:, :6], keep=kept)
+    return torch.cat((first, lm.run(inputs()[:, 6:], AttentionContext(kept))), dim=1)
+
+
+def one_by_one(lm: CausalLM) -> Tensor:
+    kept: KeyValues = []
+    states = []
+    for at in range(LENGTH):
+        past, kept = kept or None, []
+        states.append(lm.run(inputs()[:, at : at + 1], AttentionContext(past), keep=kept))
+    return torch.cat(states, dim=1)
+
+
+def packed(lm: CausalLM) -> Tensor:
+    ends = torch.tensor([0, LENGTH, 2 * LENGTH], dtype=torch.int32)
+    mask, at = Mask(segments=Segments(ends, LENGTH)), torch.arange(LENGTH).repeat(ROWS)
+    return lm.run(inputs().flatten(0, 1)[None], AttentionContext(mask=mask, position_ids=at)).view(
+        ROWS, LENGTH, -1
+    )
+
+
+def gathered(lm: CausalLM) -> Tensor:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharding.dist, "all_gather_into_tensor", lambda to, own: to.copy_(own))
+        sharding.shard(lm, 0, 1, Counter())
+        return lm.run(inputs())
+
+
+PASSES = {one.__name__: one for one in (whole, in_two_passes, one_by_one, packed, gathered)}
+FORMS = [
+    *(("eager", layers, name) for layers in ("modules", "fused") for name in PASSES),
+    *(("sdpa", layers, "whole") for layers in ("modules", "fused", "native")),
+    *(("flash", "fused", name) for name in ("whole", "in_two_passes")),
+    *(("varlen", layers, "packed") for layers in ("modules", "native")),
+]
+QUICK = tuple("=".join(("many", *form)) for form in FORMS if "native" not in form)
+
+
+@pytest.mark.parametrize(
+    ("switch", "attend", "layers", "name"),
+    tiered([(switch, *form) for switch in SWITCHES for form in FORMS], QUICK),
+)
+def test_a_switch_computes_the_same_in_every_form(switch, attend, layers, name) -> None:
+    expected = whole(build(SWITCHES[switch]))
+    found = PASSES[name](build(SWITCHES[switch], attend, layers))
+    assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_switch_changes_what_is_computed(switch) -> None:
+    assert not torch.allclose(whole(build(SWITCHES[switch])), whole(build({})), atol=1e-3)
+
+
+@pytest.mark.parametrize("layers", ["modules", "fused"])
+@pytest.mark.parametrize("rows", [slice(4, 8), slice(12, None), torch.tensor([[0, 3], [7, 12]])])
+def test_rows_that_are_read_are_the_same_with_their_derivatives(layers, rows) -> None:
+    lm, x = build(SWITCHES["many"], layers=layers), inputs().requires_grad_()
+    every, pruned = Rows(rows).of(lm.run(x)), lm.run(x, rows=Rows(rows))
+    assert torch.allclose(pruned, every, atol=1e-12)
+    grads = [torch.autograd.grad(out.square().sum(), x)[0] for out in (every, pruned)]
+    assert torch.allclose(*grads, atol=1e-10)
+
+
+@pytest.mark.parametrize("switch", tiered([(one,) for one in SWITCHES], ("many",)))
+@pytest.mark.parametrize("lora", [False, True])
+def test_derivatives_and_additions_are_the_same_in_joined_layers(switch, lora) -> None:
+    grads = []
+    for layers in ("modules", "fused"):
+        lm, x = build(SWITCHES[switch], layers=layers), inputs().requires_grad_()
+        torch.manual_seed(3)
+        added = Lora(lm.config, ("q", "k", "down"), 2, 16.0).double() if lora else None
+        for parameter in added.parameters() if added is not None else ():
+            parameter.data.normal_(std=0.1)
+        lm.run(x, lora=added).square().sum().backward()
+        grads.append(x.grad)
+    assert torch.allclose(*grads, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("switch", tiered([(one,) for one in SWITCHES], ("many",)))
+@pytest.mark.parametrize("deep", [False, True])
+def test_answers_are_the_same_together_and_row_by_row(switch, deep) -> None:
+    """Pads of a shorter prefix lie between it and its answer: a window counts positions, and not columns."""
+    ids = []
+    lm, x = build(SWITCHES[switch], "sdpa"), inputs()
+    past = None
+    if deep:
+        past = [(torch.randn(ROWS, 2, 3, 8).double(), torch.randn(ROWS, 2, 3, 8).double()) for _ in range(3)]
+    for batched in (False, True):
+        found, _ = Decoder(lm, stop=-1, max_new=8, batched=batched)(x, [5, LENGTH], past)
+        ids.append(found)
+    assert torch.equal(*ids)
+
+
+def test_capped_scores_are_no_fused_kernels_work() -> None:
+    for switch, calls in (("window", PLAIN.n_layers), ("score cap", 0)):
+        lm = build(SWITCHES[switch], "sdpa")
+        whole(lm)
+        assert lm.chosen.counts["attention_kernels"] == calls
+
+
+def test_a_window_sees_its_own_position_and_those_just_before() -> None:
+    def seen(past: int, length: int, asked: Any = None, window: int | None = 3) -> list[list[int]]:
+        mask = Mask(past).allowed(length, torch.device("cpu"), asked, window).mask
+        assert mask is not None
+        return [[key for key, on in enumerate(row) if on] for row in mask.view(-1, past + length).tolist()]
+
+    assert seen(0, 4) == [[0], [0, 1], [0, 1, 2], [1, 2, 3]]
+    assert seen(2, 2) == [[0, 1, 2], [1, 2, 3]]
+    assert seen(4, 1) == [[2, 3, 4]]
+    assert seen(0, 5, slice(3, 5)) == [[1, 2, 3], [2, 3, 4]]
+    assert seen(1, 4, torch.tensor([[0, 3]])) == [[0, 1], [2, 3, 4]]
+    here = torch.device("cpu")
+    assert Mask().allowed(3, here, window=3) == Mask().allowed(3, here), "a window of all hides nothing"
