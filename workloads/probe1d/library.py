@@ -17,6 +17,7 @@ from perfsweep.workloads.probe1d.choices import Choices
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data import npz
+from perfsweep.workloads.probe1d.data.problem import SCALED
 from perfsweep.workloads.probe1d.data.sources import place
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
@@ -47,7 +48,8 @@ class Probes:
     losses : mean negative log-likelihood on the training rows, float32
     losses_held_out : the same on the held-out rows, None without any
     confusion : `tp`, `fp`, `tn`, `fn`, int64: training rows by class and by a probability above 1/2
-    reason : uint8: 0 converged, 1 dead latent (prior alone), 3 not converged
+    reason : uint8: 0 converged, 1 dead latent (prior alone), 3 not converged, 4 converged to the minimum of
+        loss and penalty, where the penalty costs more than 2e-6 of loss
     arrays : everything above and `gmax` and `evals`, by its name in a file of probes
     """
 
@@ -61,8 +63,8 @@ class Probes:
 
     @property
     def converged(self) -> np.ndarray:
-        """Pairs at their optimum, bool [L, C]; a dead latent's is the prior of the class."""
-        return self.reason != Reason.BUDGET
+        """Pairs whose loss is at its minimum, bool [L, C]; a dead latent's is the prior of the class."""
+        return (self.reason == Reason.CONVERGED) | (self.reason == Reason.DEAD)
 
     def save(self, path: str | Path) -> None:
         """Write all of it to an .npz file, in the types that `data.npz.PROBES` documents.
@@ -83,6 +85,7 @@ def fit_probes(
     labels_val: Any = None,
     classes: int | None = None,
     tol: float = 1e-6,
+    ridge: float = SCALED.ridge,
     max_iter: int = 100,
     slab_size: int | str = "all",
     device: str = "cpu",
@@ -97,6 +100,7 @@ def fit_probes(
     x_val, labels_val : held-out rows, in the same form
     classes : number of classes, where it is more than the largest number says
     tol : on the scaled gradient of the mean loss
+    ridge : weight of the penalty, ridge/2 (w spread)^2 with the latent's standard deviation over all rows
     slab_size : classes solved together, "all" or a number: fewer take less memory
     device : "cpu" or "cuda"
 
@@ -111,7 +115,9 @@ def fit_probes(
     if x_val is not None:
         arrays |= _arrays(x_val, labels_val, "_val")
     storage = "float64" if arrays["values"].dtype == np.float64 else "float32"
-    config = Probe1DConfig("fit_probes", classes=classes, storage_dtype=storage, tol=tol, max_iter=max_iter)
+    config = Probe1DConfig(
+        "fit_probes", classes=classes, storage_dtype=storage, tol=tol, ridge=ridge, max_iter=max_iter
+    )
     data = place(npz.problem("fit_probes", "fit_probes", arrays, classes), device, config.storage_dtype)
     grid = torch.arange(data.labels.classes, device=device)
     choices = Choices.of(_levels(slab_size, device))

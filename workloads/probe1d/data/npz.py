@@ -230,11 +230,12 @@ def save_problem(path: Path, data: ProbeData) -> None:
 
 PROBES = {
     "classes": (np.int64, "[C] class of each column"),
-    "coef": (np.float32, "[L, C] w of the probe sigmoid(intercept + coef x)"),
-    "intercept": (np.float32, "[L, C] b"),
+    "coef": (np.float64, "[L, C] w of the probe sigmoid(intercept + coef x)"),
+    "intercept": (np.float64, "[L, C] b"),
     "reason": (
         np.uint8,
-        "[L, C] how the pair ended: 0 converged, 1 dead latent, 2 frozen after retries, 3 not converged",
+        "[L, C] how the pair ended: 0 converged, 1 dead latent, 2 frozen after retries, 3 not converged,"
+        " 4 converged with a penalty that costs more than 2e-6 of loss",
     ),
     "gmax": (np.float32, "[L, C] largest component of the scaled gradient of the mean loss"),
     "evals": (np.uint16, "[L, C] evaluations of the pair"),

@@ -49,7 +49,7 @@ def test_the_loss_equals_a_loop_over_all_rows(x, y):
     events = events_of(x[:, None], y[:, None])
     column = next(iter(minimiser.columns(events)))
     for b, w in ((-0.3, 0.7), (2.0, -1.5), (-9.0, 4.0)):
-        found = float(column.loss(np.array([b]), np.array([w]))[0])
+        found = float(column.objective(np.array([b]), np.array([w]))[0])
         # Forty additions in float64: 1e-10 leaves room for softplus and label term to cancel.
         assert found == pytest.approx(dense_loss(x, y, b, w), rel=1e-10, abs=1e-12)
 
@@ -72,7 +72,7 @@ def test_derivatives_equal_finite_differences():
     step = 1e-5
 
     def loss(b, w):
-        return float(column.loss(np.array([b]), np.array([w]))[0])
+        return float(column.objective(np.array([b]), np.array([w]))[0])
 
     def slopes(b, w):
         return np.array([float(part[0]) for part in column.derivatives(np.array([b]), np.array([w]))[:2]])
