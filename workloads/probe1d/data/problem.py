@@ -221,7 +221,7 @@ def _constants(
     sum_labels: Callable[[Csr, Labels], tuple[Tensor, Tensor]],
 ) -> Constants:
     count, sum_x, sum_xx = _added(power_sums(part) for part, _ in row_pieces(x, labels))
-    # Where values are large beside their spread, squares and label sums cancel unless they are centred first.
+    # Of values far larger than their spread, squares and label sums cancel unless they are centred first.
     mean = sum_x / count.clamp(min=1)
     parts = (
         (replace(part, values=part.values.double() - mean[part.indices]), own)
