@@ -21,7 +21,7 @@ from perfsweep.workloads.probe1d.data import npz
 from perfsweep.workloads.probe1d.data.arrays import arrays
 from perfsweep.workloads.probe1d.data.problem import SCALED
 from perfsweep.workloads.probe1d.data.sources import place
-from perfsweep.workloads.probe1d.maths.held_out_scores import scores
+from perfsweep.workloads.probe1d.held_out_scores import scores
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
 from perfsweep.workloads.probe1d.maths.solution import Reason
