@@ -108,7 +108,8 @@ class CentredPairs:
         g0 = (sums.m0 - self.padding * at_centre - self.hits + group) * unit
         g1 = (sums.m1 - self.hit_sum + group * at) * unit
         h0 = sums.a0 - self.padding * at_centre * torch.sigmoid(-c)
-        tail = self.mixed & ((self.silent_hits == 0) | (self.silent_hits == self.silent))
+        one_label = (self.silent_hits == 0) | (self.silent_hits == self.silent)
+        tail = self.mixed & one_label & (sums.a2 > EQUAL**2 * sums.a0)  # equal events do not tell v
 
         def with_silent(own: Tensor) -> Derivatives:
             hessian = (h0 + own, sums.a1 + own * at, sums.a2 + own * at * at)
