@@ -64,6 +64,16 @@ def test_every_offset_and_spread_ends_at_the_minimum_of_the_loss_or_says_that_it
     assert np.array_equal(predicted[resolved & ~unsure.any(1)], (eta > 0).sum(0)[resolved & ~unsure.any(1)])
 
 
+def test_a_tail_of_silent_rows_does_not_hide_what_a_latents_values_tell(signal):
+    """Three silent rows without the class are 10^8 spreads away: they saturate long before values tell."""
+    y = 0.5 * signal + np.random.default_rng(8).logistic(size=ROWS) > 2
+    x = 1 + 3e-9 * signal
+    x[:3], y[:3] = 0, False
+    probes = fit_probes(x[:, None], y.astype(int))
+    assert probes.losses[0, 1] > independent_loss(x[3:], y[3:]) * (ROWS - 3) / ROWS + 10 * PROMISE
+    assert (probes.reason == PENALISED).all()
+
+
 def test_a_latent_that_tells_a_class_perfectly_ends_without_loss_in_any_unit():
     y = np.arange(ROWS) % 2 == 0
     x, resolved = every_unit(np.where(y, 1.0, -1.0), (np.ones(ROWS),))
