@@ -14,7 +14,15 @@ from torch import Tensor
 from perfsweep.workloads.probe1d.choices import Choices
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
-from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels, ProbeData, constants, rms_scale
+from perfsweep.workloads.probe1d.data.problem import (
+    Constants,
+    Csr,
+    Labels,
+    ProbeData,
+    constants,
+    labelled_constants,
+    rms_scale,
+)
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.buckets import Layout, build_layout, reorder, to_csc
 from perfsweep.workloads.probe1d.maths.certify import Certifier
@@ -29,7 +37,7 @@ from perfsweep.workloads.probe1d.maths.compress import compress_layout
 from perfsweep.workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusion
 from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
-from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
+from perfsweep.workloads.probe1d.maths.ill_conditioned import above_rounding, ill_conditioned
 from perfsweep.workloads.probe1d.maths.levenberg_marquardt_solver import (
     DampingOptions,
     LevenbergMarquardtSolver,
@@ -45,7 +53,7 @@ from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
 from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
 from perfsweep.workloads.probe1d.maths.polish import Polisher
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
-from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows, labelled_constants
+from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
 from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, binary_start
 from perfsweep.workloads.probe1d.maths.solution import Solution
@@ -115,7 +123,7 @@ class Builder:
 
     def _constants(self, x: Csr, labels: Labels, grid: Tensor) -> Constants:
         make = constants if self.choices.label_free else labelled_constants
-        sums = make(x, labels, grid)
+        sums = make(x, labels, grid, self.choices.penalty(self.config))
         if self.choices.qx_stat != "rms":
             return sums
         number, squares = rms_by_pass(x, self.counts)
@@ -171,9 +179,11 @@ class Builder:
         solver = (self._newton if newton else self._damped)(prepared, solution)
         rows, flat = prepared.solving, self.choices.active_set == "pair"
         dtype = torch.float64 if newton else rows.evaluator.precision.sums
+        float32 = newton and rows.evaluator.precision.compute == torch.float32
 
         def solve(number: int, columns: Tensor) -> Iterator[None]:
             block = rows.block(columns, dtype, flat=flat)
+            block = above_rounding(block, DECREMENT_TOL) if float32 else block
             return solver.solve(number, block, *self._start(rows, block))
 
         return solve
@@ -261,7 +271,7 @@ class Builder:
     def certifier(self, prepared: Prepared, solution: Solution) -> Certifier | None:
         """What has the last word on every pair, by the arm's pass in float64; None: the solver has."""
         choices, train = self.choices, prepared.train
-        if choices.solver != "newton" and not choices.compress:
+        if not choices.certified:
             return None
         rules, kernel = (
             NewtonRules(self.config.tol),
@@ -275,7 +285,9 @@ class Builder:
             assert train.chunker is not None
             evaluator = self._row_evaluator(train.x, train.dense, train.chunker, PRECISIONS["f64"])
         # Paths that sum labels on every pass have no label sums: they are made here, once.
-        sums = train.constants if choices.label_free else constants(train.x, train.labels, train.grid)
+        sums = train.constants
+        if not choices.label_free:
+            sums = constants(train.x, train.labels, train.grid, self.choices.penalty(self.config))
         rows = dataclasses.replace(train, constants=sums, evaluator=evaluator, layout=layout)
         polisher = Polisher(sums, lambda: _ranked(layout, train.x), kernel, solution, self.counts, rules)
         cheap = self._cheap(prepared) if layout is train.layout else None
@@ -307,7 +319,9 @@ class Builder:
         """What counts true and false positives of a slab."""
         x, labels, grid = train.x, train.labels, train.grid
         if self.choices.confusion_search:
-            return SearchedConfusion(x, labels, grid, self.counts)
+            ranks = ill_conditioned(train.constants).nonzero().squeeze(1)
+            ill = ranks if train.order is None else train.order[ranks]
+            return SearchedConfusion(x, labels, grid, self.counts, ill)
         # With labels dropped from the passes the walk by rows is still needed here: predictions meet labels.
         kind = CachedChunks if self.choices.cache_row_idx else RebuiltChunks
         limit = self.choices.chunk_limit(CACHE_BYTES, grid.numel())

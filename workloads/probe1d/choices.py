@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from perfsweep.workloads.api import Levels
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.data.problem import REPORT, SCALED, Penalty
 from perfsweep.workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
 
@@ -71,6 +72,16 @@ class Choices:
             compress=int(levels["compress"]),
             confusion_search=on["confusion_search"],
         )
+
+    @property
+    def certified(self) -> bool:
+        """Whether every pair is certified."""
+        return self.solver == "newton" or self.compress > 0
+
+    def penalty(self, config: Probe1DConfig) -> Penalty:
+        """The scaled one where pairs are certified, else the report's."""
+        usual = SCALED if self.certified else REPORT
+        return usual if config.ridge is None else dataclasses.replace(usual, ridge=config.ridge)
 
     def rules(self, config: Probe1DConfig) -> DampingRules:
         """Constants of the naive or the late form, with the configured number of passes."""

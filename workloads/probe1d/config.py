@@ -23,6 +23,9 @@ class Probe1DConfig:
     classes : number of classes of an .npz file, where it is more than its largest label says
     storage_dtype : type in which activations are stored: float32, float16 or float64
     tol : on the scaled gradient of the mean loss; the report-time stop test has its own
+    ridge : penalty, ridge/2 (w spread)^2 with a latent's standard deviation where pairs are certified
+        (solver=newton, compress), ridge/2 (w^2 + (b - prior)^2) in naive and late, as the report has it; null
+        means 1e-12 there and 1e-8 here
     max_iter : passes per slab; null means 100 for naive and newton, 30 for late
     slabs : null solves every class; a number solves that many blocks of 8 classes, drawn by a seeded
         stratified rule that is the same for all arms, and marks the job as extrapolated
@@ -38,6 +41,7 @@ class Probe1DConfig:
     classes: int | None = None
     storage_dtype: str = "float32"
     tol: float = 1e-6
+    ridge: float | None = None
     max_iter: int | None = None
     slabs: int | None = None
     metrics: bool = True
@@ -54,6 +58,7 @@ class Probe1DConfig:
             A field is out of range; the message names it.
         """
         self._require("tol", 0 < self.tol < 1, "between 0 and 1")
+        self._require("ridge", self.ridge is None or 1e-14 <= self.ridge < 1, "null or from 1e-14 to below 1")
         self._require("data_seed", self.data_seed >= 0, "a whole number from 0")
         self._require(
             "storage_dtype", self.storage_dtype in STORAGE_TYPES, f"one of: {', '.join(STORAGE_TYPES)}"

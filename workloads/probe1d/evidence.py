@@ -21,11 +21,13 @@ ORACLE_EVENTS = 10**9
 """Event-classes the numpy oracle visits at most: beyond, it judges an evenly spread sample of the latents."""
 
 
-def full(task: Task, job: Job, results: dict[str, np.ndarray], minimum_file: Path) -> Evidence:
+def full(
+    task: Task, job: Job, results: dict[str, np.ndarray], objective: minimiser.Objective, minimum_file: Path
+) -> Evidence:
     """Parameters, probes, and everything the oracle has to say."""
     assert job.prepared is not None
     gradient, hessian = probe(job.prepared.train, task.grid)
-    found = against_oracle(task, results, minimum_file)
+    found = against_oracle(task, results, objective, minimum_file)
     tensors = {
         "probe_gradient": gradient,
         "probe_hessian": hessian,
@@ -76,14 +78,17 @@ def _original_order(matrix: Tensor, order: Tensor | None) -> np.ndarray:
     return matrix.double().cpu().numpy()
 
 
-def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Path) -> Evidence:
-    """Loss, excess loss, gradient and exact counts of the parameters as a file holds them (float32)."""
+def against_oracle(
+    task: Task, results: dict[str, np.ndarray], objective: minimiser.Objective, minimum_file: Path
+) -> Evidence:
+    """Loss, gradient, exact counts and excess of the parameters: over the objective, over the loss alone."""
     latents = _judged_latents(task)
     events = _events(task, latents)
     b = results["intercept"][latents]
     w = results["coef"][latents]
-    verdict = minimiser.judge(events, b, w)
-    excess = verdict.loss - _minimum(events, minimum_file)
+    verdict = minimiser.judge(events, b, w, objective)
+    least = _minimum(events, objective, minimum_file)
+    excess, loss_excess = verdict.objective - least["objective"], verdict.loss - least["loss"]
     above = verdict.gradient > task.config.tol * 1.01
     numbers = {
         "max_gradient": float(verdict.gradient.max()),
@@ -91,6 +96,8 @@ def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Pat
         "share_above_tol": float(above.mean()),
         "max_excess": float(excess.max()),
         "mean_excess": float(excess.mean()),
+        "max_unpenalised_excess": float(loss_excess.max()),
+        "mean_unpenalised_excess": float(loss_excess.mean()),
         "judged_latents": float(latents.size),
         "loss_mean": float(verdict.loss.mean()),
         "unsolved_pairs": float((results["reason"] == Reason.BUDGET).sum()),
@@ -133,13 +140,14 @@ def _events(task: Task, latents: np.ndarray) -> minimiser.Events:
     return minimiser.Events.of(starts.cpu().numpy(), columns, values, latents.size, dense)
 
 
-def _minimum(events: minimiser.Events, file: Path) -> np.ndarray:
-    """F at the minimiser, [L, C], computed once per problem."""
+def _minimum(events: minimiser.Events, objective: minimiser.Objective, file: Path) -> dict[str, np.ndarray]:
+    """Least objective and least loss, [L, C] each, computed once per problem."""
     if not file.exists():
-        loss = minimiser.minimise(events)[2]
+        least = {"objective": objective, "loss": minimiser.LOSS}
+        least = {name: minimiser.minimise(events, of)[2] for name, of in least.items()}
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.stem}.{np.random.default_rng().integers(2**60):x}.part.npz")
-        np.savez(part, loss=loss)
+        np.savez(part, **least)  # pyright: ignore[reportArgumentType]
         part.replace(file)
     with np.load(file) as stored:
-        return stored["loss"]
+        return dict(stored)

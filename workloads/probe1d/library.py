@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from perfsweep.workloads.probe1d.choices import Choices
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data import npz
+from perfsweep.workloads.probe1d.data.arrays import arrays
+from perfsweep.workloads.probe1d.data.problem import SCALED
 from perfsweep.workloads.probe1d.data.sources import place
+from perfsweep.workloads.probe1d.held_out_scores import scores
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
 from perfsweep.workloads.probe1d.maths.solution import Reason
@@ -34,7 +38,8 @@ OPTIMISED = {
     "qx_stat": "rms_free",
     "confusion_search": "on",
 }
-"""Levels that `fit_probes` runs, beside the kernel that the machine has; all others at their baselines."""
+"""Levels of `newton_native`, the fastest arm of `sweep=headline`, and counts by search. The native kernel is
+added where the machine can build it."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +51,34 @@ class Probes:
     coefficients, intercepts : float64
     losses : mean negative log-likelihood on the training rows, float32
     losses_held_out : the same on the held-out rows, None without any
+    auroc_held_out : share of pairs of a held-out row with the class and one without that the probe ranks
+        rightly, ties half (Mann and Whitney 1947), float64; NaN for a class of none or of all of them
+    f1_held_out : harmonic mean of precision and recall at a probability above 1/2, float64; 0 without either
     confusion : `tp`, `fp`, `tn`, `fn`, int64: training rows by class and by a probability above 1/2
-    reason : uint8: 0 converged, 1 dead latent (prior alone), 3 not converged
-    arrays : everything above and `gmax` and `evals`, by its name in a file of probes
+    reason : uint8: 0 converged, 1 dead latent (prior alone), 3 not converged, 4 converged to the minimum of
+        loss and penalty, where the penalty costs more than 2e-6 of loss
+    arrays : what a file of probes holds, by its names: the above without scores, `gmax` and `evals`
+    levels : the path that ran: toggles as a sweep names them; `fused_kernel` is off without a compiler
     """
 
     coefficients: np.ndarray
     intercepts: np.ndarray
     losses: np.ndarray
     losses_held_out: np.ndarray | None
+    auroc_held_out: np.ndarray | None
+    f1_held_out: np.ndarray | None
     confusion: dict[str, np.ndarray]
     reason: np.ndarray
     arrays: dict[str, np.ndarray]
+    levels: Levels
 
     @property
     def converged(self) -> np.ndarray:
-        """Pairs at their optimum, bool [L, C]; a dead latent's is the prior of the class."""
-        return self.reason != Reason.BUDGET
+        """Pairs whose loss is at its minimum, bool [L, C]; a dead latent's is the prior of the class."""
+        return (self.reason == Reason.CONVERGED) | (self.reason == Reason.DEAD)
 
     def save(self, path: str | Path) -> None:
-        """Write all of it to an .npz file, in the types that `data.npz.PROBES` documents.
+        """Write `arrays` to an .npz file, in the types that `data.npz.PROBES` documents.
 
         Raises
         ------
@@ -83,20 +96,26 @@ def fit_probes(
     labels_val: Any = None,
     classes: int | None = None,
     tol: float = 1e-6,
+    ridge: float = SCALED.ridge,
     max_iter: int = 100,
     slab_size: int | str = "all",
     device: str = "cpu",
 ) -> Probes:
     """Fit a logistic regression of two parameters for every (latent, class) pair of sparse activations.
 
+    Each minimises its mean loss and a penalty, see `ridge`, by the path that `sweep=headline` finds fastest;
+    without a C++ compiler it warns and takes a slower one.
+
     Parameters
     ----------
-    x_csr : activations [N, L] of floats: a scipy sparse matrix or array, a torch sparse CSR tensor, or a
-        dense array
-    labels : class numbers [N], or flags [N, C] where a row has any number of classes
+    x_csr : activations [N, L], floats, integers or booleans: a scipy sparse matrix or array, a torch tensor,
+        sparse or not, or a dense array
+    labels : class numbers [N], True and False for 1 and 0, or flags [N, C] where a row has any number of
+        classes; floats where they are whole
     x_val, labels_val : held-out rows, in the same form
     classes : number of classes, where it is more than the largest number says
     tol : on the scaled gradient of the mean loss
+    ridge : weight of the penalty, ridge/2 (w spread)^2 with the latent's standard deviation over all rows
     slab_size : classes solved together, "all" or a number: fewer take less memory
     device : "cpu" or "cuda"
 
@@ -105,21 +124,33 @@ def fit_probes(
     ConfigError
         An argument cannot be used; the message names it and what to do.
     """
-    arrays = _arrays(x_csr, labels, "")
+    given = arrays(x_csr, labels, "")
     if (x_val is None) != (labels_val is None):
         raise ConfigError("fit_probes: x_val and labels_val belong together; give both or neither")
     if x_val is not None:
-        arrays |= _arrays(x_val, labels_val, "_val")
-    storage = "float64" if arrays["values"].dtype == np.float64 else "float32"
-    config = Probe1DConfig("fit_probes", classes=classes, storage_dtype=storage, tol=tol, max_iter=max_iter)
-    data = place(npz.problem("fit_probes", "fit_probes", arrays, classes), device, config.storage_dtype)
+        given |= arrays(x_val, labels_val, "_val")
+    storage = "float64" if given["values"].dtype == np.float64 else "float32"
+    config = Probe1DConfig(
+        "fit_probes", classes=classes, storage_dtype=storage, tol=tol, ridge=ridge, max_iter=max_iter
+    )
+    data = place(npz.problem("fit_probes", "fit_probes", given, classes), device, config.storage_dtype)
     grid = torch.arange(data.labels.classes, device=device)
-    choices = Choices.of(_levels(slab_size, device))
+    levels = _levels(slab_size, device)
+    choices = Choices.of(levels)
     builder = Builder(choices, config, Counts(), lambda row: None, NoHook(), NullClock.phase)
     job = Job(Task(data, grid, config, builder, slab_size, NoHook(), NullClock.phase), None)
     for _ in job.passes():
         continue
-    return _probes({"classes": grid.cpu().numpy(), **job.by_name()})
+    return _probes({"classes": grid.cpu().numpy(), **job.by_name()}, _scores(job, builder), levels)
+
+
+def _scores(job: Job, builder: Builder) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """AUROC and F1 on held-out rows, where there are any."""
+    held_out = job.prepared.held_out if job.prepared else None
+    if held_out is None:
+        return None, None
+    found = scores(held_out, builder.confusion(held_out), job.results["b"], job.results["w"])
+    return found.auroc.cpu().numpy(), found.f1.cpu().numpy()
 
 
 def _levels(slab_size: int | str, device: str) -> Levels:
@@ -128,44 +159,24 @@ def _levels(slab_size: int | str, device: str) -> Levels:
             f'fit_probes: slab_size={slab_size!r} cannot be used; give "all" or a number from 1'
         )
     fused = device == "cuda" or compiler_here() is not None
+    if not fused:
+        warnings.warn("fit_probes: no C++ compiler is on PATH, so this is slow. Install g++.", stacklevel=3)
     baselines = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
     return {**baselines, **OPTIMISED, "fused_kernel": "on" if fused else "off", "slab_size": slab_size}
 
 
-def _arrays(x: Any, labels: Any, suffix: str) -> dict[str, np.ndarray]:
-    """The arrays of the file format from activations and labels of a kind that is at hand."""
-    indptr, indices, values, shape = _csr(x, f"x{suffix}" if suffix else "x_csr")
-    labels = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
-    name = "labels_multihot" if labels.ndim == 2 else "labels"
-    arrays = {"indptr": indptr, "indices": indices, "values": values, "shape": shape, name: labels}
-    return {f"{one}{suffix}": array for one, array in arrays.items()}
-
-
-def _csr(x: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Row pointers, columns, values and shape."""
-    from scipy import sparse
-
-    if isinstance(x, torch.Tensor):
-        x = x.detach().cpu()
-        if x.layout == torch.sparse_csr:
-            parts = (x.crow_indices(), x.col_indices(), x.values())
-            return (*(part.numpy() for part in parts), np.array(x.shape))
-        x = x.to_dense().numpy()
-    if not sparse.issparse(x):
-        x = np.asarray(x)
-    if x.ndim != 2:
-        raise ConfigError(f"fit_probes: {name} has {x.ndim} dimensions; give a matrix (rows, latents)")
-    matrix: Any = sparse.csr_array(x)
-    return matrix.indptr, matrix.indices, matrix.data, np.array(matrix.shape)
-
-
-def _probes(arrays: dict[str, np.ndarray]) -> Probes:
+def _probes(
+    arrays: dict[str, np.ndarray], scored: tuple[np.ndarray | None, np.ndarray | None], levels: Levels
+) -> Probes:
     return Probes(
         coefficients=arrays["coef"],
         intercepts=arrays["intercept"],
         losses=arrays["loss"],
         losses_held_out=arrays.get("loss_val"),
+        auroc_held_out=scored[0],
+        f1_held_out=scored[1],
         confusion={name: arrays[name] for name in ("tp", "fp", "tn", "fn")},
         reason=arrays["reason"],
         arrays=arrays,
+        levels=levels,
     )

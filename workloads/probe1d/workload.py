@@ -28,6 +28,8 @@ from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, s
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.pass_timing import make_hook
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared
+from perfsweep.workloads.probe1d.maths.solution import Reason
+from perfsweep.workloads.probe1d.oracle.minimiser import Objective
 from perfsweep.workloads.probe1d.toggles import CHECKS, TOGGLES
 
 KEPT = "probes.npz"
@@ -155,8 +157,10 @@ class Probe1D(JobOfPasses, Workload):
             "evaluations_max": float(evaluated.max()),
             "sampled_share": self.sampled_share,
         }
-        numbers |= {f"reason_{number}": float((results["reason"] == number).sum()) for number in range(4)}
-        judged = judging.full(self.task, self.job, results, self._minimum_file())
+        numbers |= {f"reason_{number:d}": float((results["reason"] == number).sum()) for number in Reason}
+        penalty = self.choices.penalty(self.config)
+        objective = Objective(penalty.ridge, penalty.scaled)
+        judged = judging.full(self.task, self.job, results, objective, self._minimum_file(objective))
         own = {
             **self.numbers(),
             **self._class_summary(results),
@@ -173,9 +177,14 @@ class Probe1D(JobOfPasses, Workload):
         explained = summarise(results["loss"], results["loss_val"], base).explained
         return {"explained_mean": float(explained.mean()), "explained_max": float(explained.max())}
 
-    def _minimum_file(self) -> Path:
-        """Where the minimiser of this problem is kept between trials: it depends on data and grid alone."""
-        key = [self.data_digest(), self.task.grid.tolist(), self.config.storage_dtype]
+    def _minimum_file(self, objective: Objective) -> Path:
+        """Where the minimum of this problem is kept between trials: data, grid and objective determine it."""
+        key = [
+            self.data_digest(),
+            self.task.grid.tolist(),
+            self.config.storage_dtype,
+            *vars(objective).values(),
+        ]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         return self.context.cache_dir / f"probe1d-minimum-{name}.npz"
 

@@ -15,6 +15,8 @@ from perfsweep.workloads.probe1d.config import Probe1DConfig
     [
         ("tol", 1e-300, 0.0, "between 0 and 1"),
         ("tol", 0.999, 1.0, "between 0 and 1"),
+        ("ridge", 1e-14, 9e-15, "null or from 1e-14 to below 1"),
+        ("ridge", 0.999, 1.0, "null or from 1e-14 to below 1"),
         ("data_seed", 0, -1, "a whole number from 0"),
         *(
             (name, 1, 0, "null or a whole number from 1")

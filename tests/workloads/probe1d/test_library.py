@@ -8,14 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from documented import ROOT, blocks, execute
 from scipy import sparse
+from sklearn.metrics import f1_score, roc_auc_score
 
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d import fit_probes
+from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.data.npz import PROBES
 from perfsweep.workloads.probe1d.oracle import minimiser
+from perfsweep.workloads.probe1d.toggles import TOGGLES
 
+HERE = Device(compiler=True)
 PAGE = ROOT / "docs" / "probe1d.md"
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 
@@ -28,12 +35,13 @@ def activations():
 
 
 def excess(dense, labels, probes):
-    """Loss above the float64 minimum of every pair."""
+    """Loss above the least that every pair allows, in float64."""
     x = sparse.csr_array(dense)
     flags = labels if labels.ndim == 2 else labels[:, None] == np.arange(probes.coefficients.shape[1])
     events = minimiser.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
     return (
-        minimiser.judge(events, probes.intercepts, probes.coefficients).loss - minimiser.minimise(events)[2]
+        minimiser.judge(events, probes.intercepts, probes.coefficients).loss
+        - minimiser.minimise(events, minimiser.LOSS)[2]
     )
 
 
@@ -66,10 +74,52 @@ def test_flags_and_held_out_rows_are_taken(activations):
     assert probes.losses_held_out.min() > 0
 
 
+@pytest.mark.parametrize("slab_size", ["all", 2])
+def test_held_out_rows_are_ranked_and_told_as_scikit_learn_says(slab_size):
+    rng = np.random.default_rng(1)
+    # Few values, of either sign: ties are everywhere. The last class is never held out.
+    dense = rng.integers(-2, 4, (300, 5)) * (rng.random((300, 5)) < 0.6) * [1, 1, 1, 1, 0]
+    labels = np.clip(dense[:, 0] + rng.integers(0, 3, 300), 0, 3)
+    held_out = np.arange(300) % 3 == 0
+    labels[held_out & (labels == 3)] = 0
+    train, rest = dense[~held_out], dense[held_out]
+    probes = fit_probes(
+        train, labels[~held_out], x_val=rest, labels_val=labels[held_out], slab_size=slab_size
+    )
+    for latent in range(5):
+        logit = probes.intercepts[latent] + probes.coefficients[latent] * rest[:, [latent]]
+        for label in range(3):
+            y = labels[held_out] == label
+            assert probes.auroc_held_out[latent, label] == pytest.approx(roc_auc_score(y, logit[:, label]))
+            f1 = f1_score(y, logit[:, label] > 0, zero_division=0)
+            assert probes.f1_held_out[latent, label] == pytest.approx(f1)
+    assert np.isnan(probes.auroc_held_out[:, 3]).all()
+    assert (probes.f1_held_out[:, 3] == 0).all()
+
+
+def test_the_path_is_the_fastest_arm_of_the_headline_and_says_so(activations):
+    folder = ROOT / "conf" / "sweep" / "probe1d"
+    headline, fit = (
+        yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("headline", "headline_fit")
+    )
+    fastest, whole = (sweep["sweep"]["designs"][0]["arms"] for sweep in (headline, fit))
+    assert whole["fit_probes"] == {**fastest["newton_native"], "confusion_search": "on"}
+    levels = fit_probes(*activations).levels
+    assert levels == Space(TOGGLES, Probe1DConfig(), HERE).closure(whole["fit_probes"])
+    assert fit["workload"] == {"metrics": True}  # losses and counts are part of what is timed
+
+
+def test_without_a_compiler_the_path_warns_and_says_so(activations, monkeypatch):
+    monkeypatch.setattr("perfsweep.workloads.probe1d.library.compiler_here", lambda: None)
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler is on PATH"):
+        probes = fit_probes(*activations)
+    assert probes.levels["fused_kernel"] == "off"
+    assert probes.converged.all()
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"x_csr": np.zeros(3)}, "x_csr has 1 dimensions"),
         ({"x_csr": np.full((200, 2), np.nan)}, "values holds nan in row 0"),
         ({"labels": np.zeros(199, dtype=int)}, "each of 200 rows"),
         ({"x_val": np.ones((2, 6))}, "belong together"),
@@ -94,7 +144,7 @@ def test_a_kept_job_is_the_documented_file(solve, tmp_path):
             name: np.dtype(kind) for name, (kind, _) in PROBES.items()
         }
         assert stored["classes"].tolist() == list(range(8))
-        assert np.array_equal(stored["coef"], workload.results()["coef"].astype(np.float32))
+        assert np.array_equal(stored["coef"], workload.results()["coef"])
     with pytest.raises(ConfigError, match="exists"):
         workload.keep(folder)
     with pytest.raises(ConfigError, match="cannot be written"):

@@ -15,6 +15,8 @@ FORMAT = (
     "indptr int64 [N+1], indices int32 [nnz], values float32 [nnz], shape (N, L), and labels [N] or"
     " labels_multihot [N, C]"
 )
+LARGEST = 1e15
+MOST_CLASSES = 10**6
 NAMES = ("indptr", "indices", "values", "shape", "labels", "labels_multihot")
 
 
@@ -81,6 +83,7 @@ def _part(
     _check_entries(where, suffix, indptr, indices, values, width)
     # Half precision has no sparse sums in scipy; wider values keep their digits until they are placed.
     x = clean_csr(indptr, indices, values.astype(np.promote_types(values.dtype, np.float32)), width)
+    _check_sizes(where, suffix, x)
     return x, _labels(where, arrays, suffix, rows, classes)
 
 
@@ -165,6 +168,18 @@ def _check_entries(
         )
 
 
+def _check_sizes(where: object, suffix: str, x: Csr) -> None:
+    """Squares of a latent's values, and their sums, must be numbers of float32."""
+    sizes = torch.zeros(x.latents, dtype=x.values.dtype).scatter_reduce(0, x.indices, x.values.abs(), "amax")
+    bad = (sizes > LARGEST) | ((sizes > 0) & (sizes < 1 / LARGEST))
+    if bad.any():
+        latent = int(bad.nonzero()[0])
+        raise ConfigError(
+            f"{where}: values{suffix} of latent {latent} reach {float(sizes[latent]):.3g}; scale that latent"
+            f" to between {1 / LARGEST:g} and {LARGEST:g}"
+        )
+
+
 def _labels(
     where: object, arrays: Mapping[str, np.ndarray], suffix: str, rows: int, classes: int | None
 ) -> Labels:
@@ -184,6 +199,11 @@ def _class_numbers(where: object, ids: np.ndarray, name: str, rows: int, classes
             " rows"
         )
     known = classes or max(int(ids.max()) + 1, 1)
+    if known > MOST_CLASSES:
+        raise ConfigError(
+            f"{where}: {name} holds class {known - 1}, and every class from 0 on gets probes; number at most"
+            f" {MOST_CLASSES} classes from 0"
+        )
     bad = (ids < 0) | (ids >= known)
     if bad.any():
         row = int(np.argmax(bad))
@@ -195,7 +215,7 @@ def _class_numbers(where: object, ids: np.ndarray, name: str, rows: int, classes
 
 
 def _multihot(where: object, multi: np.ndarray, name: str, rows: int, classes: int | None) -> Labels:
-    if multi.ndim != 2 or multi.shape[0] != rows or multi.dtype.kind not in "biu":
+    if multi.ndim != 2 or multi.shape[0] != rows or not multi.shape[1] or multi.dtype.kind not in "biu":
         raise ConfigError(
             f"{where}: {name} is {multi.dtype} of shape {multi.shape}; give booleans of shape ({rows},"
             " classes)"
@@ -230,11 +250,12 @@ def save_problem(path: Path, data: ProbeData) -> None:
 
 PROBES = {
     "classes": (np.int64, "[C] class of each column"),
-    "coef": (np.float32, "[L, C] w of the probe sigmoid(intercept + coef x)"),
-    "intercept": (np.float32, "[L, C] b"),
+    "coef": (np.float64, "[L, C] w of the probe sigmoid(intercept + coef x)"),
+    "intercept": (np.float64, "[L, C] b"),
     "reason": (
         np.uint8,
-        "[L, C] how the pair ended: 0 converged, 1 dead latent, 2 frozen after retries, 3 not converged",
+        "[L, C] how the pair ended: 0 converged, 1 dead latent, 2 frozen after retries, 3 not converged,"
+        " 4 converged with a penalty that costs more than 2e-6 of loss",
     ),
     "gmax": (np.float32, "[L, C] largest component of the scaled gradient of the mean loss"),
     "evals": (np.uint16, "[L, C] evaluations of the pair"),

@@ -2,17 +2,24 @@
 
 Dimensions: N rows, L latents, C classes of the requested grid, nnz stored activations.
 
-For each pair (l, c), with softplus(e) = log(1 + exp e):
+For each pair (l, c), with softplus(e) = log(1 + exp e), the mean loss is
 
-    F(b, w) = (1/N) sum_j [softplus(b + w x_j) - y_j (b + w x_j)] + (RIDGE/2) (w^2 + (b - prior)^2)
+    L(b, w) = (1/N) sum_j [softplus(b + w x_j) - y_j (b + w x_j)]
 
-F is strictly convex, so it has one minimiser, and label sums enter it only as constants.
+and label sums enter it only as constants. Two objectives add a penalty to it, see `Penalty`:
+
+    report:  L + (ridge/2) (w^2 + (b - prior)^2)    in the units of x, that of the solvers naive and late
+    scaled:  L + (ridge/2) (w spread)^2             in units of the latent, that of every certified pair
+
+`spread` is the latent's standard deviation over all rows, silent ones included: the second is the ridge on
+the slope of (x - mean) / spread, and leaves the intercept free. Both are strictly convex and have one
+minimiser; but for a class of no row, or of all, which ends at its clipped prior.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 
@@ -20,9 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-RIDGE = 1e-8
 PRIOR_CLIP = 1e-8
 SCALE_FLOOR = 1e-6
+EQUAL = 1e-10
+"""Spread over the size of values below which they count as equal: eta = b + w x cancels in float64."""
 PIECE_EVENTS = 2**27
 """Events whose constants are summed at once."""
 
@@ -99,26 +107,67 @@ class ProbeData:
 
 
 @dataclass(frozen=True)
+class Penalty:
+    """What an objective adds to the loss: `scaled` or in the report's form."""
+
+    ridge: float
+    scaled: bool = False
+
+    def on_slope(self, rows: int, count: Tensor, sum_x: Tensor, deviation: Tensor) -> Tensor:
+        """What w^2 / 2 is multiplied with, float64 [L], from constants of the latents."""
+        if not self.scaled:
+            return torch.full_like(count, self.ridge)
+        mean, share = sum_x / count.clamp(min=1), count / rows
+        variance = share * (deviation * deviation + (1 - share) * mean * mean)
+        # One value in every row has no spread to be measured in: its own size will do.
+        variance = torch.where(variance > (EQUAL * mean) ** 2, variance, mean * mean)
+        return self.ridge * torch.where(count > 0, variance, 1.0)
+
+    @property
+    def on_intercept(self) -> float:
+        """What (b - prior)^2 / 2 is multiplied with."""
+        return 0.0 if self.scaled else self.ridge
+
+
+REPORT = Penalty(1e-8)
+SCALED = Penalty(1e-12, scaled=True)
+"""Small enough to cost no loss worth mention: 1e-8 held one separable pair in a thousand."""
+
+
+@dataclass(frozen=True)
 class Constants:
     """Sums over stored activations that no pass needs to repeat; all float64.
 
     Attributes
     ----------
-    count, sum_x, sum_xx : [L] number of non-zeros of each latent, and their first two power sums
+    count, sum_x, deviation : [L] number of non-zeros of each latent, their sum and standard deviation
     positives, prior : [C] P, number of positive rows, and the logit of its clipped share
-    hits, hit_sum : [L, C] Q and S, sum of y and of x*y over non-zeros
+    hits, hit_away : [L, C] Q, sum of y over non-zeros, and that of y*(x - mean)
     scale : [L] root mean square of the non-zeros, the unit in which w is measured
+    ridge_w, ridge_b : [L] and one number, what the objective multiplies w^2 / 2 and (b - prior)^2 / 2 with
     """
 
     rows: int
     count: Tensor
     sum_x: Tensor
-    sum_xx: Tensor
+    deviation: Tensor
     positives: Tensor
     prior: Tensor
     hits: Tensor
-    hit_sum: Tensor
+    hit_away: Tensor
     scale: Tensor
+    ridge_w: Tensor
+    ridge_b: float
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of each latent's non-zeros, [L]."""
+        return self.sum_x / self.count.clamp(min=1)
+
+    @property
+    def hit_sum(self) -> Tensor:
+        """S, sum of x*y over non-zeros, [L, C]."""
+        return self.hit_away + self.mean[:, None] * self.hits
 
 
 def prior_logit(positives: Tensor, rows: int) -> Tensor:
@@ -153,13 +202,42 @@ def row_pieces(x: Csr, labels: Labels) -> Iterator[tuple[Csr, Labels]]:
         yield part, Labels(labels.classes, ids, None if labels.multi is None else labels.multi[first:last])
 
 
-def constants(x: Csr, labels: Labels, grid: Tensor) -> Constants:
+def constants(x: Csr, labels: Labels, grid: Tensor, penalty: Penalty = REPORT) -> Constants:
     """All constant sums, O(nnz); the only place where the label-free paths look at a label."""
-    found = [(*power_sums(part), *label_sums(part, own, grid)) for part, own in row_pieces(x, labels)]
-    count, sum_x, sum_xx, hits, hit_sum = (reduce(torch.add, parts) for parts in zip(*found, strict=True))
+    return _constants(x, labels, grid, penalty, lambda part, own: label_sums(part, own, grid))
+
+
+def labelled_constants(x: Csr, labels: Labels, grid: Tensor, penalty: Penalty = REPORT) -> Constants:
+    """Constants of a path that sums labels on every pass: label sums stay zero, and nothing reads them."""
+    empty = torch.zeros(x.latents, grid.numel(), dtype=torch.float64, device=x.values.device)
+    return _constants(x, labels, grid, penalty, lambda part, own: (empty, empty))
+
+
+def _constants(
+    x: Csr,
+    labels: Labels,
+    grid: Tensor,
+    penalty: Penalty,
+    sum_labels: Callable[[Csr, Labels], tuple[Tensor, Tensor]],
+) -> Constants:
+    count, sum_x, sum_xx = _added(power_sums(part) for part, _ in row_pieces(x, labels))
+    # Of values far larger than their spread, squares and label sums cancel unless they are centred first.
+    mean = sum_x / count.clamp(min=1)
+    parts = (
+        (replace(part, values=part.values.double() - mean[part.indices]), own)
+        for part, own in row_pieces(x, labels)
+    )
+    squares, hits, hit_away = _added((power_sums(part)[2], *sum_labels(part, own)) for part, own in parts)
+    deviation = (squares / count.clamp(min=1)).sqrt()
     totals = class_totals(labels, grid)
-    prior = prior_logit(totals, x.rows)
-    return Constants(x.rows, count, sum_x, sum_xx, totals, prior, hits, hit_sum, rms_scale(count, sum_xx))
+    return Constants(
+        *(x.rows, count, sum_x, deviation, totals, prior_logit(totals, x.rows), hits, hit_away),
+        *(rms_scale(count, sum_xx), penalty.on_slope(x.rows, count, sum_x, deviation), penalty.on_intercept),
+    )
+
+
+def _added(parts: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(reduce(torch.add, terms) for terms in zip(*parts, strict=True))
 
 
 def power_sums(x: Csr) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.native import library
-from perfsweep.workloads.probe1d.data.problem import RIDGE
 from perfsweep.workloads.probe1d.maths import newton, separable
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums
@@ -19,11 +18,11 @@ from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
 SOURCE = Path(__file__).with_name("newton_step.cpp")
 _SUMS = ("m0", "m1", "a0", "a1", "a2")
-_CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale")
+_CONSTANTS = ("count", "zeros", "positives", "ridge_w", "hits", "hit_sum", "scale")
 _LIMITS = ("metric", "reach", "least")
 _STATE = ("b", "w", "lam", "db", "dw", "g0", "g1", "gmax", "done", "evals")
 _RULES = (
-    *("tol", "decrement", "tail_loss", "singular", "ridge", "rows", "far", "step_budget", "tail_budget"),
+    *("tol", "decrement", "tail_loss", "singular", "rows", "far", "step_budget", "tail_budget"),
     *("decay_low", "decay_high", "overshoot", "step_limit"),
 )
 _FLAGS = ("tails", "pays", "foresees")
@@ -123,7 +122,7 @@ def _pairs(block: Block, sums: EventSums, limits: Limits, shape: torch.Size) -> 
 
 def _rules(rules: NewtonRules, block: Block, limits: Limits) -> _Rules:
     return _Rules(
-        *(rules.tol, rules.decrement, rules.tail_loss, rules.singular, RIDGE, block.rows, separable.FAR),
+        *(rules.tol, rules.decrement, rules.tail_loss, rules.singular, block.rows, separable.FAR),
         *(newton.STEP_BUDGET, separable.TAIL_BUDGET, *separable.TAIL_DECAY, newton.OVERSHOOT),
         newton.STEP_LIMIT,
         *(rules.tails, limits.least is not None, limits.reach is not None),

@@ -14,7 +14,7 @@ extern "C" {
 
 // Limits of a solver; `rows` is the number of rows of the problem. Flags: what a pass does without.
 struct Rules {
-    double tol, decrement, tail_loss, singular, ridge, rows, far, step_budget, tail_budget, decay_low, decay_high, overshoot,
+    double tol, decrement, tail_loss, singular, rows, far, step_budget, tail_budget, decay_low, decay_high, overshoot,
         step_limit;
     int64_t tails, pays, foresees;
 };
@@ -27,7 +27,7 @@ struct Errors {
 // Sums over events and constants of each pair.
 struct Pairs {
     const double *m0, *m1, *a0, *a1, *a2;
-    const double *count, *zeros, *positives, *prior, *hits, *hit_sum, *scale, *metric, *reach, *least;
+    const double *count, *zeros, *positives, *ridge, *hits, *hit_sum, *scale, *metric, *reach, *least;
 };
 
 struct State {
@@ -69,11 +69,11 @@ inline double newton_decrement(double g0, double g1, double h0, double h1, doubl
 inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b, double w, double off0, double off1) {
     const double unit = 1.0 / rules.rows, mu = sigmoid(b), mu0 = smaller(mu, BELOW_ONE), s0 = mu0 * (1 - mu0);
     Gradient g;
-    g.g0 = (p.m0[i] + p.zeros[i] * mu0 - p.positives[i]) * unit + rules.ridge * (b - p.prior[i]);
-    g.g1 = (p.m1[i] - p.hit_sum[i]) * unit + rules.ridge * w;
-    g.h0 = (p.a0[i] + p.zeros[i] * s0) * unit + rules.ridge;
+    g.g0 = (p.m0[i] + p.zeros[i] * mu0 - p.positives[i]) * unit;
+    g.g1 = (p.m1[i] - p.hit_sum[i]) * unit + p.ridge[i] * w;
+    g.h0 = (p.a0[i] + p.zeros[i] * s0) * unit;
     g.h1 = p.a1[i] * unit;
-    g.h2 = p.a2[i] * unit + rules.ridge;
+    g.h2 = p.a2[i] * unit + p.ridge[i];
     g.gmax = larger(std::fabs(g.g0) + off0, (std::fabs(g.g1) + off1) / p.scale[i]);
     g.separable = (p.hits[i] == 0) | (p.hits[i] == p.count[i]) ? 1.0 : 0.0;
     // Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.

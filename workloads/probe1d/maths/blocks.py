@@ -6,7 +6,7 @@ R rows of pair state, each one latent, by c classes; a flat list of pairs is a b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,7 +31,8 @@ def rows_at(values: Tensor, keep: Tensor) -> Tensor:
 class Block:
     """Constants of a block of pairs, all [R, c] or broadcastable to it, in the type of its sums.
 
-    `latent` int64 [R] is the row's latent, `pair` int64 [R, c] its index in the grid of all pairs.
+    `latent` int64 [R] is the row's latent, `pair` int64 [R, c] its index in the grid of all pairs; `ridge_w`
+    and `ridge_b` weigh the objective's penalty, see `Constants`.
     """
 
     latent: Tensor
@@ -43,21 +44,25 @@ class Block:
     hits: Tensor
     hit_sum: Tensor
     scale: Tensor
+    ridge_w: Tensor
+    ridge_b: float
     rows: int
 
     def select(self, keep: Tensor) -> Block:
         """The rows named by the int64 index `keep`."""
         names = ("latent", "pair", *_CONSTANTS)
-        return Block(*(rows_at(getattr(self, name), keep) for name in names), rows=self.rows)
+        return replace(self, **{name: rows_at(getattr(self, name), keep) for name in names})
 
     def double(self) -> Block:
         """The same constants in float64."""
-        return Block(
-            self.latent, self.pair, *(getattr(self, name).double() for name in _CONSTANTS), rows=self.rows
-        )
+        return replace(self, **{name: getattr(self, name).double() for name in _CONSTANTS})
+
+    def unpenalised(self) -> Block:
+        """The same pairs, of which the loss alone counts."""
+        return replace(self, ridge_w=torch.zeros_like(self.ridge_w), ridge_b=0.0)
 
 
-_CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale")
+_CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale", "ridge_w")
 
 
 def make_block(
@@ -81,7 +86,7 @@ def make_block(
     if flat:
         parts = [part.reshape(-1, 1) for part in parts]
         rank = rank.repeat_interleave(columns.numel())
-    return Block(rank, *parts, rows=constants.rows)
+    return Block(rank, *parts, ridge_b=constants.ridge_b, rows=constants.rows)
 
 
 def _parts(
@@ -110,4 +115,5 @@ def _parts(
         by_pair(constants.hits),
         by_pair(constants.hit_sum),
         by_latent(constants.scale),
+        by_latent(constants.ridge_w),
     ]

@@ -151,7 +151,7 @@ def build_layout(csc: Csc, dtype: torch.dtype) -> Layout:
 
 def reorder(constants: Constants, order: Tensor) -> Constants:
     """The same constants with latents in rank order."""
-    by_latent = ("count", "sum_x", "sum_xx", "hits", "hit_sum", "scale")
+    by_latent = ("count", "sum_x", "deviation", "hits", "hit_away", "scale", "ridge_w")
     fields = {name: getattr(constants, name) for name in constants.__dataclass_fields__}
     return Constants(
         **{

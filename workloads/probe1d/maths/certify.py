@@ -1,4 +1,8 @@
-"""The last word on every pair: gradient and decrement on all events, errors included, then polishing."""
+"""The last word on every pair: gradient and decrement on all events, errors included, then polishing.
+
+Solvers minimise the objective; a pair passes here only where the loss alone is at its minimum too. What does
+not pass is polished to the minimum of the objective, and says so where the penalty costs more than that.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +73,7 @@ class Certifier:
     def certify(self, columns: Tensor) -> None:
         """Certify the classes at `columns` at the stored solution and store what changed."""
         self.rows.evaluator.begin(columns)
-        block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None)
+        block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None).unpenalised()
         if self.cheap is not None:
             block = block.select(self._left_by(self.cheap, columns))
         if not block.pair.numel():
@@ -84,7 +88,7 @@ class Certifier:
 
     def _left_by(self, cheap: PreparedRows, columns: Tensor) -> Tensor:
         """Certify what `cheap` sums can; rows of the flat block that are left."""
-        block = cheap.block(columns, torch.float64, flat=True)
+        block = cheap.block(columns, torch.float64, flat=True).unpenalised()
         b, w = self._parameters(block)
         sums = cheap.evaluator.sums(block, b, w, with_loss=False).double()
         off = self._errors(cheap, block, b, w, sums).times(1.0 / block.rows)

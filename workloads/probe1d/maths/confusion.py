@@ -16,6 +16,7 @@ from torch import Tensor
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels
 from perfsweep.workloads.probe1d.maths.chunks import Chunker
+from perfsweep.workloads.probe1d.maths.ill_conditioned import events_of
 
 THRESHOLD = 0.5
 
@@ -172,18 +173,37 @@ class ScannedConfusion:
     def __call__(self, columns: Tensor, positives: Tensor, b: Tensor, w: Tensor) -> Confusion:
         """Counts of the classes at `columns`."""
         labels = self.labels.dense(self.grid[columns]) if self.dense is None else self.dense[:, columns]
-        return confusion_by_events(self.x, labels, positives, self.chunker(), b, w, self.counts)
+        return confusion_by_events(
+            self.x, labels, positives, self.chunker(), b.float(), w.float(), self.counts
+        )
 
 
 class SearchedConfusion:
-    """Counts by binary search in values that are sorted once, when the first slab asks."""
+    """Counts by binary search in values that are sorted once, when the first slab asks.
 
-    def __init__(self, x: Csr, labels: Labels, grid: Tensor, counts: Counts) -> None:
-        self.x, self.labels, self.grid, self.counts = x, labels, grid, counts
+    The `ill` latents int64 [n], of which float32 tells too little, are counted in float64, event by event.
+    """
+
+    def __init__(self, x: Csr, labels: Labels, grid: Tensor, counts: Counts, ill: Tensor) -> None:
+        self.x, self.labels, self.grid, self.counts, self.ill = x, labels, grid, counts, ill
         self.events: SortedEvents | None = None
 
     def __call__(self, columns: Tensor, positives: Tensor, b: Tensor, w: Tensor) -> Confusion:
         """Counts of the classes at `columns`."""
         if self.events is None:
             self.events = sort_events(self.x, self.labels, self.grid)
-        return confusion_by_search(self.events, columns, self.x.rows, positives, b, w, self.counts)
+        rows, near_b, near_w = self.x.rows, b.float(), w.float()
+        found = confusion_by_search(self.events, columns, rows, positives, near_b, near_w, self.counts)
+        events = events_of(self.x, self.labels, self.grid[columns], self.ill)
+        for latent, (x, y) in zip(self.ill.tolist(), events, strict=True):
+            exact = _counted(b[latent], w[latent], x, y.bool(), positives, rows)
+            for name, counts in vars(found).items():
+                counts[latent] = getattr(exact, name)
+        return found
+
+
+def _counted(b: Tensor, w: Tensor, x: Tensor, y: Tensor, positives: Tensor, rows: int) -> Confusion:
+    """Counts [c] of one latent at b, w [c] from its values [n, 1] and labels bool [n, c]."""
+    fires = positive(b, w, x)
+    zeros, zero_hits = zero_group(b, torch.full_like(positives, rows - len(x)), positives - y.sum(0))
+    return from_positives(fires.sum(0) + zeros, (fires & y).sum(0) + zero_hits, positives, rows)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from perfsweep.workloads.probe1d.data.problem import RIDGE
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.precision import Precision
 
@@ -69,7 +68,7 @@ class Derivatives:
 
 
 def combine(block: Block, b: Tensor, w: Tensor, sums: EventSums, unit: float, clip: float) -> Derivatives:
-    """Add the zero group and the ridge.
+    """Add the zero group and the block's penalty.
 
     `unit` 1 keeps sums (the report-time form, whose ridge is not scaled along), 1/N gives means; `clip`
     bounds the zero group's probability away from 0 and 1.
@@ -77,17 +76,19 @@ def combine(block: Block, b: Tensor, w: Tensor, sums: EventSums, unit: float, cl
     # 1 - clip can round to 1 in float32, which would make the logarithm of the complement infinite.
     mu0 = torch.sigmoid(b).clamp(clip, min(1 - clip, 1 - torch.finfo(b.dtype).eps))
     s0 = mu0 * (1 - mu0)
-    g0 = (sums.m0 + block.zeros * mu0 - block.positives) * unit + RIDGE * (b - block.prior)
+    g0 = (sums.m0 + block.zeros * mu0 - block.positives) * unit + block.ridge_b * (b - block.prior)
     # Paths that gathered labels summed (mu - y) x; the others subtract the constant sum of y x.
     slope = sums.residual if sums.residual is not None else sums.m1 - block.hit_sum  # pyright: ignore
-    g1 = slope * unit + RIDGE * w
-    h0 = (sums.a0 + block.zeros * s0) * unit + RIDGE
+    g1 = slope * unit + block.ridge_w * w
+    h0 = (sums.a0 + block.zeros * s0) * unit + block.ridge_b
     loss = None if sums.loss is None else _loss(block, b, w, sums, mu0, unit)
-    return Derivatives(loss, g0, g1, h0, sums.a1 * unit, sums.a2 * unit + RIDGE)
+    return Derivatives(loss, g0, g1, h0, sums.a1 * unit, sums.a2 * unit + block.ridge_w)
 
 
 def _loss(block: Block, b: Tensor, w: Tensor, sums: EventSums, mu0: Tensor, unit: float) -> Tensor:
-    penalty = RIDGE / 2 * (w * w + (b - block.prior) ** 2)
+    # The report's ridge is one number: its own order of operations keeps every bit.
+    both = block.ridge_b / 2 * (w * w + (b - block.prior) ** 2)
+    penalty = both if block.ridge_b else block.ridge_w / 2 * (w * w)
     assert sums.loss is not None
     if sums.labels is None:
         # Cross-entropy is softplus(eta) - y eta, and the sums of y and y x over all rows are constants.

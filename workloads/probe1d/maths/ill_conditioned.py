@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from perfsweep.workloads.probe1d.data.problem import Constants, Csr
+from perfsweep.workloads.probe1d.data.problem import EQUAL, Constants, Csr, Labels
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.buckets import to_csc
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 
+FLOAT32_SUM = 1e-7
+"""Relative error of a float32 sum."""
 ILL_CONDITIONED = 1e-3
 """Variance over squared mean below which float32 lanes see little of a latent but its mean."""
-SPREADLESS = 1e-13
-"""The same below which values are one value: sums of squares in float64 tell no more."""
 
 
 def ill_conditioned(constants: Constants) -> Tensor:
@@ -22,10 +26,8 @@ def ill_conditioned(constants: Constants) -> Tensor:
 
     One value beside silent rows is well conditioned: two groups of rows determine b and w well.
     """
-    count = constants.count.clamp(min=1)
-    mean = constants.sum_x / count
-    share = (constants.sum_xx / count - mean * mean) / (mean * mean).clamp(min=1e-300)
-    spread = (share > SPREADLESS) | (constants.count == constants.rows)
+    share = (constants.deviation / constants.mean.abs().clamp(min=1e-300)).square()
+    spread = (share > EQUAL**2) | (constants.count == constants.rows)
     return (constants.count > 0) & (share <= ILL_CONDITIONED) & spread
 
 
@@ -39,25 +41,40 @@ def beyond_lanes(block: Block, ill: Tensor) -> Tensor:
     return one_label | ill.index_select(0, block.latent).unsqueeze(1)
 
 
-def with_exact_losses(loss: Tensor, rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
-    """`loss` [L, c] with that of ill-conditioned latents summed anew in float64, where b and w x cancel."""
-    places = ill_conditioned(rows.constants).nonzero().squeeze(1)
-    if not places.numel():
-        return loss
+def above_rounding(block: Block, decrement: float) -> Block:
+    """The block with a ridge that bounds what float32 rounding of sums less hits adds to a Newton decrement.
+
+    Without it, a pair whose hits are all saturated, which leaves no curvature, is pushed ever further out.
+    """
+    rounding = FLOAT32_SUM * block.hits * block.scale / block.rows
+    return replace(block, ridge_w=torch.maximum(block.ridge_w, rounding.square() / decrement))
+
+
+def with_exact_losses(
+    loss: Tensor, rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor, exact: Tensor
+) -> Tensor:
+    """`loss` [L, c] with that of the `exact` latents [L] summed again in float64, where b and w x cancel."""
+    places = exact.nonzero().squeeze(1)
     latents = places if rows.order is None else rows.order[places]
-    events = to_csc(_only(rows.x, latents), with_rows=True)
-    assert events.rows is not None
-    labels = rows.labels.dense(rows.grid[columns], torch.float64)
     positives = rows.constants.positives[columns]
     loss = loss.clone()
-    for number, place in enumerate(places.tolist()):
-        part = slice(int(events.indptr[number]), int(events.indptr[number + 1]))
-        x, y = events.values[part, None].double(), labels[events.rows[part].long()]
+    events = events_of(rows.x, rows.labels, rows.grid[columns], latents)
+    for place, (x, y) in zip(places.tolist(), events, strict=True):
         own_b, own_w = b[place].double(), w[place].double()
         eta = own_b + own_w * x
         silent = (rows.x.rows - x.shape[0]) * softplus(own_b) - (positives - y.sum(0)) * own_b
         loss[place] = (((softplus(eta) - y * eta).sum(0) + silent) / rows.x.rows).to(loss.dtype)
     return loss
+
+
+def events_of(x: Csr, labels: Labels, grid: Tensor, latents: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Values [n, 1] and labels [n, c] of the events of each of the `latents`, float64."""
+    if not latents.numel():
+        return
+    events, dense = to_csc(_only(x, latents), with_rows=True), labels.dense(grid, torch.float64)
+    assert events.rows is not None
+    for start, stop in pairwise(events.indptr.tolist()):
+        yield events.values[start:stop, None].double(), dense[events.rows[start:stop].long()]
 
 
 def _only(x: Csr, latents: Tensor) -> Csr:

@@ -23,7 +23,7 @@ from perfsweep.workloads.probe1d.maths.solution import Solution
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 CountConfusion = Callable[[Tensor, Tensor, Tensor, Tensor], Confusion]
-"""Counts of the classes at `columns` from their positive rows [c] and from b, w float32 [L, c]."""
+"""Counts of the classes at `columns` from their positive rows [c] and from b, w float64 [L, c]."""
 
 
 class Paths(Protocol):
@@ -100,7 +100,7 @@ class Job:
 
     def _describe(self, prepared: Prepared) -> Iterator[None]:
         """Loss matrices and confusion counts, slab by slab; parameters as they are written to a file."""
-        describe = _Describer(self.task, prepared, self.results["b"].float(), self.results["w"].float())
+        describe = _Describer(self.task, prepared, self.results["b"], self.results["w"])
         for columns in self._slabs():
             yield
             describe.slab(columns)
@@ -111,9 +111,9 @@ class _Describer:
     """Fills the result matrices [L, C] that are not parameters."""
 
     def __init__(self, task: Task, prepared: Prepared, b: Tensor, w: Tensor) -> None:
-        self.task, self.prepared, self.b, self.w = task, prepared, b, w
+        self.task, self.prepared, self.b, self.w = task, prepared, b, w  # float64: see `ill_conditioned`
         names = ["loss", *(["loss_val"] if prepared.held_out else [])]
-        self.results = {name: torch.zeros_like(b) for name in names}
+        self.results = {name: torch.zeros_like(b, dtype=torch.float32) for name in names}
         self.results |= {name: torch.zeros_like(b, dtype=torch.int64) for name in ("tp", "fp", "tn", "fn")}
         self.count_confusion = task.paths.confusion(prepared.train)
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.probe1d.counters import Counts
-from perfsweep.workloads.probe1d.data.problem import RIDGE, Constants
+from perfsweep.workloads.probe1d.data.problem import EQUAL, Constants
 from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel
-from perfsweep.workloads.probe1d.maths.newton import NewtonRules, NewtonState, advance
+from perfsweep.workloads.probe1d.maths.newton import NewtonRules, NewtonState, advance, newton_decrement
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
@@ -28,6 +28,8 @@ from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 FURTHER = 1e-3
 """Share of the decrement's bound to which pairs are polished: where a saturating group of rows still holds a
 step back, the decrement sees little of what lies behind, and a few more steps of few pairs cost nothing."""
+COST = 2e-6
+"""Loss that a penalty may cost a pair that counts as converged."""
 SINGULAR = 1e-14
 """Determinant over the product of the diagonal that float64 still resolves in centred coordinates."""
 
@@ -43,6 +45,8 @@ class CentredPairs:
     hits, hit_sum, silent_hits : positive rows among non-zeros, their sum of u, and those among silent rows
     centre, spread : x = centre + spread u; `at` is the u of x = 0
     scale, least : root mean square and smallest absolute value of the raw non-zeros
+    ridge : what the objective multiplies v^2 / 2 with
+    told_apart : whether float64 resolves the spread of a latent that is always on
     """
 
     latent: Tensor
@@ -58,6 +62,8 @@ class CentredPairs:
     spread: Tensor
     scale: Tensor
     least: Tensor
+    ridge: Tensor
+    told_apart: Tensor
     rows: int
 
     def select(self, keep: Tensor) -> CentredPairs:
@@ -68,6 +74,11 @@ class CentredPairs:
             if field.name != "rows"
         }
         return replace(self, **kept)
+
+    @property
+    def mixed(self) -> Tensor:
+        """Whether non-zeros have both labels, bool."""
+        return (self.hits > 0) & (self.hits < self.count)
 
     @property
     def at(self) -> Tensor:
@@ -82,22 +93,33 @@ class CentredPairs:
         """(b, w) of centred parameters."""
         return c + v * self.at, v / self.spread
 
-    def derivatives(self, c: Tensor, v: Tensor, sums: EventSums) -> Derivatives:
-        """Gradient and Hessian with respect to (c, v)."""
+    def derivatives(self, c: Tensor, v: Tensor, sums: EventSums) -> tuple[Derivatives, Derivatives]:
+        """Gradient and Hessian of the loss with respect to (c, v), and what may be left of the latter.
+
+        Silent rows of one label are a tail: their curvature ends where mixed events may still have loss.
+        """
         assert sums.m1 is not None
         at, unit = self.at, 1.0 / self.rows
-        b, w = self.raw(c, v)
+        b = c + v * at
         mu0, at_centre = torch.sigmoid(b), torch.sigmoid(c)
         s0 = self.silent * mu0 * torch.sigmoid(-b)
         group = self.silent * mu0 - self.silent_hits
-        pull = RIDGE * (b - self.prior)
         # Padding lies at u = 0: it adds to the plain sums alone.
-        g0 = (sums.m0 - self.padding * at_centre - self.hits + group) * unit + pull
-        g1 = (sums.m1 - self.hit_sum + group * at) * unit + pull * at + RIDGE * w / self.spread
-        h0 = (sums.a0 - self.padding * at_centre * torch.sigmoid(-c) + s0) * unit + RIDGE
-        h1 = (sums.a1 + s0 * at) * unit + RIDGE * at
-        h2 = (sums.a2 + s0 * at * at) * unit + RIDGE * (at * at + self.spread**-2)
-        return Derivatives(None, g0, g1, h0, h1, h2)
+        g0 = (sums.m0 - self.padding * at_centre - self.hits + group) * unit
+        g1 = (sums.m1 - self.hit_sum + group * at) * unit
+        h0 = sums.a0 - self.padding * at_centre * torch.sigmoid(-c)
+        one_label = (self.silent_hits == 0) | (self.silent_hits == self.silent)
+        tail = self.mixed & one_label & (sums.a2 > EQUAL**2 * sums.a0)  # equal events do not tell v
+
+        def with_silent(own: Tensor) -> Derivatives:
+            hessian = (h0 + own, sums.a1 + own * at, sums.a2 + own * at * at)
+            return Derivatives(None, g0, g1, *(part * unit for part in hessian))
+
+        return with_silent(s0), with_silent(torch.where(tail, 0.0, s0))
+
+    def penalised(self, loss: Derivatives, v: Tensor) -> Derivatives:
+        """Gradient and Hessian of the objective from those of the loss."""
+        return replace(loss, g1=loss.g1 + self.ridge * v, h2=loss.h2 + self.ridge)
 
     def raw_gradient(self, grad: Derivatives) -> Tensor:
         """G, as certification measures it: the larger part of the gradient with respect to (b, scale w)."""
@@ -107,11 +129,10 @@ class CentredPairs:
         """Derivative with respect to w at fixed b."""
         return grad.g1 * self.spread + grad.g0 * self.centre
 
-    def paid(self, c: Tensor, sums: EventSums, grad: Derivatives, tol: float) -> Tensor:
+    def paid(self, c: Tensor, sums: EventSums, grad: Derivatives, tol: float, loss: float) -> Tensor:
         """See `separable.tail_is_paid`."""
         wrong = (sums.m0 - self.padding * torch.sigmoid(c) - self.hits).abs() / self.rows
-        mixed = (self.hits > 0) & (self.hits < self.count)
-        return mixed | (wrong <= TAIL_LOSS) | (self._slope(grad).abs() <= tol * self.least)
+        return self.mixed | (wrong <= loss) | (self._slope(grad).abs() <= tol * self.least)
 
 
 class Polisher:
@@ -134,41 +155,52 @@ class Polisher:
         rules: NewtonRules,
     ) -> None:
         self.constants, self.layout, self.kernel = constants, layout, kernel
-        self.solution, self.counts, self.rules = (
-            solution,
-            counts,
-            replace(rules, decrement=rules.decrement * FURTHER, singular=SINGULAR),
-        )
+        self.solution, self.counts = solution, counts
+        self.rules = replace(rules, decrement=rules.decrement * FURTHER, singular=SINGULAR)
 
     def polish(self, pair: Tensor) -> None:
-        """Solve the pairs with the given indices, int64 [P]; those that fail are marked as out of budget."""
+        """Solve the pairs with the given indices, int64 [P]; those that fail are marked as out of budget.
+
+        So are latents that are always on and whose values float64 does not tell apart.
+        """
         pairs, evaluator = self._centred(pair)
         c, v = pairs.centred(self.solution.b[pairs.pair], self.solution.w[pairs.pair])
         lost = ~(torch.isfinite(c) & torch.isfinite(v))
         c, v = torch.where(lost, pairs.prior, c), torch.where(lost, 0.0, v)
         state = NewtonState.start(c, v, torch.zeros_like(lost))
         for _ in range(self.rules.max_iter):
-            state = self._pass(pairs, evaluator, state)
+            state, minimal = self._pass(pairs, evaluator, state)
             keep = (~state.done).squeeze(1).nonzero().squeeze(1)
             if keep.numel() < state.done.numel():
                 ended = state.done.squeeze(1).nonzero().squeeze(1)
-                self._store(pairs.select(ended), state.select(ended))
+                self._store(pairs.select(ended), state.select(ended), minimal[ended])
                 pairs, state = pairs.select(keep), state.select(keep)
             if not keep.numel():
                 return
-        self._store(pairs, state)
+        self._store(pairs, state, state.done)
 
-    def _pass(self, pairs: CentredPairs, evaluator: CscEvaluator, state: NewtonState) -> NewtonState:
+    def _pass(
+        self, pairs: CentredPairs, evaluator: CscEvaluator, state: NewtonState
+    ) -> tuple[NewtonState, Tensor]:
+        """The next state, and pairs where the loss alone is at its minimum too; those that are done stay."""
         self.counts.add("pair_evaluations", state.b.numel())
         sums = evaluator.list_sums(pairs.latent, state.b, state.w)
-        grad = pairs.derivatives(state.b, state.w, sums)
-        paid = pairs.paid(state.b, sums, grad, self.rules.tol)
+        loss, left = pairs.derivatives(state.b, state.w, sums)
+        grad = pairs.penalised(loss, state.w)
+        paid = pairs.paid(state.b, sums, grad, self.rules.tol, TAIL_LOSS)
+        paid &= newton_decrement(pairs.penalised(left, state.w)) <= self.rules.decrement
+        # Equal events have no curvature of their own along v, and no slope either. In a tail, twice the
+        # decrement is left.
+        cost = 2 * newton_decrement(replace(left, h2=left.h2.clamp(min=1e-100)))
+        minimal = pairs.paid(state.b, sums, loss, self.rules.tol, COST) & (cost <= COST)
         unit = torch.ones_like(state.b)
-        return advance(None, state, grad, unit, pairs.raw_gradient(grad), paid, self.rules)[0]
+        state, _ = advance(None, state, grad, unit, pairs.raw_gradient(grad), paid, self.rules)
+        return state, minimal
 
-    def _store(self, pairs: CentredPairs, state: NewtonState) -> None:
+    def _store(self, pairs: CentredPairs, state: NewtonState, minimal: Tensor) -> None:
         b, w = pairs.raw(state.b, state.w)
-        reason = torch.where(state.done, int(Reason.CONVERGED), int(Reason.BUDGET))
+        reason = torch.where(minimal, int(Reason.CONVERGED), int(Reason.PENALISED))
+        reason = torch.where(state.done & pairs.told_apart, reason, int(Reason.BUDGET))
         evals = self.solution.evals[pairs.pair] + state.evals
         self.solution.store(pairs.pair, b=b, w=w, gmax=state.gmax, reason=reason, evals=evals)
 
@@ -181,34 +213,40 @@ class Polisher:
         latent, column = pair // classes, (pair % classes).unsqueeze(1)
         ranks, number = torch.unique(rank[latent], return_inverse=True)
         of_rank = torch.empty_like(ranks).index_copy_(0, number, latent)
-        small, centre, spread, least = centred_layout(layout, ranks, constants.count[of_rank])
+        small, centre, spread, least, same = centred_layout(layout, ranks, constants.count[of_rank])
         count, hits = constants.count[latent, None], constants.hits[latent].gather(1, column)
+        away = constants.hit_away[latent].gather(1, column)
         positives = constants.positives[column]
         centre, spread = centre[number, None], spread[number, None]
+        silent = constants.rows - count
         pairs = CentredPairs(
             latent=number,
             pair=pair.unsqueeze(1),
             count=count,
             padding=small.slots[number, None] - count,
-            silent=constants.rows - count,
+            silent=silent,
             hits=hits,
-            hit_sum=(constants.hit_sum[latent].gather(1, column) - centre * hits) / spread,
+            hit_sum=(away + (constants.mean[latent, None] - centre) * hits) / spread,
             silent_hits=positives - hits,
             prior=constants.prior[column],
             centre=centre,
             spread=spread,
             scale=constants.scale[latent, None],
             least=least[number, None],
+            ridge=constants.ridge_w[latent, None] / spread.square(),
+            told_apart=~same[number, None] | (silent > 0),
             rows=constants.rows,
         )
         return pairs, CscEvaluator(small, self.kernel, PRECISIONS["f64"], self.counts)
 
 
-def centred_layout(layout: Layout, ranks: Tensor, counts: Tensor) -> tuple[Layout, Tensor, Tensor, Tensor]:
+def centred_layout(
+    layout: Layout, ranks: Tensor, counts: Tensor
+) -> tuple[Layout, Tensor, Tensor, Tensor, Tensor]:
     """Buckets of the centred events of some ascending `ranks`, with `counts` of non-zeros, float64.
 
     Also returns mean, standard deviation (the absolute mean where events are equal) and smallest absolute
-    value of each rank's non-zeros.
+    value of each rank's non-zeros, and which ranks have events that only look equal in float64.
     """
     buckets, parts, first = [], [], 0
     slots = torch.zeros_like(counts)
@@ -222,15 +260,19 @@ def centred_layout(layout: Layout, ranks: Tensor, counts: Tensor) -> tuple[Layou
         parts.append(part)
         slots[first:last] = bucket.width
         first = last
-    centre, spread, least = (torch.cat(part) for part in zip(*parts, strict=True))
-    return Layout(ranks, slots, tuple(buckets), 0), centre, spread, least
+    centre, spread, least, same = (torch.cat(part) for part in zip(*parts, strict=True))
+    return Layout(ranks, slots, tuple(buckets), 0), centre, spread, least, same
 
 
-def _centre(x: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _centre(x: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     inside = torch.arange(x.shape[1], device=x.device) < count
     centre = torch.where(inside, x, 0.0).sum(1, keepdim=True) / count
     away = torch.where(inside, x - centre, 0.0)
     spread = (away.square().sum(1, keepdim=True) / count).sqrt()
-    spread = torch.where(spread > 1e-12 * centre.abs(), spread, centre.abs())
+    equal = spread <= EQUAL * centre.abs()
+    same = equal.squeeze(1) & (
+        torch.where(inside, away, -torch.inf).amax(1) > torch.where(inside, away, torch.inf).amin(1)
+    )
+    spread = torch.where(equal, centre.abs(), spread)
     least = torch.where(inside, x.abs(), torch.inf).amin(1)
-    return (away / spread).contiguous(), centre.squeeze(1), spread.squeeze(1), least
+    return (away / spread).contiguous(), centre.squeeze(1), spread.squeeze(1), least, same

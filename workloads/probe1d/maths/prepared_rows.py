@@ -7,15 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.probe1d.data.problem import (
-    Constants,
-    Csr,
-    Labels,
-    class_totals,
-    power_sums,
-    prior_logit,
-    rms_scale,
-)
+from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels
 from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
 from perfsweep.workloads.probe1d.maths.buckets import Layout
 from perfsweep.workloads.probe1d.maths.chunks import Chunker
@@ -91,12 +83,3 @@ class Prepared:
     train: PreparedRows
     solving: PreparedRows
     held_out: PreparedRows | None
-
-
-def labelled_constants(x: Csr, labels: Labels, grid: Tensor) -> Constants:
-    """Constants of a path that sums labels on every pass: label sums stay zero, and nothing reads them."""
-    count, sum_x, sum_xx = power_sums(x)
-    totals = class_totals(labels, grid)
-    empty = torch.zeros(x.latents, grid.numel(), dtype=torch.float64, device=x.values.device)
-    prior = prior_logit(totals, x.rows)
-    return Constants(x.rows, count, sum_x, sum_xx, totals, prior, empty, empty, rms_scale(count, sum_xx))

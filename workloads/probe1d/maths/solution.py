@@ -10,12 +10,13 @@ from torch import Tensor
 
 
 class Reason(IntEnum):
-    """Why a pair ended."""
+    """Why a pair ended; PENALISED: at the minimum of its objective, whose penalty costs too much loss."""
 
     CONVERGED = 0
     DEAD = 1
     FROZEN = 2
     BUDGET = 3
+    PENALISED = 4
 
 
 @dataclass

@@ -110,7 +110,7 @@ def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
     whole = stats(data)
     monkeypatch.setattr(problem, "PIECE_EVENTS", 999)
     pieces = stats(data)
-    for name in ("count", "sum_x", "sum_xx", "hits", "hit_sum", "scale", "positives"):
+    for name in ("count", "sum_x", "deviation", "hits", "hit_sum", "scale", "positives"):
         # The same float64 additions in another order.
         assert torch.allclose(getattr(whole, name), getattr(pieces, name), rtol=1e-12)
     assert len(list(problem.row_pieces(data.x, data.labels))) == -(-data.x.nnz // 999)

@@ -12,6 +12,7 @@ from perfsweep.workloads.probe1d.data.problem import (
     SCALE_FLOOR,
     Csr,
     Labels,
+    Penalty,
     constants,
     prior_logit,
     rms_scale,
@@ -49,10 +50,10 @@ def test_constants_are_the_sums_of_their_definition(labels: Labels, grid: list[i
     right = {
         "count": there.sum(0),
         "sum_x": x.sum(0),
-        "sum_xx": (x * x).sum(0),
         "positives": y.sum(0),
         "hits": there.T @ y,
         "hit_sum": x.T @ y,
+        "deviation": torch.tensor([0, *(column[column != 0].std(correction=0) for column in x.T[1:])]),
         "scale": torch.tensor([1.0, 2.0, math.sqrt(12.5), math.sqrt(39.25 / 5)], dtype=torch.float64),
     }
     assert found.rows == 5
@@ -71,3 +72,18 @@ def test_a_prior_is_the_logit_of_the_share_and_finite_at_its_ends() -> None:
 def test_scales_have_a_floor_and_dead_latents_have_one() -> None:
     count, sum_xx = torch.tensor([0, 1, 4, 1]), torch.tensor([0.0, 9.0, 16.0, 1e-20])
     assert rms_scale(count, sum_xx).tolist() == pytest.approx([1.0, 3.0, 2.0, SCALE_FLOOR])
+
+
+def test_a_ridge_weighs_the_slope_in_units_of_the_spread_over_all_rows_and_leaves_the_intercept() -> None:
+    found = constants(csr(), ONE_EACH, torch.arange(3), Penalty(0.1, scaled=True))
+    spread = DENSE.double().std(0, correction=0)
+    assert torch.allclose(found.ridge_w[1:], 0.1 * spread[1:] ** 2, rtol=1e-12)
+    assert found.ridge_b == 0
+    report = constants(csr(), ONE_EACH, torch.arange(3), Penalty(0.1))
+    assert (report.ridge_w.tolist(), report.ridge_b) == ([0.1] * 4, 0.1)
+
+
+def test_values_that_are_equal_in_every_row_are_measured_by_their_size() -> None:
+    same = Csr(torch.arange(6), torch.zeros(5, dtype=torch.int64), torch.full((5,), -3.0), 1)
+    found = constants(same, ONE_EACH, torch.arange(3), Penalty(0.1, scaled=True))
+    assert found.ridge_w.tolist() == pytest.approx([0.9])

@@ -34,10 +34,10 @@ def problem(flat):
     positives = (hits.max(0).values + torch.arange(CLASSES) * 20).double()
     positives[-1] = 0
     hits[:, -1], hit_sum[:, -1] = 0, 0
-    scale = rms_scale(count, x.square().sum(1))
-    constants = Constants(
-        *(ROWS, count, x.sum(1), x.square().sum(1)),
-        *(positives, prior_logit(positives, ROWS), hits, hit_sum, scale),
+    scale, none = rms_scale(count, x.square().sum(1)), torch.zeros(LATENTS)
+    constants = Constants(  # of mean 0, whose label sums are those of x itself
+        *(ROWS, count, none, none, positives, prior_logit(positives, ROWS), hits, hit_sum, scale),
+        *(1e-8 * scale**2, 0.0),
     )
     block = make_block(constants, torch.arange(CLASSES), torch.full_like(count, 64), torch.float64, flat=flat)
     rank = block.latent

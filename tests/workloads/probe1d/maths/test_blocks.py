@@ -27,12 +27,14 @@ MADE = Constants(
     rows=100,
     count=numbers(L, start=10),
     sum_x=numbers(L, start=20),
-    sum_xx=numbers(L, start=30),
+    deviation=numbers(L, start=30),
     positives=numbers(C, start=40),
     prior=numbers(C, start=50),
     hits=numbers(L, C, start=60),
-    hit_sum=numbers(L, C, start=80),
+    hit_away=numbers(L, C, start=80),
     scale=numbers(L, start=3),
+    ridge_w=numbers(L, start=100),
+    ridge_b=0.5,
 )
 SLOTS = torch.tensor([16.0, 16.0, 32.0])
 
@@ -46,8 +48,11 @@ def test_a_block_from_a_latent_on() -> None:
     assert block.positives.tolist() == [[41, 43]] * 2
     assert block.prior.tolist() == [[51, 53]] * 2
     assert block.hits.tolist() == [[65, 67], [69, 71]]
-    assert block.hit_sum.tolist() == [[85, 87], [89, 91]]
+    away, means = torch.tensor([[85.0, 87], [89, 91]]), torch.tensor([[21 / 11], [22 / 12]])
+    assert torch.allclose(block.hit_sum, away + means * block.hits)
     assert block.scale.tolist() == [[4, 4], [5, 5]]
+    assert (block.ridge_w.tolist(), block.ridge_b) == ([[101, 101], [102, 102]], 0.5)
+    assert (block.unpenalised().ridge_w.tolist(), block.unpenalised().ridge_b) == ([[0, 0], [0, 0]], 0.0)
     assert block.rows == 100
     assert block.count.dtype == block.hit_sum.dtype == torch.float32
     assert block.double().hits.dtype == block.double().scale.dtype == torch.float64

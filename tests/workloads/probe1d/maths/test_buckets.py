@@ -76,7 +76,7 @@ def test_constants_follow_the_ranks_where_they_are_of_latents() -> None:
     made = constants(X, Labels(2, ids=torch.tensor([0, 1, 1])), torch.arange(2))
     order = torch.tensor([1, 4, 0, 3, 2])
     moved = reorder(made, order)
-    for name in ("count", "sum_x", "sum_xx", "hits", "hit_sum", "scale"):
+    for name in ("count", "sum_x", "deviation", "hits", "hit_sum", "scale", "ridge_w"):
         assert torch.equal(getattr(moved, name), getattr(made, name)[order]), name
     assert moved.positives is made.positives
     assert moved.prior is made.prior

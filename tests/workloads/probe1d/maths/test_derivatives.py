@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from perfsweep.workloads.probe1d.data.problem import RIDGE, Csr, Labels, constants
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels, Penalty, constants
 from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums, combine, scaled_gradient
 
@@ -16,11 +16,14 @@ Y = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0], dtype=torch.float64)
 B, W = 0.3, -0.7
 
 
-def the_block() -> Block:
+REPORT, SCALED = Penalty(0.01), Penalty(0.01, scaled=True)
+
+
+def the_block(penalty: Penalty = REPORT) -> Block:
     at = X.nonzero()[:, 0]
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), (X != 0).long().cumsum(0)])
     x = Csr(indptr, torch.zeros_like(at), X[at], 1)
-    made = constants(x, Labels(1, multi=Y.bool()[:, None]), torch.arange(1))
+    made = constants(x, Labels(1, multi=Y.bool()[:, None]), torch.arange(1), penalty)
     return make_block(made, torch.arange(1), made.count, torch.float64)
 
 
@@ -38,20 +41,22 @@ def sums_at(b: float, w: float, labelled: bool) -> EventSums:
     return EventSums(m0, a0, a1, a2, m1=(mu * x).sum().view(1, 1), loss=softplus(eta).sum().view(1, 1))
 
 
-def defined(b: Tensor, w: Tensor, prior: Tensor, unit: float) -> Tensor:
+def defined(b: Tensor, w: Tensor, prior: Tensor, unit: float, penalty: Penalty) -> Tensor:
     eta = b + w * X
-    return (softplus(eta) - Y * eta).sum() * unit + RIDGE / 2 * (w * w + (b - prior) ** 2)
+    punished = (w * X.std(correction=0)) ** 2 if penalty.scaled else w * w + (b - prior) ** 2
+    return (softplus(eta) - Y * eta).sum() * unit + penalty.ridge / 2 * punished
 
 
 @pytest.mark.parametrize("labelled", [False, True])
 @pytest.mark.parametrize("unit", [1.0, 0.2])
 @pytest.mark.parametrize(("b", "w"), [(B, W), (-2.0, 3.0)])
+@pytest.mark.parametrize("penalty", [REPORT, SCALED])
 def test_sums_combine_to_the_derivatives_of_the_definition(
-    labelled: bool, unit: float, b: float, w: float
+    labelled: bool, unit: float, b: float, w: float, penalty: Penalty
 ) -> None:
-    block = the_block()
+    block = the_block(penalty)
     one, other = (torch.tensor([[value]], dtype=torch.float64, requires_grad=True) for value in (b, w))
-    loss = defined(one, other, block.prior, unit)
+    loss = defined(one, other, block.prior, unit, penalty)
     g0, g1 = torch.autograd.grad(loss.sum(), (one, other), create_graph=True)
     h0, h1 = torch.autograd.grad(g0.sum(), (one, other), retain_graph=True)
     (h2,) = torch.autograd.grad(g1.sum(), other)
@@ -62,7 +67,7 @@ def test_sums_combine_to_the_derivatives_of_the_definition(
 
 
 def test_the_probability_of_silent_rows_is_clipped_at_both_ends() -> None:
-    block = the_block()
+    block = the_block(Penalty(1e-8))
     none = torch.zeros(1, 1, dtype=torch.float64)
     sums = EventSums(none, none, none, none, m1=none)
     for b, share in ((-50.0, 0.1), (50.0, 0.9)):

@@ -27,31 +27,39 @@ ARMS = {
     "native": {**FASTEST, "fused_kernel": "on"},
     "cold start": {**FASTEST, "warm_start": "off"},
 }
-NOT_CONVERGED = 3
+NOT_CONVERGED, PENALISED = 3, 4
+SCALED = minimiser.Objective(1e-12, scaled=True)
 
 
 @pytest.fixture(scope="module")
 def hard():
-    """Activations, flags, names of latents, and the oracle's events and minimum."""
+    """Activations, flags, names of latents, and the oracle's events, least loss and least objective."""
     dense, flags, names = hard_problem()
     x = sparse.csr_array(dense)
     events = minimiser.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
-    return dense, flags, names, events, minimiser.minimise(events)[2]
+    return (
+        dense,
+        flags,
+        names,
+        events,
+        *(minimiser.minimise(events, of)[2] for of in (minimiser.LOSS, SCALED)),
+    )
 
 
 @pytest.fixture
 def excess(hard, solve, write_problem):
-    """Excess loss [L, C] of an arm, and which pairs it calls converged."""
-    dense, flags, _, events, minimum = hard
+    """Excess loss [L, C] of an arm (of a penalised pair: excess objective), and which pairs are solved."""
+    dense, flags, _, events, minimum, least = hard
 
     def judge(levels):
         workload = solve(levels, kind="counting", data=str(write_problem(dense, flags)))
         results = workload.results()
-        found = minimiser.judge(events, results["intercept"], results["coef"])
-        ridge = minimiser.RIDGE / 2
-        priors = next(minimiser.columns(events)).prior
-        penalty = ridge * (results["coef"] ** 2 + (results["intercept"] - priors) ** 2)
-        return found.loss - minimum, results["reason"] != NOT_CONVERGED, results, found.loss - penalty
+        found = minimiser.judge(events, results["intercept"], results["coef"], SCALED)
+        penalised = results["reason"] == PENALISED
+        assert penalised.sum() <= 5
+        assert (found.loss - minimum)[penalised].min(initial=1) > 1e-6
+        above = np.where(penalised, found.objective - least, found.loss - minimum)
+        return above, results["reason"] != NOT_CONVERGED, results, found.loss
 
     return judge
 
@@ -83,8 +91,8 @@ def uncentred(monkeypatch):
     right = polish._centre
 
     def raw(x, count):
-        _, centre, spread, least = right(x, count)
-        return x, torch.zeros_like(centre), torch.ones_like(spread), least
+        _, centre, spread, *more = right(x, count)
+        return x, torch.zeros_like(centre), torch.ones_like(spread), *more
 
     monkeypatch.setattr(polish, "_centre", raw)
 

@@ -34,9 +34,8 @@ def block(count: Any, hits: Any, positives: Any, scale: float = 2.0) -> Block:
     numbers = torch.arange(size)
     same = torch.full((size, 1), scale, dtype=torch.float64)
     zeros = ROWS - of(*count)
-    return Block(
-        numbers, numbers[:, None], of(*count), zeros, of(*positives), prior, of(*hits), same, same, ROWS
-    )
+    sums = (of(*count), zeros, of(*positives), prior, of(*hits), same)
+    return Block(numbers, numbers[:, None], *sums, same, torch.zeros_like(same), 0.0, ROWS)
 
 
 def logit(share: float) -> float:

@@ -49,7 +49,7 @@ def test_the_loss_equals_a_loop_over_all_rows(x, y):
     events = events_of(x[:, None], y[:, None])
     column = next(iter(minimiser.columns(events)))
     for b, w in ((-0.3, 0.7), (2.0, -1.5), (-9.0, 4.0)):
-        found = float(column.loss(np.array([b]), np.array([w]))[0])
+        found = float(column.objective(np.array([b]), np.array([w]))[0])
         # Forty additions in float64: 1e-10 leaves room for softplus and label term to cancel.
         assert found == pytest.approx(dense_loss(x, y, b, w), rel=1e-10, abs=1e-12)
 
@@ -72,7 +72,7 @@ def test_derivatives_equal_finite_differences():
     step = 1e-5
 
     def loss(b, w):
-        return float(column.loss(np.array([b]), np.array([w]))[0])
+        return float(column.objective(np.array([b]), np.array([w]))[0])
 
     def slopes(b, w):
         return np.array([float(part[0]) for part in column.derivatives(np.array([b]), np.array([w]))[:2]])
@@ -102,6 +102,23 @@ def test_the_minimiser_equals_scikit_learn_where_the_pair_is_well_posed():
             # scikit-learn's own stopping error dominates: 1.2e-5 and 2.3e-7 were seen on such pairs.
             assert w[latent, label] == pytest.approx(model.coef_[0, 0], rel=5e-5)
             assert b[latent, label] == pytest.approx(model.intercept_[0], rel=5e-6)
+
+
+def test_the_scaled_minimiser_is_scikit_learns_of_the_standardised_latent_whatever_its_offset():
+    rng = np.random.default_rng(6)
+    signal = rng.normal(size=300)
+    y = signal + rng.logistic(size=300) > 0
+    model = LogisticRegression(C=1 / (0.1 * 300), tol=1e-10).fit(
+        (signal[:, None] - signal.mean()) / signal.std(), y
+    )
+    dense = np.stack([signal, 1e4 + 1e-2 * signal], 1)
+    b, w, objective = minimiser.minimise(events_of(dense, y[:, None]), minimiser.Objective(0.1, scaled=True))
+    assert (w[:, 0] * dense.std(0)) == pytest.approx(model.coef_[0, 0], rel=1e-4)
+    assert (b[:, 0] + w[:, 0] * dense.mean(0)) == pytest.approx(model.intercept_[0], abs=1e-4)
+    least = minimiser.minimise(events_of(dense, y[:, None]), minimiser.LOSS)[2]
+    judged = minimiser.judge(events_of(dense, y[:, None]), b, w, minimiser.Objective(0.1, scaled=True))
+    assert judged.objective == pytest.approx(objective, rel=1e-9)
+    assert (judged.loss - least).min() > 1e-4
 
 
 def test_exact_counts_and_excused_pairs_follow_the_threshold():
