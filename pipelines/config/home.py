@@ -56,7 +56,7 @@ def conf_folder() -> Path | None:
 
 
 def search_path(folder: Path) -> str:
-    """The override by which Hydra finds a folder of configurations: it takes what follows ``file://`` as it is."""
+    """The override by which Hydra finds a folder: it takes what follows ``file://`` as it is."""
     place = f"file://{folder.resolve()}"
     return f"hydra.searchpath=[{place if _PLAIN.fullmatch(place) else quoted(place)}]"
 
