@@ -89,6 +89,11 @@ class Labels:
         where[grid] = torch.arange(grid.numel(), device=grid.device)
         return where[self.ids.long()]
 
+    def at(self, rows: Tensor | slice) -> Labels:
+        """The labels of some rows, int64 numbers or a slice of them."""
+        ids = None if self.ids is None else self.ids[rows]
+        return Labels(self.classes, ids, None if self.multi is None else self.multi[rows])
+
     def to(self, device: torch.device | str) -> Labels:
         """The same labels on `device`."""
         ids = None if self.ids is None else self.ids.to(device)
@@ -198,8 +203,7 @@ def row_pieces(x: Csr, labels: Labels) -> Iterator[tuple[Csr, Labels]]:
     for first, last in pairwise(edges):
         start, stop = int(x.indptr[first]), int(x.indptr[last])
         part = Csr(x.indptr[first : last + 1] - start, x.indices[start:stop], x.values[start:stop], x.latents)
-        ids = None if labels.ids is None else labels.ids[first:last]
-        yield part, Labels(labels.classes, ids, None if labels.multi is None else labels.multi[first:last])
+        yield part, labels.at(slice(first, last))
 
 
 def constants(x: Csr, labels: Labels, grid: Tensor, penalty: Penalty = REPORT) -> Constants:

@@ -71,10 +71,11 @@ def events_of(x: Csr, labels: Labels, grid: Tensor, latents: Tensor) -> Iterator
     """Values [n, 1] and labels [n, c] of the events of each of the `latents`, float64."""
     if not latents.numel():
         return
-    events, dense = to_csc(_only(x, latents), with_rows=True), labels.dense(grid, torch.float64)
+    events = to_csc(_only(x, latents), with_rows=True)
     assert events.rows is not None
     for start, stop in pairwise(events.indptr.tolist()):
-        yield events.values[start:stop, None].double(), dense[events.rows[start:stop].long()]
+        own = labels.at(events.rows[start:stop].long())
+        yield events.values[start:stop, None].double(), own.dense(grid, torch.float64)
 
 
 def _only(x: Csr, latents: Tensor) -> Csr:
