@@ -61,7 +61,8 @@ def join(device: Device, place: Place, folder: Path, meet: str | None = None) ->
         own = torch.device("cuda", place.local_rank)
         torch.cuda.set_device(own)
     # Of an address that names a file torch decodes nothing: folders have blanks, or an @.
-    store = None if meet else dist.FileStore(str(folder / "rendezvous"), place.world)
+    file = str(folder / "rendezvous")
+    store = None if meet else dist.FileStore(file, place.world)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group(
         BACKENDS[device.type],
         init_method=f"tcp://{meet}" if meet else None,
