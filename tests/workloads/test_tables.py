@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -311,8 +312,14 @@ def test_declarations_import_no_torch(table: str) -> None:
 
 
 def imported_by(file: Path) -> set[str]:
-    tree = ast.parse(file.read_text())
-    imported = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return imported | {
-        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
-    }
+    """What is imported with a file: not what its functions import once they are called."""
+    nodes = [*run_at_import(ast.parse(file.read_text()))]
+    imported = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return imported | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+
+
+def run_at_import(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            yield node
+            yield from run_at_import(node)

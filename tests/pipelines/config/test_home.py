@@ -75,14 +75,14 @@ def test_a_folder_of_configurations_comes_first_and_hides_none_of_ours(tmp_path:
         added(tmp_path, "conf: mine")
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_configurations_are_found_in_folders_as_people_have_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / name / "mine/cluster").mkdir(parents=True)
-    (tmp_path / name / "mine/cluster/site.yaml").write_text("defaults: [local, _self_]\nslots: 3\n")
-    (tmp_path / name / "perfsweep.yaml").write_text("conf: mine\noverrides: [cluster=site]\n")
-    monkeypatch.chdir(tmp_path / name)
+    folder = tmp_path.joinpath(*NAMES)
+    (folder / "mine/cluster").mkdir(parents=True)
+    (folder / "mine/cluster/site.yaml").write_text("defaults: [local, _self_]\nslots: 3\n")
+    (folder / "perfsweep.yaml").write_text("conf: mine\noverrides: [cluster=site]\n")
+    monkeypatch.chdir(folder)
     assert composition.compose("sweep", ["workload=selftest"]).cluster.slots == 3
 
 

@@ -15,6 +15,8 @@ from perfsweep.workloads.api import Device, contract_problems
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.workload import LatentWire
 
+pytestmark = pytest.mark.workloads
+
 HERE = Device(compiler=True, cores=2)
 SPACE = Space(LatentWire.toggles, LatentWireConfig(), HERE)
 LEVELS = [(toggle.name, level) for toggle in LatentWire.toggles for level in toggle.levels[1:]]
@@ -153,7 +155,6 @@ def test_a_cached_teacher_never_runs_again(start, run) -> None:
     assert run(start({"teacher": "cache_h"}), 3).counters()["teacher_rows"] == 0
 
 
-@pytest.mark.workloads
 def test_a_cache_that_is_filled_lazily_pays_once_for_each_row(start, run, tmp_path) -> None:
     workload = start({"teacher": "cache_h"}, teacher_fill="lazy", cache=tmp_path)
     steps = workload._windows.per_epoch
@@ -163,14 +164,12 @@ def test_a_cache_that_is_filled_lazily_pays_once_for_each_row(start, run, tmp_pa
     assert workload.counters()["teacher_rows"] == 2 * len(workload._corpus)
 
 
-@pytest.mark.workloads
 def test_tokens_are_made_in_every_step_or_never(start, run, tmp_path) -> None:
     assert run(start(), 2).counters()["rows_tokenised"] == 2 * 4 * 2
     for level in ("pre", "cache", "cache"):
         assert run(start({"tokenise": level}, cache=tmp_path), 2).counters()["rows_tokenised"] == 0
 
 
-@pytest.mark.workloads
 def test_a_late_log_reads_the_device_once_in_ten_steps(start, run) -> None:
     rows: list[dict[str, float]] = []
     workload = run(start({"sync": "late", "optimizer": "fused"}, log=rows.append), 20)
@@ -183,7 +182,6 @@ def test_a_late_training_leaves_on_the_device_what_calibrates_too(start, run) ->
     assert run(start({"sync": "late", "calibration": "per_step"}), 2).counters()["syncs"] == 2
 
 
-@pytest.mark.workloads
 def test_chatty_and_late_logs_say_the_same(start, run) -> None:
     logs: list[list[dict[str, float]]] = [[], []]
     for log, level in zip(logs, ("chatty", "late"), strict=True):
@@ -207,7 +205,6 @@ def test_workers_load_what_the_main_process_would(start, run) -> None:
     assert workload.counters()["rows_tokenised"] == 2 * 4 * 2
 
 
-@pytest.mark.workloads
 def test_rows_chosen_by_memory_halve_with_it(start) -> None:
     """Bytes for each row are measured, so half the memory takes at most half the rows."""
     roomy = start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=100_000)._shape.micro

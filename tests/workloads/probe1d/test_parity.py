@@ -14,6 +14,8 @@ from perfsweep.workloads.probe1d.maths import derivatives, event_sums
 from perfsweep.workloads.probe1d.maths.certify import Certifier
 from perfsweep.workloads.probe1d.toggles import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 
+pytestmark = pytest.mark.workloads
+
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 OPTIMISED = {
     "newton by rows": {"solver": "newton"},

@@ -11,6 +11,8 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.workload import Prover
 
+pytestmark = pytest.mark.workloads
+
 HERE = Device(compiler=True)
 SPACE = Space(Prover.toggles, ProverConfig(), HERE)
 GENERIC = {

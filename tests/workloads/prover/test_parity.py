@@ -19,6 +19,8 @@ from perfsweep.workloads.prover.maths.results import ranked
 from perfsweep.workloads.prover.oracle import resolution
 from perfsweep.workloads.prover.workload import Prover, load
 
+pytestmark = pytest.mark.workloads
+
 HERE = Device(compiler=True)
 SPACE = Space(Prover.toggles, ProverConfig(), HERE)
 DATA = {
@@ -99,7 +101,6 @@ def test_the_best_arms_choose_what_the_naive_path_chooses(evidence, data, best):
         assert np.array_equal(evidence({}, data).tensors[check], evidence(best, data).tensors[check]), check
 
 
-@pytest.mark.workloads
 @pytest.mark.parametrize("name", TORCH_BEST)
 def test_the_best_arm_without_a_toggle_chooses_the_same(evidence, name):
     arm = SPACE.without(SPACE.legal(TORCH_BEST), name)
@@ -110,7 +111,7 @@ def test_the_best_arm_without_a_toggle_chooses_the_same(evidence, name):
 @pytest.mark.parametrize(
     "levels",
     [
-        pytest.param({}, id="naive", marks=pytest.mark.workloads),
+        pytest.param({}, id="naive"),
         pytest.param(TORCH_BEST, id="best"),
         pytest.param({**NATIVE_BEST, "screen16": "on"}, id="screened"),
     ],
@@ -216,7 +217,6 @@ def test_queries_and_policy_of_another_seed_are_other_data(set_up):
     assert len(digests) == 7
 
 
-@pytest.mark.workloads
 def test_a_trained_policy_proves_more_than_a_random_one_and_all_paths_follow_it(evidence):
     random, trained = evidence(TORCH_BEST, queries=12), evidence(TORCH_BEST, queries=12, imitation=8)
     assert trained.numbers["success_positive"] > random.numbers["success_positive"] + 0.2

@@ -19,6 +19,8 @@ from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.toggles import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
 
+pytestmark = pytest.mark.workloads
+
 HERE = Device(type="cpu", cores=2, compiler=True)
 GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops"}
 PIPELINE = {"wandb_calls", "compiled_graphs"}
@@ -198,7 +200,6 @@ def test_the_naive_path_registers_a_hook_for_each_module_and_pass(counted) -> No
     assert counted("hook_registrations", SMALL, 1) == 4 * (1 + 1 + 4 + 1)
 
 
-@pytest.mark.workloads
 def test_profiled_steps_are_three_whatever_the_length(counted) -> None:
     assert counted("profiled_steps", SMALL, 8, profiler="torch") == 3
 
@@ -232,7 +233,6 @@ def test_persistent_sources_move_by_the_losses_own_gradient(start, run) -> None:
     assert all(tensor.min() >= 0 and tensor.max() <= 1 for tensor in moved.values())
 
 
-@pytest.mark.workloads
 def test_recomputing_blocks_keeps_less_for_the_backward_pass(counted) -> None:
     kept, less = (
         counted("saved_bytes", SMALL, 1, patching="wrapper", grad_checkpointing=level)
@@ -241,7 +241,6 @@ def test_recomputing_blocks_keeps_less_for_the_backward_pass(counted) -> None:
     assert less < 0.75 * kept
 
 
-@pytest.mark.workloads
 def test_components_of_half_the_positions_cost_half_the_products(counted) -> None:
     config = {**SMALL, "components": 100, "batch_size": 8}
     every, routed = (

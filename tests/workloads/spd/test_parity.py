@@ -16,6 +16,8 @@ from perfsweep.workloads.spd.maths import (
     sites,
 )
 
+pytestmark = pytest.mark.workloads
+
 # fp64: sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
 LOSS_SETS = [None, *longer("whole", "layerwise", "all", "forward")]
@@ -243,7 +245,7 @@ def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monk
     assert worst(gradients_of(config=config, prefix_reuse="on"), base) > 1e-6
 
 
-@pytest.mark.parametrize("iterations", [10, pytest.param(100, marks=pytest.mark.workloads)])
+@pytest.mark.parametrize("iterations", [10, pytest.param(100)])
 def test_iterations_of_all_exact_levels_follow_the_naive_losses(start, run, iterations) -> None:
     levels = {**EVERYTHING, "metrics": "deferred", "loader": "memmap_batched", "optimizer": "fused"}
     config = {"dtype": "float32", **FEW, "log_every": 1000, "eval_every": 0, "save_every": 0, "pgd_steps": 1}
