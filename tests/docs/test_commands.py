@@ -24,6 +24,7 @@ from perfsweep.pipelines.profiling.profile_trials import wanted
 from perfsweep.pipelines.search import factors, ladders
 from perfsweep.slurm.site import Shape
 from perfsweep.workloads.api import Device
+from perfsweep.workloads.latentwire import workload as latentwire_workload
 
 QUICK = ("README.md", "index.md")
 
@@ -73,6 +74,8 @@ def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    # Models, data and checkpoints that the pages name are the reader's.
+    monkeypatch.setattr(latentwire_workload, "check_files", lambda config: None)
     return tmp_path
 
 
