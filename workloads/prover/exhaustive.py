@@ -28,7 +28,8 @@ class Derivation:
     query : as ``relation(a,b)``
     depth : actions of a shortest proof, the last one included; None: no proof was found
     states : goals left after each action, the query first and TRUE last, as text; empty without a proof
-    complete : whether the search came to its end; where it did not, a proof may exist
+    complete : whether all states within the limits of depth and goals were looked at, so that no proof within
+        them was missed
     """
 
     query: str

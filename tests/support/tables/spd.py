@@ -12,6 +12,7 @@ __all__ = [
     "CHAIN",
     "CHECKS",
     "CLAIMS",
+    "FAST",
     "FORBIDDEN",
     "PRESETS",
     "REFERENCES",
@@ -25,6 +26,17 @@ REFERENCES: dict[str, dict[str, LevelValue]] = {
     "naive_tf32": {"tf32": "on"},
     "naive_bf16_compiled": {"amp": "bf16", "patching": "wrapper", "compile": "full"},
 }
+
+FAST: dict[str, LevelValue] = {
+    "patching": "wrapper",
+    "delta": "folded",
+    "stack_modules": "stacked",
+    "pgd_inner": "detached",
+    "target_softmax": "cached",
+    "routed_rows": "gathered",
+    "component_kernel": "fused",
+}
+"""What a gathered training has of any network, also of a user's own."""
 
 EXACT: dict[str, LevelValue] = {
     "patching": "wrapper",

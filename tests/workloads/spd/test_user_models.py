@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tables.spd import FAST
 from torch import nn
 
 from perfsweep.pipelines.plan.arms import Space
@@ -25,15 +26,6 @@ OWN: dict[str, Any] = {
     "seq_len": 5,
     "eval_every": 0,
     "save_every": 0,
-}
-FAST = {
-    "patching": "wrapper",
-    "delta": "folded",
-    "stack_modules": "stacked",
-    "pgd_inner": "detached",
-    "target_softmax": "cached",
-    "routed_rows": "gathered",
-    "component_kernel": "fused",
 }
 FILE = """
 import torch

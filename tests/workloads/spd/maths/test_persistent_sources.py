@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tables.spd import FAST
 from torch import Tensor, nn
 
 from perfsweep.pipelines.plan.arms import Space
@@ -44,15 +45,6 @@ OWN: dict[str, Any] = {
     "eval_every": 0,
     "save_every": 0,
     "dtype": "float64",
-}
-FAST = {
-    "patching": "wrapper",
-    "delta": "folded",
-    "stack_modules": "stacked",
-    "pgd_inner": "detached",
-    "target_softmax": "cached",
-    "routed_rows": "gathered",
-    "component_kernel": "fused",
 }
 SUBSET = {**OWN["coefficients"], "persistent_pgd": 0, "persistent_pgd_subset": 0.5}
 SLOW = {"lr": 0.05, "schedule": "linear", "final_lr": 0.2, "lr_warmup": 0.25}
