@@ -1,5 +1,6 @@
-// PyTorch's products of float32 and float64 matrices on CPUs, made by `products.h` between `products_begin` and `products_end`.
-// What that has no code for goes where it went before: other types, tiny or strangely strided matrices, several threads.
+// PyTorch's products of float32, float64 and bfloat16 matrices on CPUs, made by `products.h` and `half_products.h` between
+// `products_begin` and `products_end`. What those have no code for goes where it went before: other types, tiny or strangely
+// strided matrices, several threads, and bfloat16 where the library has matrix tiles (AMX) for it.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -13,6 +14,7 @@
 
 #include <memory>
 
+#include "half_products.h"
 #include "products.h"
 
 namespace {
@@ -24,6 +26,11 @@ using products::View;
 int64_t made = 0;
 int inside = 0;
 
+#if defined(__AMX_BF16__)
+constexpr bool HALVES = false;
+#else
+constexpr bool HALVES = true;
+#endif
 constexpr int64_t FEWEST = 8;  // rows and columns: packing costs as much as a product with few rows
 
 // The last two dimensions of a tensor.
@@ -38,7 +45,8 @@ struct Matrix {
 bool ours(const Tensor& a, const Tensor& b, int64_t dimensions) {
     if (!inside) return false;
     const auto type = a.scalar_type();
-    if ((type != at::kFloat && type != at::kDouble) || b.scalar_type() != type) return false;
+    if (type != at::kFloat && type != at::kDouble && (type != at::kBFloat16 || !HALVES)) return false;
+    if (b.scalar_type() != type) return false;
     if (a.dim() != dimensions || b.dim() != dimensions || at::get_num_threads() > 1) return false;
     if (a.size(-1) != b.size(-2) || (dimensions == 3 && a.size(0) != b.size(0))) return false;  // the library says what is wrong
     return a.size(-2) >= FEWEST && b.size(-1) >= FEWEST && a.size(-1) > 0 && Matrix(a).straight() && Matrix(b).straight();
@@ -50,22 +58,25 @@ bool holds(const Tensor& out, const Tensor& a, const Tensor& b) {
     return !out.is_alias_of(a) && !out.is_alias_of(b);
 }
 
-// out = or += a b + bias, where `bias` is null or has numbers of a row side by side.
-template <class T>
+// out = or += a b + bias, where `bias` is null or has numbers of a row side by side. T is what PyTorch calls N.
+template <class N, class T = N>
 void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor* bias, bool add) {
     const Matrix left(a), right(b), to(out);
     const bool many = a.dim() == 3;
     for (int64_t i = 0; i < (many ? a.size(0) : 1); ++i) {
-        const auto at = [many, i](const Tensor& t) { return t.data_ptr<T>() + (many ? i * t.stride(0) : 0); };
-        const T* first = bias ? bias->data_ptr<T>() + (many && bias->dim() == 3 ? i * bias->stride(0) : 0) : nullptr;
-        products::multiply<T>(left.rows, right.columns, left.columns, {at(a), left.row, left.column},
-                              {at(b), right.row, right.column}, at(out), to.row, add, first);
+        const auto at = [i](const Tensor& t, bool many) {
+            return reinterpret_cast<T*>(t.data_ptr<N>() + (many ? i * t.stride(0) : 0));
+        };
+        const T* first = bias ? at(*bias, many && bias->dim() == 3) : nullptr;
+        products::multiply(left.rows, right.columns, left.columns, View<T>{at(a, many), left.row, left.column},
+                           View<T>{at(b, many), right.row, right.column}, at(out, many), to.row, add, first);
     }
     ++made;
 }
 
 Tensor& multiply(const Tensor& a, const Tensor& b, Tensor& out, const Tensor* bias = nullptr, bool add = false) {
     if (a.scalar_type() == at::kFloat) product<float>(a, b, out, bias, add);
+    else if (a.scalar_type() == at::kBFloat16) product<at::BFloat16, products::Half>(a, b, out, bias, add);
     else product<double>(a, b, out, bias, add);
     return out;
 }
@@ -166,4 +177,6 @@ void products_begin() { ++inside; }
 void products_end() { --inside; }
 
 int64_t products_made() { return made; }
+
+bool products_take_bfloat16() { return HALVES; }
 }

@@ -2,7 +2,8 @@
 
 The library (MKL) chooses its code by the processor's maker too, and on some takes vectors half as wide as
 they are. Kernels of ours are registered for PyTorch's own operators, so that eager code, backward passes and
-compiled graphs alike use them: products of float32 and float64 on one thread.
+compiled graphs alike use them: products of float32, float64 and bfloat16 on one thread. Bfloat16 stays with
+the library where that has matrix tiles (AMX); without instructions for it, numbers are widened to float32.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ def kernels() -> ctypes.CDLL:
     built_for = f'-DBUILT_FOR="{torch.__version__}"'  # in the name of what is built, and nowhere else
     found = library(SOURCE, "products=native", ("-std=c++20", abi, built_for, *paths, *links))
     found.products_made.restype = ctypes.c_int64
+    found.products_take_bfloat16.restype = ctypes.c_bool
     return found
+
+
+def takes_bfloat16() -> bool:
+    """Whether products of bfloat16 are made by our kernels here, not by the library's matrix tiles."""
+    return bool(kernels().products_take_bfloat16())
 
 
 class NativeProducts(AbstractContextManager[None]):
