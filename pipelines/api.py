@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 from perfsweep.fields import refusals
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.overrides import as_overrides
-from perfsweep.pipelines.config.tracking import contradictions, from_shell
+from perfsweep.pipelines.config.tracking import CHOSEN_SERVER, contradictions, from_shell
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import executor_choice, launch, pack_jobs, submitted
 from perfsweep.pipelines.execution.missing_trials import beside_rounds
@@ -29,7 +29,7 @@ from perfsweep.pipelines.report.notebook import Comparison
 from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store import provenance as origin
 from perfsweep.pipelines.store.options import ReportConfig
-from perfsweep.pipelines.store.records import Pack, SweepFolder, opened
+from perfsweep.pipelines.store.records import Pack, SweepFolder, opened, readable
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.versions.tree import notices as version_notices
 from perfsweep.slurm import executors
@@ -142,6 +142,7 @@ def prepare_tracking(command: SweepCommand) -> list[str]:
     command.tracking = dataclasses.replace(command.tracking, **from_shell(command.tracking, os.environ))
     if command.tracking.mode == "disabled":
         return []
+    os.environ[CHOSEN_SERVER] = command.tracking.base_url or ""
     _, notice = publishing.target(command.tracking)
     return [f"W&B: {line}" for line in (*contradictions(command.tracking, os.environ), notice) if line]
 
@@ -178,10 +179,13 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Unpack[SweepOp
     return planned.sweep
 
 
-def open_sweep(path: str | Path, columns: Sequence[str] | None = None) -> Sweep:
+def open_sweep(
+    path: str | Path, columns: Sequence[str] | None = None, output: str | Path | None = None
+) -> Sweep:
     """Open the sweep in a folder, such as ``runs/digits-demo``.
 
-    `columns` are shown beside time in place of those that its ``report.columns`` chose.
+    `columns` are shown next to time in place of those that its ``report.columns`` chose. Tables and reports
+    are written into `output`, into the sweep's folder by default, or nowhere if that is read-only.
 
     Raises
     ------
@@ -189,6 +193,7 @@ def open_sweep(path: str | Path, columns: Sequence[str] | None = None) -> Sweep:
         There is none, or a column is unknown.
     """
     folder, manifest = opened(str(path))
+    folder = readable(folder) if output is None else SweepFolder(folder.path, output)
     if columns is None:
         return Sweep(folder, manifest)
     report = ReportConfig(list(columns))

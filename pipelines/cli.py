@@ -71,7 +71,9 @@ def _nobody_reads() -> int:
 
 
 def _complain(sentence: str, status: int) -> int:
-    print(sentence, file=sys.stderr)
+    from perfsweep.pipelines.terminal import harmless  # brings rich along
+
+    print(harmless(sentence), file=sys.stderr)
     return status
 
 

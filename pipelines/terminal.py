@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +21,22 @@ _AS_TEXT: dict[str, Any] = {"emoji": False, "markup": False}
 
 _KERNEL = {"TERM": "xterm-color", "CLICOLOR": "1", "GIT_PAGER": "cat"}
 """What ipykernel sets for the processes that it starts, whoever has started it."""
+
+_HARMLESS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: " "}
+
+
+def harmless(text: str) -> str:
+    """Text without control characters: what is in a sweep's files never steers a terminal."""
+    return text.translate(_HARMLESS)
+
+
+class _TextConsole(Console):
+    """A console whose text steers no terminal; colours and movements are its own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the pieces of something to print."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else Segment(harmless(piece.text), piece.style)
 
 
 def console_here() -> Console:
@@ -37,14 +54,14 @@ def error_console() -> Console:
 
 
 def _console(**where: Any) -> Console:
-    console = Console(**_AS_TEXT, **where)
-    return console if console.is_terminal else Console(width=_columns(os.environ), **_AS_TEXT, **where)
+    console = _TextConsole(**_AS_TEXT, **where)
+    return console if console.is_terminal else _TextConsole(width=_columns(os.environ), **_AS_TEXT, **where)
 
 
 def plain_console(file: IO[str] | None = None) -> Console:
     """A console that writes nothing but text, whatever the environment asks for."""
     plain = {"force_terminal": False, "force_jupyter": False, "color_system": None, **_AS_TEXT}
-    return Console(file=file, width=_columns(os.environ), **plain)
+    return _TextConsole(file=file, width=_columns(os.environ), **plain)
 
 
 def _columns(environ: Mapping[str, str]) -> int:

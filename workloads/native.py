@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -81,5 +83,17 @@ def _processor() -> str:
 
 
 def _folder() -> Path:
-    shared = os.environ.get(CACHE_VARIABLE)
-    return Path(shared) if shared else Path(tempfile.gettempdir()) / f"perfsweep-native-{os.getuid()}"
+    """Where built kernels are kept: code that this process loads, so nowhere that another user can write."""
+    if shared := os.environ.get(CACHE_VARIABLE):
+        return Path(shared)
+    kept = Path(tempfile.gettempdir()) / f"perfsweep-native-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        kept.mkdir(mode=0o700)
+    found = kept.lstat()
+    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return kept if own else _of_this_process()
+
+
+@functools.cache
+def _of_this_process() -> Path:
+    return Path(tempfile.mkdtemp(prefix="perfsweep-native-"))

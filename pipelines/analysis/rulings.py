@@ -31,7 +31,7 @@ from perfsweep.pipelines.statistics.claim_rules import (
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Rounds
 from perfsweep.pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import known_workload
 from perfsweep.pipelines.store.records import PLACEBO, Arm, Effect, Manifest, TrialRecord
 from perfsweep.pipelines.store.schema import Declared
 from perfsweep.workloads.api import Claim, Device, Levels, Toggle
@@ -77,14 +77,14 @@ class Claims:
 
 
 def claims_of(manifest: Manifest, declared: Declared) -> Claims:
-    """Import a sweep's workload and read its claims: that a device cannot decide one is said by code.
+    """Read the claims of a sweep's workload, where it is known here; code says what a device cannot decide.
 
     A workload about which nothing is claimed is not imported.
     """
     if not declared.claims:
         return Claims()
     try:
-        cls, config = load_workload(manifest.sweep.workload, manifest.sweep.config)
+        cls, config = known_workload(manifest.sweep.workload, manifest.sweep.config)
     except PerfsweepError as error:
         return Claims(missing=f"claims are not ruled on: {error}")
     named = {name for arm in manifest.arms for name in arm.levels}

@@ -19,7 +19,7 @@ from perfsweep.pipelines.exits import SOME_FAILED
 from perfsweep.pipelines.plan.provided import CannotRun
 from perfsweep.pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
 from perfsweep.pipelines.report.version_answer import Answer, Side
-from perfsweep.pipelines.terminal import error_console
+from perfsweep.pipelines.terminal import error_console, harmless
 from perfsweep.pipelines.versions import tree
 from perfsweep.pipelines.versions.bisection import Mark
 from perfsweep.pipelines.versions.repository import WORKTREE, Commit
@@ -60,7 +60,9 @@ def bisect(words: Sequence[str], find: str, as_json: bool) -> int:
     good, bad = names
     answer = Walk(TwoVersions.of("bisect", words[2:]), good, bad, Find(find)).answer()
     answer = dataclasses.replace(answer, seconds=time.monotonic() - started)
-    click.echo(json.dumps(answer.as_json(), indent=2) if as_json else "\n".join([answer.line, *answer.log]))
+    click.echo(
+        json.dumps(answer.as_json(), indent=2) if as_json else harmless("\n".join([answer.line, *answer.log]))
+    )
     return answer.status
 
 

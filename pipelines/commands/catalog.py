@@ -16,6 +16,7 @@ from perfsweep.pipelines.commands.arguments import (
     SHARE,
     SHELL,
     SWEEP,
+    TRUST,
     WORKLOAD,
     option,
     word,
@@ -207,6 +208,8 @@ COMMANDS = Commands(
                 "Print the effects as CSV; with --against, what has changed.",
                 is_flag=True,
             ),
+            TRUST,
+            option("--output", "Folder for tables and reports, not the sweep's.", type=FILE, metavar="DIR"),
         ),
         Plain(
             "history",
@@ -230,6 +233,7 @@ COMMANDS = Commands(
             ),
             JSON,
             option(["as_csv", "--csv"], "Print a line for each arm and version as CSV.", is_flag=True),
+            TRUST,
         ),
         Plain(
             "claims",

@@ -12,7 +12,7 @@ from perfsweep.pipelines.analysis.across import baselines
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Changes
 from perfsweep.pipelines.analysis.across.version_history import CommitVersions, History, commit_versions
 from perfsweep.pipelines.analysis.across.version_history import history as follow
-from perfsweep.pipelines.commands.sweep import show_comparison, status_of
+from perfsweep.pipelines.commands.sweep import show_comparison, show_report, status_of
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import explanation
@@ -23,6 +23,8 @@ from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
 from perfsweep.pipelines.report.pictures import history_picture, picture_file
 from perfsweep.pipelines.report.regressions import change_columns, compare_with, stored_baseline
 from perfsweep.pipelines.store.declared import declared_by
+from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.terminal import console_here, error_console
 from perfsweep.workloads.errors import ConfigError
 
@@ -40,13 +42,16 @@ def compare(
     page: str | None = None,
     as_json: bool = False,
     as_csv: bool = False,
+    trust: bool = False,
+    output: str | None = None,
 ) -> int:
     """Compare a sweep; where others are named, status 1 says that an arm became slower.
 
     With `explain` only that row of its effects is derived, step by step. With `as_json` or `as_csv` the
     answer is for a program, and sentences go to stderr. `columns` are names, with commas between them, of
     what its tables show next to time. `figure` and `latex` are files for the effects, as a picture and as
-    tables; `page` is one for the whole answer.
+    tables; `page` is one for the whole answer. With `trust` the sweep's workload may be imported from here.
+    `output` is a folder for tables and reports in place of the sweep's.
 
     Raises
     ------
@@ -64,7 +69,9 @@ def compare(
     _refuse_other_kinds(figure, latex, page)
     for_people = not (as_json or as_csv)
     console = console_here() if for_people else error_console()
-    opened = api.open_sweep(sweep, _names(columns))
+    if trust:
+        _import_workload(sweep)
+    opened = api.open_sweep(sweep, _names(columns), output)
     earlier = [baseline_at(path) for path in (*against, *others)]  # what is missing is said before tables
     if explain:
         explanation.show(console, opened.comparison, explain)
@@ -78,8 +85,7 @@ def compare(
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
     if as_json:
-        report = opened.report().path
-        console.print(f"report: {report}", highlight=False, soft_wrap=True)
+        report = show_report(console, opened)
         others_found = [changes.against(one, margin) for one in every]
         workload = opened.manifest.sweep.workload
         print_json(comparison_object(opened.comparison, workload, sweep, report, status, store, others_found))
@@ -88,6 +94,14 @@ def compare(
     else:
         changes.show(console, every, margin)
     return status
+
+
+def _import_workload(path: str) -> None:
+    """Import the workload of a sweep from here, as `--trust` asks for; a stored baseline has none."""
+    folder = SweepFolder(path)
+    if folder.manifest_file.exists():
+        planned = folder.read_manifest().sweep
+        load_workload(planned.workload, planned.config)
 
 
 def _refuse_other_kinds(figure: str | None, latex: str | None, page: str | None) -> None:
@@ -152,6 +166,7 @@ def history(
     picture: str | None = None,
     as_json: bool = False,
     as_csv: bool = False,
+    trust: bool = False,
 ) -> int:
     """Print arms over sweeps or stored baselines, oldest first; status 1 says that an arm became slower.
 
@@ -166,6 +181,8 @@ def history(
     if picture:
         picture_file.refuse_other_kinds("--picture", Path(picture))
     console = error_console() if as_json or as_csv else console_here()
+    for path in versions if trust else ():
+        _import_workload(path)
     found = _followed(versions, arm, margin)
     status = SOME_FAILED if any(one.slower for one in found.arms) else DONE
     if picture:

@@ -14,7 +14,7 @@ from perfsweep.pipelines.commands.two_versions import TwoVersions
 from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.report import markdown, version_answer
 from perfsweep.pipelines.report.version_answer import Side
-from perfsweep.pipelines.terminal import error_console
+from perfsweep.pipelines.terminal import error_console, harmless
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository
 from perfsweep.workloads.errors import ConfigError
@@ -42,7 +42,7 @@ def judge(words: Sequence[str], as_json: bool, environment: bool = False) -> int
     if base.name == head.name:
         raise ConfigError(f"{base.name} is named twice; name two versions")
     answer = versions.compare(base, head, Display(error_console()))
-    click.echo(json.dumps(answer.as_json(), indent=2) if as_json else answer.line)
+    click.echo(json.dumps(answer.as_json(), indent=2) if as_json else harmless(answer.line))
     return answer.status
 
 

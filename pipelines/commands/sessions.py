@@ -29,7 +29,7 @@ from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened
-from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.terminal import console_here, harmless
 from perfsweep.slurm.jobs import Executor, JobState
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
@@ -138,7 +138,7 @@ def logs(sweep: str, packs: Sequence[str], follow: bool) -> int:
             for name in names:
                 for text in _new_text(submitted.log_files(folder, name), shown):
                     for line in text.splitlines():
-                        print(f"{name}: {line}", flush=True)
+                        print(harmless(f"{name}: {line}"), flush=True)
             if over:
                 return DONE
             time.sleep(1.0)

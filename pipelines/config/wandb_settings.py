@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.config.tracking import CREDENTIALS
+from perfsweep.pipelines.config.tracking import CREDENTIALS, key_may_go_to
 
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
@@ -64,8 +64,8 @@ def settings_of(wandb: Any, values: Mapping[str, Any]) -> tuple[Any, str]:
 def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
     """Hide the shell's W&B variables (a run id, a mode, a key) and keep W&B's own files below `private`.
 
-    With a `server`'s address, credentials stay visible. The variables, which W&B reads at import, set-up and
-    initialisation, are put back at the end.
+    With a `server`'s address, credentials that may go there stay visible. The variables, which W&B reads
+    at import, set-up and initialisation, are put back at the end.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
     ours = {
@@ -78,7 +78,8 @@ def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
     }
     if server is not None:
         ours["WANDB_BASE_URL"] = server
-    kept = {*KEPT_VARIABLES, *(CREDENTIALS if server is not None else ())}
+    ours_to_send = server is not None and key_may_go_to(server, os.environ)
+    kept = {*KEPT_VARIABLES, *(CREDENTIALS if ours_to_send else ())}
     _replace_variables({**ours, **{name: value for name, value in before.items() if name in kept}})
     try:
         yield

@@ -6,7 +6,6 @@ Works without wandb, so that a command that is about to measure answers within t
 from __future__ import annotations
 
 import base64
-import configparser
 import http.client
 import json
 import netrc
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from perfsweep.pipelines.config.tracking import CREDENTIALS, address, key_may_go_to
 from perfsweep.pipelines.store.options import TrackingConfig
 
 PROBE_S = 1.5
@@ -27,7 +27,7 @@ PROBE_S = 1.5
 
 _VIEWER = "query Viewer { viewer { id entity username teams { edges { node { name } } } } }"
 _SHORTEST_KEY = 40
-_OLDER_DEFAULT = "https://api.wandb.ai"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,14 @@ class Account:
     problem: str | None = None
 
 
-def address(tracking: TrackingConfig, shell: Mapping[str, str]) -> str:
-    """The server's base URL: configured, of the shell, of W&B's own settings file, or W&B's default."""
-    chosen = tracking.base_url or shell.get("WANDB_BASE_URL") or _configured(shell)
-    if not chosen:
-        from wandb.sdk.lib import urls
-
-        chosen = getattr(urls, "DEFAULT_BASE_URL", _OLDER_DEFAULT)  # it changes between versions of wandb
-    return chosen.rstrip("/")
-
-
 def api_key(url: str, shell: Mapping[str, str]) -> str | None:
-    """The key of an account on a server, from the shell or netrc, where W&B names a server with its port."""
-    if key := shell.get("WANDB_API_KEY"):
+    """The key of an account on a server, from the shell or netrc, where W&B names a server with its port.
+
+    The shell's key goes only where `key_may_go_to` says, and none goes over a network in plain text.
+    """
+    if _readable_on_the_way(url):
+        return None
+    if (key := shell.get("WANDB_API_KEY")) and key_may_go_to(url, shell):
         return key
     file = Path(shell.get("NETRC") or Path.home() / ".netrc")
     try:
@@ -66,8 +61,9 @@ def probe(
     """Ask the server who the account is; never longer than `seconds`, whatever the network does."""
     url = address(tracking, shell)
     key = api_key(url, shell)
-    if key is None and not shell.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return Account(problem=f"no API key for {url}; run `wandb login --host {url}` or set WANDB_API_KEY")
+    by_token = shell.get("WANDB_IDENTITY_TOKEN_FILE") and key_may_go_to(url, shell)
+    if key is None and (_readable_on_the_way(url) or not by_token):
+        return Account(problem=_without_key(url, shell))
     if key is not None and len(key) < _SHORTEST_KEY:
         return Account(
             problem=f"the API key for {url} has {len(key)} characters and needs {_SHORTEST_KEY}; log in again"
@@ -80,6 +76,23 @@ def probe(
     asking.start()
     asking.join(seconds)
     return answers[0] if answers else Account(problem=_silent(url, seconds))
+
+
+def _readable_on_the_way(url: str) -> bool:
+    """Whether what is sent to an address crosses a network in plain text."""
+    parts = urlsplit(url)
+    return parts.scheme != "https" and parts.hostname not in _LOOPBACK
+
+
+def _without_key(url: str, shell: Mapping[str, str]) -> str:
+    if _readable_on_the_way(url):
+        return f"{url} is plain http, which shows the API key to the network; write it as https://HOST"
+    if any(shell.get(name) for name in CREDENTIALS) and not key_may_go_to(url, shell):
+        return (
+            f"the sweep names {url}, which your API key is not for; WANDB_BASE_URL={url} sends it there,"
+            f" or run `wandb login --host {url}`"
+        )
+    return f"no API key for {url}; run `wandb login --host {url}` or set WANDB_API_KEY"
 
 
 def _silent(url: str, seconds: float) -> str:
@@ -134,16 +147,6 @@ def _account(answer: object, url: str, entity: str | None, *, anonymous: bool) -
 def _reason(error: urllib.error.URLError) -> str:
     reason = error.reason
     return (reason.strerror or str(reason)) if isinstance(reason, OSError) else str(reason)
-
-
-def _configured(shell: Mapping[str, str]) -> str | None:
-    folder = Path(shell.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read(folder / "settings")
-    except (configparser.Error, UnicodeDecodeError):
-        return None  # damaged: wandb ignores it too
-    return parser.get("default", "base_url", fallback=None)
 
 
 _REMEDIES = {

@@ -71,7 +71,7 @@ class ComparisonObject:
     sweep: str = member("its name")
     workload: str = member("as the command line names it")
     folder: str = member("of the sweep, as it was given")
-    report: str = member("path of the page that was written")
+    report: str | None = member("path of the page that was written; null where the sweep is read-only")
     exit: int = member("the exit status, that of the command without `--json`")
     unit: str = member("what times are per: one of these")
     level: float = member("confidence of intervals")
@@ -106,7 +106,7 @@ def comparison_object(
     comparison: Comparison,
     workload: str,
     folder: str,
-    report: Path,
+    report: Path | None,
     status: int,
     baseline: str | None,
     against: Sequence[Against],
@@ -117,7 +117,7 @@ def comparison_object(
         sweep=comparison.name,
         workload=workload,
         folder=folder,
-        report=str(report),
+        report=None if report is None else str(report),
         exit=status,
         unit=comparison.unit,
         level=LEVEL,

@@ -17,6 +17,7 @@ from typing import Any, Generic
 import click
 
 from perfsweep.pipelines.analysis.columns import Column, T, parquet_table, row_values
+from perfsweep.pipelines.terminal import harmless
 
 
 @dataclass(frozen=True)
@@ -59,4 +60,4 @@ def print_csv(schema: str, table: Rows) -> None:
     numbers = pl.col(pl.Float64)
     finite = pl.when(numbers.is_finite()).then(numbers).otherwise(None)
     written = parquet_table(table.columns, table.rows).with_columns(finite)
-    click.echo(written.select(pl.lit(schema).alias("schema"), pl.all()).write_csv(), nl=False)
+    click.echo(harmless(written.select(pl.lit(schema).alias("schema"), pl.all()).write_csv()), nl=False)

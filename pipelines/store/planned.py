@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,23 @@ def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload],
     cls = registry.find(name)
     config = typed_config(cls, values)
     return cls.configured(config), config
+
+
+def known_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
+    """As `load_workload`, for a reader: imports no module that the folder of records may have brought along.
+
+    What is built in, installed or imported already is known.
+
+    Raises
+    ------
+    ConfigError
+        The workload is none of these, or as `load_workload` says.
+    """
+    if name not in registry.names() and registry.module_of(name) not in sys.modules:
+        raise ConfigError(
+            f"workload={name}: reading a sweep imports no code; `compare --trust` imports it from here"
+        )
+    return load_workload(name, values)
 
 
 def typed_config(cls: type[Workload], values: Mapping[str, Any]) -> Any:

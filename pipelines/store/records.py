@@ -22,8 +22,12 @@ one step; of two writers of a result the first wins.
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -144,18 +148,19 @@ _MANIFEST_LINES: dict[str, type[Any]] = {
 
 
 class SweepFolder:
-    """The folder of one sweep."""
+    """The folder of one sweep; `output` is where tables and reports go, `kept` whether they stay there."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, output: Path | str | None = None, *, kept: bool = True) -> None:
         self.path = Path(path)
+        self.output, self.kept = self.path if output is None else Path(output), kept
         self.manifest_file = self.path / "manifest.jsonl"
         self.config_file = self.path / "sweep.yaml"
         self.submissions_file = self.path / "submissions.jsonl"
         self.code_dir = self.path / "code"
         self.cache_dir = self.path / "cache"
-        self.tables_dir = self.path / "tables"
-        self.report_file = self.path / "report.html"
-        self.markdown_file = self.path / "report.md"
+        self.tables_dir = self.output / "tables"
+        self.report_file = self.output / "report.html"
+        self.markdown_file = self.output / "report.md"
         self.wandb_dir = self.path / "wandb"
         self.profiles_dir = self.path / "profiles"
 
@@ -310,6 +315,16 @@ def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise RecordError(f"{where} does not fit the schema: {field}: {first['msg']}") from error
+
+
+def readable(folder: SweepFolder) -> SweepFolder:
+    """The folder, with tables and reports in one that goes with this process if they cannot be written."""
+    places = (folder.path, *(one for one in (folder.tables_dir, folder.report_file) if one.exists()))
+    if all(os.access(place, os.W_OK) for place in places):
+        return folder
+    aside = tempfile.mkdtemp(prefix="perfsweep-read-")
+    atexit.register(shutil.rmtree, aside, ignore_errors=True)
+    return SweepFolder(folder.path, aside, kept=False)
 
 
 def opened(path: str) -> tuple[SweepFolder, Manifest]:

@@ -69,7 +69,7 @@ def test_a_name_that_takes_long_to_resolve_is_given_up(shell: pytest.MonkeyPatch
         return []
 
     shell.setattr(socket, "getaddrinfo", slow)
-    assert ask("http://w.example") == "http://w.example gave no answer within 1.5 s"
+    assert ask("https://w.example") == "https://w.example gave no answer within 1.5 s"
     answered.set()
 
 
