@@ -51,7 +51,6 @@ class CscEvaluator:
 
     def _run(self, latent: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         splits = self.splits(latent)
-        b, w = b.to(self.precision.compute), w.to(self.precision.compute)
         buckets = self.layout.buckets
         for bucket, start, stop in zip(buckets, splits, splits[1:], strict=False):
             if stop > start:
