@@ -62,6 +62,7 @@ from perfsweep.workloads.probe1d.maths.sums_by_row import LabelFreeCsr, Labelled
 
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
+    from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
 
 CACHE_BYTES = 2**21
 """Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
@@ -180,22 +181,37 @@ class Builder:
         rows, flat = prepared.solving, self.choices.active_set == "pair"
         dtype = torch.float64 if newton else rows.evaluator.precision.sums
         float32 = newton and rows.evaluator.precision.compute == torch.float32
+        near = self._near(rows)
 
         def solve(number: int, columns: Tensor) -> Iterator[None]:
             block = rows.block(columns, dtype, flat=flat)
             block = above_rounding(block, DECREMENT_TOL) if float32 else block
-            return solver.solve(number, block, *self._start(rows, block))
+            return solver.solve(number, block, *self._start(rows, block, near))
 
         return solve
 
-    def _start(self, rows: PreparedRows, block: Block) -> tuple[Tensor, Tensor]:
-        """Where the solver begins: the prior, or the binary solution."""
+    def _near(self, rows: PreparedRows) -> NodeStart | None:
+        """Starts on nodes: part of the CPU's hand-written kernel for float32 events."""
+        float32 = self.choices.precision.compute == torch.float32
+        native = self.choices.fused_kernel and rows.x.values.device.type == "cpu"
+        if self.choices.warm_start == "off" or rows.layout is None or rows.bins or not (native and float32):
+            return None
+        from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
+
+        return NodeStart(rows.layout, rows.constants.count)
+
+    def _start(
+        self, rows: PreparedRows, block: Block, near: NodeStart | None
+    ) -> tuple[Tensor, Tensor]:
+        """Where the solver begins: the prior, or the binary solution, or from there one on nodes."""
         if self.choices.warm_start == "off":
             return block.prior.clone(), torch.zeros_like(block.prior)
         self.counts.add("warm_pairs", block.pair.numel())
         # In float64 throughout: shares close to one have no logit in float32.
         sum_x = rows.constants.sum_x[block.latent].unsqueeze(1)
         b, w = binary_start(block.double(), sum_x, self.config.tol)
+        if near is not None:
+            b, w = near(block, (b, w), self.config.tol)
         return b.to(block.prior.dtype), w.to(block.prior.dtype)
 
     def _log(self) -> WaitingLog | DeviceLog:
