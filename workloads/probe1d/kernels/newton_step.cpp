@@ -54,6 +54,8 @@ struct Gradient {
 };
 
 inline double larger(double a, double b) { return a > b ? a : b; }
+// Flags are numbers: a logical operation of several comparisons keeps GCC from vectors.
+inline double flag(bool holds) { return holds ? 1.0 : 0.0; }
 inline double smaller(double a, double b) { return a < b ? a : b; }
 
 inline double sigmoid(double b) {
@@ -66,7 +68,7 @@ inline double newton_decrement(double g0, double g1, double h0, double h1, doubl
     return (h2 * g0 * g0 - 2 * h1 * g0 * g1 + h0 * g1 * g1) / det / 2;
 }
 
-inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b, double w, double off0, double off1) {
+inline Gradient combine(const Pairs p, const Rules rules, int64_t i, double b, double w, double off0, double off1) {
     const double unit = 1.0 / rules.rows, mu = sigmoid(b), mu0 = smaller(mu, BELOW_ONE), s0 = mu0 * (1 - mu0);
     Gradient g;
     g.g0 = (p.m0[i] + p.zeros[i] * mu0 - p.positives[i]) * unit;
@@ -75,12 +77,13 @@ inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b,
     g.h1 = p.a1[i] * unit;
     g.h2 = p.a2[i] * unit + p.ridge[i];
     g.gmax = larger(std::fabs(g.g0) + off0, (std::fabs(g.g1) + off1) / p.scale[i]);
-    g.separable = (p.hits[i] == 0) | (p.hits[i] == p.count[i]) ? 1.0 : 0.0;
+    g.separable = larger(flag(p.hits[i] == 0), flag(p.hits[i] == p.count[i]));
     // Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.
     const double padding = rules.rows - p.zeros[i] - p.count[i];
     const double wrong = std::fabs(p.m0[i] - padding * mu - p.hits[i]) * unit;
-    const bool short_tail = (wrong <= rules.tail_loss - off0) | (std::fabs(g.g1) + off1 <= rules.tol * p.least[i]);
-    g.paid = (rules.pays == 0) | (g.separable == 0) | short_tail ? 1.0 : 0.0;
+    // Above zero where neither the loss that is left nor a slope at the smallest event shows that the tail is paid.
+    const double unpaid = smaller(wrong - (rules.tail_loss - off0), std::fabs(g.g1) + off1 - rules.tol * p.least[i]);
+    g.paid = larger(flag(unpaid <= 0), 1 - g.separable);
     return g;
 }
 
@@ -92,20 +95,20 @@ struct Steps {
 };
 
 // Judge the last step and solve for the next one.
-inline void judge(const Pairs& p, const State& s, const Rules& rules, int64_t first, int size, Steps& t) {
-    for (int k = 0; k < size; ++k) t.was_done[k] = s.done[first + k] ? 1.0 : 0.0;
+inline void judge(const Pairs p, const State s, const Rules rules, int64_t first, int size, Steps& t) {
+    const double tails = flag(rules.tails != 0);
+    for (int k = 0; k < size; ++k) t.was_done[k] = flag(s.done[first + k]);
 #pragma omp simd
     for (int k = 0; k < size; ++k) {
         const int64_t i = first + k;
         const Gradient g = combine(p, rules, i, s.b[i], s.w[i], 0.0, 0.0);
         // Downhill slopes along the last step, where it began and where it led: a line search without losses.
         const double before = s.g0[i] * s.db[i] + s.g1[i] * s.dw[i], along = g.g0 * s.db[i] + g.g1 * s.dw[i];
-        const bool small = newton_decrement(g.g0, g.g1, g.h0, g.h1, g.h2) <= rules.decrement;
-        const bool fine = (g.paid != 0) & (g.gmax <= rules.tol) & small;
-        const bool done = fine | (t.was_done[k] != 0);
-        const bool halve = (-along > rules.overshoot * std::fabs(before)) & !done;
+        const double decrement = newton_decrement(g.g0, g.g1, g.h0, g.h1, g.h2);
+        const double fine = g.paid * flag(g.gmax <= rules.tol) * flag(decrement <= rules.decrement);
+        const double halve = flag(-along > rules.overshoot * std::fabs(before)) * (1 - larger(fine, t.was_done[k]));
         const double flattest = smaller(p.metric[i], g.h2 / larger(std::fabs(g.h1), TINY));
-        const double metric = (rules.tails != 0) & (g.separable != 0) ? flattest : p.metric[i];
+        const double metric = tails * g.separable != 0 ? flattest : p.metric[i];
         const double less = s.lam[i] * 0.1, lam = less < 1e-9 ? 0.0 : less;
         const double d00 = g.h0 * (1 + lam), d11 = g.h2 * (1 + lam), raw = d00 * d11 - g.h1 * g.h1;
         const double det = raw <= rules.singular * d00 * d11 ? larger(raw, 0.0) + 1e-3 * d00 * d11 : raw;
@@ -113,12 +116,12 @@ inline void judge(const Pairs& p, const State& s, const Rules& rules, int64_t fi
         const double length = std::sqrt(db * db + metric * dw * metric * dw);
         const double shrink = smaller(rules.step_budget / length, 1.0);
         const double share = along / larger(before, TINY);
-        const bool decays = (share > rules.decay_low) & (share < rules.decay_high);
-        t.tail[k] = (rules.tails != 0) & (g.separable != 0) & (s.lam[i] == 0) & decays ? 1.0 : 0.0;
+        const double decays = flag(share > rules.decay_low) * flag(share < rules.decay_high);
+        t.tail[k] = tails * g.separable * flag(s.lam[i] == 0) * decays;
         t.g0[k] = g.g0, t.g1[k] = g.g1, t.h0[k] = g.h0, t.h1[k] = g.h1, t.h2[k] = g.h2, t.gmax[k] = g.gmax;
         t.paid[k] = g.paid, t.lam[k] = lam, t.metric[k] = metric, t.factor[k] = 1.0;
         t.db[k] = db * shrink, t.dw[k] = dw * shrink;
-        t.halve[k] = halve ? 1.0 : 0.0, t.fine[k] = fine ? 1.0 : 0.0;
+        t.halve[k] = halve, t.fine[k] = fine;
     }
 }
 
@@ -138,7 +141,7 @@ struct Foreseen {
 };
 
 // See maths/newton.Foresight.
-inline Foreseen foresee(const Pairs& p, const Rules& rules, int64_t i, const Steps& t, int k) {
+inline Foreseen foresee(const Pairs p, const Rules rules, int64_t i, const Steps& t, int k) {
     const double h0 = t.h0[k], h1 = t.h1[k], h2 = t.h2[k], db = t.db[k], dw = t.dw[k];
     const double logits = smaller(std::fabs(db) + p.reach[i] * std::fabs(dw), rules.step_limit);
     const double grown = 1.0 / exp_negative(-logits);
@@ -153,7 +156,7 @@ inline Foreseen foresee(const Pairs& p, const Rules& rules, int64_t i, const Ste
 }
 
 // Move on, or take half of the last step back.
-inline void move(const Pairs& p, const State& s, const Rules& rules, int64_t first, int size, Steps& t) {
+inline void move(const Pairs p, const State s, const Rules rules, int64_t first, int size, Steps& t) {
 #pragma omp simd
     for (int k = 0; k < size; ++k) {
         const int64_t i = first + k;
@@ -202,34 +205,39 @@ extern "C" {
 
 void newton_step(const Pairs* pairs, const State* state, const Rules* rules, int64_t number, Tally* tally) {
     *tally = {};
+    Rules own = *rules;
+    if (!own.pays) own.tail_loss = INFINITE;
     Steps steps;
     for (int64_t first = 0; first < number; first += TILE) {
         const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
-        judge(*pairs, *state, *rules, first, size, steps);
-        if (rules->tails) stretch(*rules, size, steps);
-        move(*pairs, *state, *rules, first, size, steps);
+        judge(*pairs, *state, own, first, size, steps);
+        if (own.tails) stretch(own, size, steps);
+        move(*pairs, *state, own, first, size, steps);
         count(*state, first, size, steps, *tally);
     }
 }
 
 // Scaled gradient of each pair, and whether it is at its optimum: see maths/certify. `trusted` is a share of the diagonal.
-void certify_pairs(const Pairs* pairs, const double* b, const double* w, const Errors* errors, const Rules* rules,
+void certify_pairs(const Pairs* pairs, const double* b, const double* w, const Errors* errors, const Rules* given,
                    double trusted, int64_t number, double* gmax, uint8_t* passed) {
+    const Pairs p = *pairs;
+    const Errors off = *errors;
+    const Rules rules = *given;
     for (int64_t first = 0; first < number; first += TILE) {
         const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
         double fine[TILE];
 #pragma omp simd
         for (int k = 0; k < size; ++k) {
             const int64_t i = first + k;
-            const double off0 = errors->zeroth[i], off1 = errors->first[i], scale = pairs->scale[i];
-            const Gradient g = combine(*pairs, *rules, i, b[i], w[i], off0, off1);
-            const double h0 = g.h0 - off0 - off1 / scale, h2 = g.h2 - errors->second[i] - off1 * scale;
-            const bool known = (h0 > 0) & (h0 * h2 - g.h1 * g.h1 > trusted * h0 * h2);
+            const double off0 = off.zeroth[i], off1 = off.first[i], scale = p.scale[i];
+            const Gradient g = combine(p, rules, i, b[i], w[i], off0, off1);
+            const double h0 = g.h0 - off0 - off1 / scale, h2 = g.h2 - off.second[i] - off1 * scale;
+            const double known = flag(h0 > 0) * flag(h0 * h2 - g.h1 * g.h1 > trusted * h0 * h2);
             const double own = larger(newton_decrement(g.g0, g.g1, h0, g.h1, h2), 0.0);
             const double error = larger(newton_decrement(off0, -off1, h0, std::fabs(g.h1), h2), 0.0);
             const double root = std::sqrt(own) + std::sqrt(error);
             gmax[i] = g.gmax;
-            fine[k] = (g.gmax <= rules->tol) & known & (root * root <= rules->decrement) & (g.paid != 0) ? 1.0 : 0.0;
+            fine[k] = flag(g.gmax <= rules.tol) * known * flag(root * root <= rules.decrement) * g.paid;
         }
         for (int k = 0; k < size; ++k) passed[first + k] = fine[k] != 0;
     }
