@@ -38,6 +38,7 @@ from perfsweep.workloads.probe1d.maths.confusion import ScannedConfusion, Search
 from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
 from perfsweep.workloads.probe1d.maths.ill_conditioned import above_rounding, ill_conditioned
+from perfsweep.workloads.probe1d.maths.job import CountConfusion
 from perfsweep.workloads.probe1d.maths.levenberg_marquardt_solver import (
     DampingOptions,
     LevenbergMarquardtSolver,
@@ -193,9 +194,9 @@ class Builder:
     def _near(self, rows: PreparedRows) -> NodeStart | None:
         """Starts on nodes: part of the CPU's hand-written kernel for float32 events."""
         float32 = self.choices.precision.compute == torch.float32
-        native = self.choices.fused_kernel and rows.x.values.device.type == "cpu"
-        if self.choices.warm_start == "off" or rows.layout is None or rows.bins or not (native and float32):
+        if self.choices.warm_start == "off" or rows.bins or not (self._native(rows.x) and float32):
             return None
+        assert rows.layout is not None
         from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
 
         return NodeStart(rows.layout, rows.constants.count)
@@ -207,11 +208,11 @@ class Builder:
         if self.choices.warm_start == "off":
             return block.prior.clone(), torch.zeros_like(block.prior)
         self.counts.add("warm_pairs", block.pair.numel())
+        if near is not None:
+            return near(block, self.config.tol)
         # In float64 throughout: shares close to one have no logit in float32.
         sum_x = rows.constants.sum_x[block.latent].unsqueeze(1)
         b, w = binary_start(block.double(), sum_x, self.config.tol)
-        if near is not None:
-            b, w = near(block, (b, w), self.config.tol)
         return b.to(block.prior.dtype), w.to(block.prior.dtype)
 
     def _log(self) -> WaitingLog | DeviceLog:
@@ -266,12 +267,16 @@ class Builder:
             reach=rows.reach(),
             least=rows.least() if choices.label_free else None,
             ill_conditioned=ill_conditioned(rows.constants),
-            step=self._native_step(rows.x.values.device.type) or torch_step,
+            step=self._native_step(rows.x) or torch_step,
         )
 
-    def _native_step(self, device: str) -> NativeStep | None:
-        """Step and verdict in one loop each: part of the CPU's hand-written kernel."""
-        if not self.choices.fused_kernel or device != "cpu":
+    def _native(self, x: Csr) -> bool:
+        """Whether the CPU's hand-written kernels run."""
+        return self.choices.fused_kernel and x.values.device.type == "cpu"
+
+    def _native_step(self, x: Csr) -> NativeStep | None:
+        """Step and verdict in one loop each."""
+        if not self._native(x):
             return None
         from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
 
@@ -307,7 +312,7 @@ class Builder:
         rows = dataclasses.replace(train, constants=sums, evaluator=evaluator, layout=layout)
         polisher = Polisher(sums, lambda: _ranked(layout, train.x), kernel, solution, self.counts, rules)
         cheap = self._cheap(prepared) if layout is train.layout else None
-        native = self._native_step(train.x.values.device.type)
+        native = self._native_step(train.x)
         verdict = None if native is None else native.verdict
         return Certifier(rows, polisher, solution, self.counts, rules, cheap, verdict)
 
@@ -331,9 +336,15 @@ class Builder:
         rounded = any(bucket.x.dtype != torch.float64 for bucket in train.layout.buckets)
         return build_layout(to_csc(train.x), torch.float64) if rounded else train.layout
 
-    def confusion(self, train: PreparedRows) -> ScannedConfusion | SearchedConfusion:
+    def confusion(self, train: PreparedRows) -> CountConfusion:
         """What counts true and false positives of a slab."""
         x, labels, grid = train.x, train.labels, train.grid
+        if self.choices.confusion_search and self._native(x):
+            from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+
+            layout = self._exact_layout(train)
+            assert layout is not None
+            return NativeCounts(x, labels, grid, layout, train.constants.count, self.counts)
         if self.choices.confusion_search:
             ranks = ill_conditioned(train.constants).nonzero().squeeze(1)
             ill = ranks if train.order is None else train.order[ranks]

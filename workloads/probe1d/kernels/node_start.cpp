@@ -11,19 +11,20 @@
 
 extern "C" {
 
-// Of each pair, with the place of its latent's nodes; `b` and `w` are read and written.
+// Of each pair, with the place of its latent's nodes; `b` and `w` are written.
 struct Starts {
     const int64_t* rank;
-    const double *count, *positives, *hits, *hit_sum, *scale;
+    const double *count, *positives, *prior, *hits, *hit_sum, *scale;
     double *b, *w;
 };
 }
 
 namespace {
 
-constexpr int NODES = 16, BINS = NODES / 2, LANES = 16, STEPS = 6;
+constexpr int NODES = 16, BINS = NODES / 2, LANES = 16, STEPS = 7;
 constexpr float LONGEST = 4.0f, LONGEST_TAIL = 12.0f;  // steps, in logits
-constexpr float FURTHEST = 60.0f;                      // what lies beyond, in logits, is no start
+constexpr float FURTHEST = 60.0f, FURTHEST_TAIL = 2000.0f;  // what lies beyond, in logits, is no start
+constexpr double PSEUDO_ROWS = 0.02;                   // that smooth the share among silent rows
 constexpr float SINGULAR = 1e-5f, TINY = 1e-30f;
 constexpr double PI = 3.14159265358979323846;
 
@@ -50,6 +51,12 @@ inline float logarithm(float m) {  // good to 1 in 100, of a positive number
     float f;
     std::memcpy(&f, &bits, sizeof f);
     return 0.69314718f * (exponent + (-0.33582878f * f + 2.0f) * f - 1.65871022f);
+}
+
+// Logit of the share of positives among silent rows, which tails start at: exact, for nothing moves it.
+inline double silent_logit(double rows, double count, double positives, double hits) {
+    const double share = positives / rows, among = positives - hits + share * PSEUDO_ROWS;
+    return std::log(among / (rows - count + 2 * PSEUDO_ROWS - among));
 }
 
 struct Lanes {
@@ -112,8 +119,8 @@ void make_nodes(const float* x, int64_t width, const double* counts, int64_t row
     }
 }
 
-// Starts of pairs that are told apart by both parameters, and of those without a hit among non-zeros of one sign, whose
-// probabilities may add up to `target` there. All others keep theirs. Pairs of a latent lie together.
+// Starts of all pairs; those of a latent lie together. A pair of one label among non-zeros of one sign has its optimum far
+// out: it starts where probabilities of the wrong label add up to `target` there. What has no solution starts at the prior.
 void start_on_nodes(const float* nodes, const float* weights, const Starts* given, double rows, double target,
                     int64_t number) {
     const Starts& g = *given;
@@ -124,16 +131,28 @@ void start_on_nodes(const float* nodes, const float* weights, const Starts* give
         const double count = g.count[p], scale = g.scale[p];
         int used = NODES;
         while (used > 0 && weight[used - 1] == 0) --used;
+        double sum = 0;
+        for (int k = 0; k < used; ++k) sum += weight[k] * node[k];
+        // Where values of either sign cancel, their mean says nothing of how far w moves a logit.
+        const double mean = sum / count, reach = std::fabs(mean) > 0.3 * scale ? mean : scale;
         const bool one_sign = used > 0 && (node[0] > 0) == (node[used - 1] > 0);
         Lanes s = {};
         bool any = false, wanted[LANES] = {};
+        double sign[LANES];
         for (int l = 0; l < size; ++l) {
             const int64_t i = p + l;
-            const bool one_label = g.positives[i] == 0 || g.positives[i] == rows, tail = g.hits[i] == 0;
-            wanted[l] = used > 0 && !one_label && (tail ? one_sign : g.hits[i] < count);
+            const bool one_label = g.positives[i] == 0 || g.positives[i] == rows;
+            const bool all = g.hits[i] == count, tail = all || g.hits[i] == 0;
+            wanted[l] = used > 0 && !one_label && (one_sign || !tail);
             any |= wanted[l];
-            s.b[l] = g.b[i], s.w[l] = g.w[i], s.tail[l] = tail ? 1.0f : 0.0f;
-            s.positives[l] = g.positives[i], s.hit_sum[l] = g.hit_sum[i];
+            sign[l] = all ? -1.0 : 1.0;  // non-zeros with the class alone are those without it, mirrored
+            g.b[i] = wanted[l] && g.hits[i] < g.positives[i] ? silent_logit(rows, count, g.positives[i], g.hits[i]) : g.prior[i];
+            g.w[i] = 0;
+            // Values taken as present or absent give the first step.
+            const double odds = tail ? target / count : g.hits[i] / (count - g.hits[i]);
+            s.w[l] = wanted[l] ? static_cast<float>((logarithm(static_cast<float>(odds)) - sign[l] * g.b[i]) / reach) : 0.0f;
+            s.b[l] = static_cast<float>(sign[l] * g.b[i]), s.tail[l] = tail ? 1.0f : 0.0f;
+            s.positives[l] = static_cast<float>(g.positives[i]), s.hit_sum[l] = static_cast<float>(g.hit_sum[i]);
         }
         for (int k = 0; any && k < STEPS; ++k) {
             add_nodes(node, weight, used, s);
@@ -141,8 +160,11 @@ void start_on_nodes(const float* nodes, const float* weights, const Starts* give
             if (k == 0) std::copy(s.last, s.last + LANES, s.first);
         }
         for (int l = 0; l < size; ++l) {
-            const bool near = std::fabs(s.b[l]) < FURTHEST && std::fabs(s.w[l]) * scale < FURTHEST;  // false for NaN
-            if (wanted[l] && near && s.last[l] <= s.first[l]) g.b[p + l] = s.b[l], g.w[p + l] = s.w[l];
+            const float furthest = s.tail[l] == 0 ? FURTHEST : FURTHEST_TAIL;
+            const bool near = std::fabs(s.b[l]) < furthest && std::fabs(s.w[l]) * scale < furthest;  // false for NaN
+            if (!wanted[l] || !near || s.last[l] > s.first[l]) continue;
+            g.w[p + l] = sign[l] * s.w[l];
+            if (s.tail[l] == 0) g.b[p + l] = s.b[l];
         }
         p += size;
     }

@@ -16,7 +16,7 @@ from perfsweep.workloads.probe1d.maths.separable import FAR
 SOURCE = Path(__file__).with_name("node_start.cpp")
 NODES = 16
 """Nodes of a latent: its events where they are no more, else two Gauss nodes in each of eight bins."""
-_CONSTANTS = ("count", "positives", "hits", "hit_sum", "scale")
+_CONSTANTS = ("count", "positives", "prior", "hits", "hit_sum", "scale")
 
 
 class _Starts(ctypes.Structure):
@@ -40,13 +40,13 @@ class NodeStart:
                 ctypes.c_void_p(self.weights[own].data_ptr()),
             )
 
-    def __call__(self, block: Block, start: tuple[Tensor, Tensor], tol: float) -> tuple[Tensor, Tensor]:
-        """From a `start` (b, w) of all pairs of a block, float64 [R, c], to one that is near their solution.
+    def __call__(self, block: Block, tol: float) -> tuple[Tensor, Tensor]:
+        """Starts (b, w) of all pairs of a block, float64 [R, c].
 
-        The non-zeros of a pair without a hit, whose optimum is far out, are left what `tol` lets them have.
+        The non-zeros of a separable pair, whose optimum is far out, are left what `tol` lets them have.
         """
-        shape = start[0].shape
-        b, w = (part.contiguous().clone() for part in start)
+        shape = block.pair.shape
+        b, w = (torch.empty(shape, dtype=torch.float64) for _ in range(2))
         rank = block.latent[:, None].expand(shape).contiguous()
         kept = [getattr(block, name).double().expand(shape).contiguous() for name in _CONSTANTS]
         given = _Starts(*(part.data_ptr() for part in (rank, *kept, b, w)))
