@@ -314,7 +314,9 @@ class Builder:
         cheap = self._cheap(prepared) if layout is train.layout else None
         native = self._native_step(train.x)
         verdict = None if native is None else native.verdict
-        return Certifier(rows, polisher, solution, self.counts, rules, cheap, verdict)
+        # What nodes miss of a loss is not bounded.
+        losses = self.config.metrics and layout is not None and not self.choices.compress
+        return Certifier(rows, polisher, solution, self.counts, rules, cheap, verdict, losses)
 
     def _cheap(self, prepared: Prepared) -> PreparedRows | None:
         """Sums that certify most pairs at less cost than float64: of nodes, or of events in float32."""

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.maths.blocks import Block
-from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums, combine, scaled_gradient
+from perfsweep.workloads.probe1d.maths.derivatives import (
+    Derivatives,
+    EventSums,
+    cancels,
+    combine,
+    label_free_loss,
+    scaled_gradient,
+)
 from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
 from perfsweep.workloads.probe1d.maths.newton import NewtonRules, newton_decrement
 from perfsweep.workloads.probe1d.maths.polish import Polisher
@@ -51,7 +58,8 @@ class Certifier:
 
     `rows` hold their label sums; their `evaluator` sums in float64. `cheap` rows, where given, come first:
     nodes in place of events, or events summed in float32. A pair that passes there whatever such sums may be
-    off by is not evaluated any further, and its gradient is stored as a bound.
+    off by is not evaluated any further, and its gradient is stored as a bound. With `losses`, which takes rows by
+    latent, the evaluation that judges a pair gives its mean loss as well.
     """
 
     def __init__(
@@ -63,38 +71,59 @@ class Certifier:
         rules: NewtonRules,
         cheap: PreparedRows | None = None,
         verdict: Verdict | None = None,
+        losses: bool = False,
     ) -> None:
         self.rows, self.polisher, self.solution = rows, polisher, solution
         self.counts, self.rules, self.cheap = counts, rules, cheap
-        self.verdict = verdict
+        self.verdict, self.losses = verdict, losses
+        if losses:
+            solution.expect_losses()
         self.least, self.ill_conditioned = rows.least(), ill_conditioned(rows.constants)
         self.reach, self.positive = rows.reach(), rows.positive()
 
     def certify(self, columns: Tensor) -> None:
         """Certify the classes at `columns` at the stored solution and store what changed."""
         self.rows.evaluator.begin(columns)
-        block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None).unpenalised()
-        if self.cheap is not None:
-            block = block.select(self._left_by(self.cheap, columns))
+        if self.cheap is None:
+            block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None).unpenalised()
+        else:
+            block = self._left_by(self.cheap, columns)
         if not block.pair.numel():
             return
         b, w = self._parameters(block)
-        sums = self.rows.evaluator.sums(block, b, w, with_loss=False).double()
+        sums = self.rows.evaluator.sums(block, b, w, with_loss=self.losses).double()
+        self._store_losses(block, b, w, sums)
         failed = self._store(block, *self._judge(block, b, w, sums, SumErrors.none(b)))
         number = self.counts.read(failed.sum())
         if number:
             self.counts.add("polished_pairs", number)
             self.polisher.polish(block.pair[failed])
+            if self.losses:
+                self._evaluate_losses(block.select(failed.squeeze(1).nonzero().squeeze(1)))
 
-    def _left_by(self, cheap: PreparedRows, columns: Tensor) -> Tensor:
-        """Certify what `cheap` sums can; rows of the flat block that are left."""
+    def _evaluate_losses(self, block: Block) -> None:
+        b, w = self._parameters(block)
+        self._store_losses(block, b, w, self.rows.evaluator.sums(block, b, w).double())
+
+    def _store_losses(self, block: Block, b: Tensor, w: Tensor, sums: EventSums) -> None:
+        if self.losses:
+            assert sums.loss is not None
+            self.solution.store(block.pair, loss=label_free_loss(block, b, w, sums.loss))
+
+    def _left_by(self, cheap: PreparedRows, columns: Tensor) -> Block:
+        """Certify what `cheap` sums can; the pairs of the flat block that are left, on all events."""
         block = cheap.block(columns, torch.float64, flat=True).unpenalised()
         b, w = self._parameters(block)
-        sums = cheap.evaluator.sums(block, b, w, with_loss=False).double()
+        sums = cheap.evaluator.sums(block, b, w, with_loss=self.losses).double()
+        self._store_losses(block, b, w, sums)
         off = self._errors(cheap, block, b, w, sums).times(1.0 / block.rows)
         failed = self._store(block, *self._judge(block, b, w, sums, off)).squeeze(1)
         self.counts.add("pairs_certified_by_bound", self.counts.read((~failed).sum()))
-        return failed.nonzero().squeeze(1)
+        if self.losses:
+            failed |= cancels(block, b, w).squeeze(1)
+        left = block.select(failed.nonzero().squeeze(1))
+        slots = self.rows.slots.index_select(0, left.latent).unsqueeze(1)
+        return replace(left, zeros=block.rows - slots)
 
     def _errors(self, cheap: PreparedRows, block: Block, b: Tensor, w: Tensor, sums: EventSums) -> SumErrors:
         if cheap.bins is not None:

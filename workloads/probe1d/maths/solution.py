@@ -21,7 +21,10 @@ class Reason(IntEnum):
 
 @dataclass
 class Solution:
-    """Results by pair, flat [L * C], latents in the order of the layout that solved them."""
+    """Results by pair, flat [L * C], latents in the order of the layout that solved them.
+
+    `loss` is the mean loss, where certification computes it along with what it judges by.
+    """
 
     b: Tensor
     w: Tensor
@@ -29,6 +32,11 @@ class Solution:
     gmax: Tensor
     reason: Tensor
     latents: int
+    loss: Tensor | None = None
+
+    def expect_losses(self) -> None:
+        """Make room for losses, which something is going to store."""
+        self.loss = torch.full_like(self.b, torch.nan, dtype=torch.float32)
 
     @classmethod
     def empty(cls, latents: int, classes: int, device: torch.device | str) -> Solution:
@@ -55,9 +63,10 @@ class Solution:
         """Matrices [L, C] with latents in their original order; `order[rank]` is the latent at that rank."""
         found = {}
         for field in fields(self):
-            if field.name == "latents":
+            values = getattr(self, field.name)
+            if not isinstance(values, Tensor):
                 continue
-            matrix = getattr(self, field.name).view(self.latents, -1)
+            matrix = values.view(self.latents, -1)
             if order is not None:
                 matrix = torch.empty_like(matrix).index_copy_(0, order, matrix)
             found[field.name] = matrix

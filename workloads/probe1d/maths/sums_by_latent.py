@@ -44,6 +44,10 @@ class CscEvaluator:
         m0, m1, a0, a1, a2, *loss = self._run(block.latent, b, w, "loss" if with_loss else "hessian")
         return EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2, loss=loss[0] if loss else None)
 
+    def softplus_sums(self, block: Block, b: Tensor, w: Tensor) -> Tensor:
+        """The sum of softplus alone, float64 [R, c]."""
+        return self._run(block.latent, b, w, "value")[0].double()
+
     def list_sums(self, latent: Tensor, b: Tensor, w: Tensor) -> EventSums:
         """The five sums of pairs whose rows `latent` int64 [R] names, ascending; b, w [R, c]."""
         m0, m1, a0, a1, a2 = self._run(latent, b, w, "hessian")
