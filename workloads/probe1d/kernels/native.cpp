@@ -22,20 +22,7 @@ constexpr double PER_UNIT = sizeof(T) == 4 ? 1.44269504088896340736 : 1.0;
 
 inline double power(double y) { return exp_negative(y); }
 
-// 2^k times a polynomial on |r| <= 1/2, of degree 5 by Remez: good to 1.3 roundings.
-inline float power(float y) {
-    y = y > -125.0f ? y : -125.0f;
-    const float shifted = y + 12582912.0f;  // rounds to the nearest integer k in the low bits
-    const float r = y - (shifted - 12582912.0f), rr = r * r;
-    float p = (1.3276470117e-3f * r + 9.6755413195e-3f) * rr + (5.5507132793e-2f * r + 2.4022119724e-1f);
-    p = p * rr + (6.9314696706e-1f * r + 1.0000000717f);
-    uint32_t bits, k;
-    std::memcpy(&bits, &p, sizeof bits);
-    std::memcpy(&k, &shifted, sizeof k);
-    bits += k << 23;
-    std::memcpy(&p, &bits, sizeof p);
-    return p;
-}
+inline float power(float y) { return exp2_negative(y); }
 
 inline float reciprocal(float d) { return 1.0f / d; }
 

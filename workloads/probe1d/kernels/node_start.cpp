@@ -24,7 +24,9 @@ namespace {
 constexpr int NODES = 16, BINS = NODES / 2, LANES = 16, STEPS = 7;
 constexpr float LONGEST = 4.0f, LONGEST_TAIL = 12.0f;  // steps, in logits
 constexpr float FURTHEST = 60.0f, FURTHEST_TAIL = 2000.0f;  // what lies beyond, in logits, is no start
+constexpr float SETTLED = 0.1f;                        // steps, in logits, that lead nowhere: they go on quadratically
 constexpr double PSEUDO_ROWS = 0.02;                   // that smooth the share among silent rows
+constexpr float PER_LN2 = 1.44269504f;
 constexpr float SINGULAR = 1e-5f, TINY = 1e-30f;
 constexpr double PI = 3.14159265358979323846;
 
@@ -60,17 +62,18 @@ inline double silent_logit(double rows, double count, double positives, double h
 }
 
 struct Lanes {
-    float b[LANES], w[LANES], positives[LANES], hit_sum[LANES], tail[LANES], first[LANES], last[LANES];
+    float b[LANES], w[LANES], positives[LANES], hit_sum[LANES], tail[LANES], first[LANES], last[LANES], moved[LANES], wanted[LANES];
     float m0[LANES], m1[LANES], a0[LANES], a1[LANES], a2[LANES];
 };
 
 inline void add_nodes(const float* node, const float* weight, int used, Lanes& s) {
-    float m0[LANES] = {}, m1[LANES] = {}, a0[LANES] = {}, a1[LANES] = {}, a2[LANES] = {};
+    float m0[LANES] = {}, m1[LANES] = {}, a0[LANES] = {}, a1[LANES] = {}, a2[LANES] = {}, b[LANES], w[LANES];
+    for (int l = 0; l < LANES; ++l) b[l] = PER_LN2 * s.b[l], w[l] = PER_LN2 * s.w[l];  // powers of two cost least
     for (int k = 0; k < used; ++k) {
         const float x = node[k], c = weight[k];
 #pragma omp simd
         for (int l = 0; l < LANES; ++l) {
-            const float eta = s.b[l] + s.w[l] * x, t = exp_negative(-std::fabs(eta));
+            const float eta = b[l] + w[l] * x, t = exp2_negative(-std::fabs(eta));
             const float r = 1.0f / (1.0f + t), low = t * r, mu = c * (eta >= 0 ? r : low), v = c * (low * r), vx = v * x;
             m0[l] += mu, m1[l] += mu * x, a0[l] += v, a1[l] += vx, a2[l] += vx * x;
         }
@@ -93,9 +96,16 @@ inline void step(float silent, float scale, float target, Lanes& s) {
         const bool tail = s.tail[l] != 0;
         const float size = std::fabs(g0) + std::fabs(g1) / scale;
         s.last[l] = tail ? 0.0f : size;
+        s.moved[l] = tail ? std::fabs(along) * scale : length;
         s.b[l] -= tail ? 0.0f : shrink * db;
         s.w[l] -= tail ? along : shrink * dw;
     }
+}
+
+inline bool settled(const Lanes& s) {
+    float furthest = 0;
+    for (int l = 0; l < LANES; ++l) furthest = s.wanted[l] * s.moved[l] > furthest ? s.moved[l] : furthest;
+    return furthest < SETTLED;
 }
 
 }  // namespace
@@ -137,20 +147,21 @@ void start_on_nodes(const float* nodes, const float* weights, const Starts* give
         const double mean = sum / count, reach = std::fabs(mean) > 0.3 * scale ? mean : scale;
         const bool one_sign = used > 0 && (node[0] > 0) == (node[used - 1] > 0);
         Lanes s = {};
-        bool any = false, wanted[LANES] = {};
+        bool any = false;
         double sign[LANES];
         for (int l = 0; l < size; ++l) {
             const int64_t i = p + l;
             const bool one_label = g.positives[i] == 0 || g.positives[i] == rows;
             const bool all = g.hits[i] == count, tail = all || g.hits[i] == 0;
-            wanted[l] = used > 0 && !one_label && (one_sign || !tail);
-            any |= wanted[l];
+            const bool wanted = used > 0 && !one_label && (one_sign || !tail);
+            any |= wanted;
+            s.wanted[l] = wanted ? 1.0f : 0.0f;
             sign[l] = all ? -1.0 : 1.0;  // non-zeros with the class alone are those without it, mirrored
-            g.b[i] = wanted[l] && g.hits[i] < g.positives[i] ? silent_logit(rows, count, g.positives[i], g.hits[i]) : g.prior[i];
+            g.b[i] = wanted && g.hits[i] < g.positives[i] ? silent_logit(rows, count, g.positives[i], g.hits[i]) : g.prior[i];
             g.w[i] = 0;
             // Values taken as present or absent give the first step.
             const double odds = tail ? target / count : g.hits[i] / (count - g.hits[i]);
-            s.w[l] = wanted[l] ? static_cast<float>((logarithm(static_cast<float>(odds)) - sign[l] * g.b[i]) / reach) : 0.0f;
+            s.w[l] = wanted ? static_cast<float>((logarithm(static_cast<float>(odds)) - sign[l] * g.b[i]) / reach) : 0.0f;
             s.b[l] = static_cast<float>(sign[l] * g.b[i]), s.tail[l] = tail ? 1.0f : 0.0f;
             s.positives[l] = static_cast<float>(g.positives[i]), s.hit_sum[l] = static_cast<float>(g.hit_sum[i]);
         }
@@ -158,11 +169,12 @@ void start_on_nodes(const float* nodes, const float* weights, const Starts* give
             add_nodes(node, weight, used, s);
             step(rows - count, scale, target, s);
             if (k == 0) std::copy(s.last, s.last + LANES, s.first);
+            if (settled(s)) break;
         }
         for (int l = 0; l < size; ++l) {
             const float furthest = s.tail[l] == 0 ? FURTHEST : FURTHEST_TAIL;
             const bool near = std::fabs(s.b[l]) < furthest && std::fabs(s.w[l]) * scale < furthest;  // false for NaN
-            if (!wanted[l] || !near || s.last[l] > s.first[l]) continue;
+            if (s.wanted[l] == 0 || !near || s.last[l] > s.first[l]) continue;
             g.w[p + l] = sign[l] * s.w[l];
             if (s.tail[l] == 0) g.b[p + l] = s.b[l];
         }

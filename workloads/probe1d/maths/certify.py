@@ -22,7 +22,7 @@ from perfsweep.workloads.probe1d.maths.derivatives import (
     label_free_loss,
     scaled_gradient,
 )
-from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
+from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned, with_exact_losses
 from perfsweep.workloads.probe1d.maths.newton import NewtonRules, newton_decrement
 from perfsweep.workloads.probe1d.maths.polish import Polisher
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
@@ -83,6 +83,23 @@ class Certifier:
 
     def certify(self, columns: Tensor) -> None:
         """Certify the classes at `columns` at the stored solution and store what changed."""
+        self._certify(columns)
+        if self.losses:
+            self._sum_ill_losses_by_event(columns)
+
+    def _sum_ill_losses_by_event(self, columns: Tensor) -> None:
+        """Where b and w x cancel, so do sums of losses: each event's own loss is what is left."""
+        stored = self.solution.loss
+        assert stored is not None
+        latents, places = self.rows.x.latents, columns.to(stored.device)
+        b, w, loss = (
+            part.view(latents, -1).index_select(1, places)
+            for part in (self.solution.b, self.solution.w, stored)
+        )
+        loss = with_exact_losses(loss, self.rows, places, b, w, self.ill_conditioned)
+        stored.view(latents, -1).index_copy_(1, places, loss)
+
+    def _certify(self, columns: Tensor) -> None:
         self.rows.evaluator.begin(columns)
         if self.cheap is None:
             block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None).unpenalised()
