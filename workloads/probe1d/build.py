@@ -53,7 +53,7 @@ from perfsweep.workloads.probe1d.maths.newton import (
 from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
 from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
 from perfsweep.workloads.probe1d.maths.polish import Polisher
-from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS, Precision
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
 from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, binary_start
@@ -268,7 +268,15 @@ class Builder:
             least=rows.least() if choices.label_free else None,
             ill_conditioned=ill_conditioned(rows.constants),
             step=self._native_step(rows.x) or torch_step,
+            rounding=self._rounding(rows),
         )
+
+    def _rounding(self, rows: PreparedRows) -> tuple[Tensor | None, Tensor | None]:
+        """What bounds the rounding of the native kernel's float32 sums over all events, of each latent."""
+        float32 = self.choices.precision.compute == torch.float32
+        if rows.bins or not (self._native(rows.x) and float32):
+            return None, None
+        return rows.slots.clamp(max=BLOCK_EVENTS), rows.positive().double()
 
     def _native(self, x: Csr) -> bool:
         """Whether the CPU's hand-written kernels run."""

@@ -15,8 +15,8 @@ extern "C" {
 // Limits of a solver; `rows` is the number of rows of the problem. Flags: what a pass does without.
 struct Rules {
     double tol, decrement, tail_loss, singular, rows, far, step_budget, tail_budget, decay_low, decay_high, overshoot,
-        step_limit;
-    int64_t tails, pays, foresees;
+        step_limit, rounding, steps, trusted;
+    int64_t tails, pays, foresees, certifies;
 };
 
 // By how much means over rows may be off: see maths/sum_errors.
@@ -27,12 +27,12 @@ struct Errors {
 // Sums over events and constants of each pair.
 struct Pairs {
     const double *m0, *m1, *a0, *a1, *a2;
-    const double *count, *zeros, *positives, *ridge, *hits, *hit_sum, *scale, *metric, *reach, *least;
+    const double *count, *zeros, *positives, *ridge, *hits, *hit_sum, *scale, *metric, *reach, *least, *additions, *positive;
 };
 
 struct State {
     double *b, *w, *lam, *db, *dw, *g0, *g1, *gmax;
-    uint8_t* done;
+    uint8_t *done, *sure;
     int32_t* evals;
 };
 
@@ -50,7 +50,7 @@ constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double BELOW_ONE = 1.0 - std::numeric_limits<double>::epsilon();
 
 struct Gradient {
-    double g0, g1, h0, h1, h2, gmax, paid, separable;
+    double g0, g1, h0, h1, h2, gmax, paid, separable, wrong;
 };
 
 inline double larger(double a, double b) { return a > b ? a : b; }
@@ -80,7 +80,7 @@ inline Gradient combine(const Pairs p, const Rules rules, int64_t i, double b, d
     g.separable = larger(flag(p.hits[i] == 0), flag(p.hits[i] == p.count[i]));
     // Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.
     const double padding = rules.rows - p.zeros[i] - p.count[i];
-    const double wrong = std::fabs(p.m0[i] - padding * mu - p.hits[i]) * unit;
+    const double wrong = g.wrong = std::fabs(p.m0[i] - padding * mu - p.hits[i]) * unit;
     // Above zero where neither the loss that is left nor a slope at the smallest event shows that the tail is paid.
     const double unpaid = smaller(wrong - (rules.tail_loss - off0), std::fabs(g.g1) + off1 - rules.tol * p.least[i]);
     g.paid = larger(flag(unpaid <= 0), 1 - g.separable);
@@ -91,7 +91,8 @@ inline Gradient combine(const Pairs p, const Rules rules, int64_t i, double b, d
 // Values of a tile between its loops.
 struct Steps {
     double g0[TILE], g1[TILE], h0[TILE], h1[TILE], h2[TILE], gmax[TILE], paid[TILE], lam[TILE], db[TILE], dw[TILE];
-    double tail[TILE], factor[TILE], metric[TILE], halve[TILE], fine[TILE], was_done[TILE];
+    double tail[TILE], factor[TILE], metric[TILE], halve[TILE], fine[TILE], was_done[TILE], separable[TILE], wrong[TILE];
+    double sure[TILE];
 };
 
 // Judge the last step and solve for the next one.
@@ -121,7 +122,7 @@ inline void judge(const Pairs p, const State s, const Rules rules, int64_t first
         t.g0[k] = g.g0, t.g1[k] = g.g1, t.h0[k] = g.h0, t.h1[k] = g.h1, t.h2[k] = g.h2, t.gmax[k] = g.gmax;
         t.paid[k] = g.paid, t.lam[k] = lam, t.metric[k] = metric, t.factor[k] = 1.0;
         t.db[k] = db * shrink, t.dw[k] = dw * shrink;
-        t.halve[k] = halve, t.fine[k] = fine;
+        t.halve[k] = halve, t.fine[k] = fine, t.separable[k] = g.separable, t.wrong[k] = g.wrong;
     }
 }
 
@@ -155,6 +156,34 @@ inline Foreseen foresee(const Pairs p, const Rules rules, int64_t i, const Steps
     return {rules.foresees ? gradient : INFINITE, rules.foresees ? grown * norm * norm / 2 : INFINITE};
 }
 
+// Whether the loss alone is at its minimum where a pair is about to be left, a step (db, dw) on from these sums, whatever they
+// are off by in float32: see maths/sum_errors, and maths/newton.Foresight for the step. Bounds of sums widen every norm.
+inline Foreseen certify(const Pairs p, const Rules rules, int64_t i, double b, double w, const Steps& t, int k, double db,
+                        double dw) {
+    const double unit = 1.0 / rules.rows, reach = p.reach[i], scale = p.scale[i], ridge = p.ridge[i];
+    const double share = rules.rounding * (rules.steps + p.additions[i] + 2 * (std::fabs(b) + std::fabs(w) * reach)) * unit;
+    const double off0 = share * p.m0[i], off1 = share * (p.positive[i] != 0 ? std::fabs(p.m1[i]) : reach * p.m0[i]);
+    const double off2 = share * p.a2[i], h0 = t.h0[k], h1 = t.h1[k], h2 = t.h2[k] - ridge, g1 = t.g1[k] - ridge * w;
+    const double move_b = std::fabs(db), move_w = std::fabs(dw), logits = smaller(move_b + reach * move_w, rules.step_limit);
+    const double grown = 1.0 / exp_negative(-logits);
+    const double phi = logits < 1e-4 ? logits : (grown - 1.0 - logits) / larger(logits, 1e-4);
+    const double form = h0 * db * db + 2 * h1 * db * dw + h2 * dw * dw;
+    const double wider = off0 * db * db + 2 * off1 * move_b * move_w + off2 * dw * dw;
+    const double drift = (logits < rules.step_limit ? phi : INFINITE) * std::sqrt(larger(form, 0.0) + wider);
+    const double left0 = t.g0[k] - h0 * db - h1 * dw, left1 = g1 - h1 * db - h2 * dw;
+    const double error0 = off0 * (1 + move_b) + off1 * move_w, error1 = off1 * (1 + move_b) + off2 * move_w;
+    const double slope = (std::fabs(left1) + error1 + std::sqrt(larger(h2, 0.0) + off2) * drift) / scale;
+    const double gradient = larger(std::fabs(left0) + error0 + std::sqrt(h0 + off0) * drift, slope);
+    const double low0 = h0 - off0 - off1 / scale, low2 = h2 - off2 - off1 * scale;
+    const double known = flag(low0 > 0) * flag(low0 * low2 - h1 * h1 > rules.trusted * low0 * low2);
+    const double own = larger(newton_decrement(left0, left1, low0, h1, low2), 0.0);
+    const double error = larger(newton_decrement(error0, -error1, low0, std::fabs(h1), low2), 0.0);
+    const double root = std::sqrt(own) + std::sqrt(error) + drift / std::sqrt(2.0);
+    const double paid = larger(1 - t.separable[k], flag((t.wrong[k] + off0) * grown <= rules.tail_loss));
+    const double decrement = known * paid != 0 ? grown * root * root : INFINITE;
+    return {gradient, decrement};
+}
+
 // Move on, or take half of the last step back.
 inline void move(const Pairs p, const State s, const Rules rules, int64_t first, int size, Steps& t) {
 #pragma omp simd
@@ -168,6 +197,10 @@ inline void move(const Pairs p, const State s, const Rules rules, int64_t first,
         const bool gains = fine & !was_done & (f.gradient < t.gmax[k]) & (f.decrement <= now);
         const bool last = foreseen | gains, stay = (fine | was_done) & !last;
         const double move_b = halve ? -s.db[i] / 2 : t.db[k], move_w = halve ? -s.dw[i] / 2 : t.dw[k];
+        const double taken_b = stay ? 0.0 : move_b, taken_w = stay ? 0.0 : move_w;
+        const Foreseen c = certify(p, rules, i, s.b[i], s.w[i], t, k, taken_b, taken_w);
+        const double ends = flag(fine | foreseen) * flag(!was_done) * flag(rules.certifies != 0);
+        const double sure = ends * flag(c.gradient <= rules.tol) * flag(c.decrement <= rules.decrement);
         s.b[i] = stay ? s.b[i] : s.b[i] - move_b;
         s.w[i] = stay ? s.w[i] : s.w[i] - move_w;
         s.lam[i] = halve ? larger(8 * s.lam[i], 1e-3) : t.lam[k];
@@ -176,7 +209,9 @@ inline void move(const Pairs p, const State s, const Rules rules, int64_t first,
         // A halved step is judged again from where it started, so the gradient there is kept.
         s.g0[i] = halve ? s.g0[i] : t.g0[k];
         s.g1[i] = halve ? s.g1[i] : t.g1[k];
-        s.gmax[i] = was_done ? s.gmax[i] : (last ? f.gradient : t.gmax[k]);
+        const double bound = sure != 0 ? c.gradient : (last ? f.gradient : t.gmax[k]);
+        s.gmax[i] = was_done ? s.gmax[i] : bound;
+        t.sure[k] = sure;
         t.fine[k] = fine | was_done | foreseen ? 1.0 : 0.0;
         t.tail[k] = (t.factor[k] > 1) & !halve & !fine & !was_done ? 1.0 : 0.0;
     }
@@ -187,6 +222,7 @@ inline void count(const State& s, int64_t first, int size, const Steps& t, Tally
         const int64_t i = first + k;
         s.evals[i] += s.done[i] ? 0 : 1;
         s.done[i] = t.fine[k] != 0;
+        s.sure[i] |= t.sure[k] != 0;
     }
     double halved = 0, lengthened = 0, done = 0, lam_sum = 0, lam_max = tally.lam_max, gradient = tally.gradient;
 #pragma omp simd reduction(+ : halved, lengthened, done, lam_sum) reduction(max : lam_max, gradient)

@@ -29,12 +29,7 @@ from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
-from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
-
-TRUSTED = 1e-8
-"""Determinant over the product of the diagonal below which a raw Hessian in float64 says too little: the
-centred one decides."""
-
+from perfsweep.workloads.probe1d.maths.sum_errors import TRUSTED, SumErrors
 
 class Verdict(Protocol):
     """What `Certifier` judges pairs by, in one loop: but for the condition of their latents."""
@@ -129,7 +124,7 @@ class Certifier:
 
     def _left_by(self, cheap: PreparedRows, columns: Tensor) -> Block:
         """Certify what `cheap` sums can; the pairs of the flat block that are left, on all events."""
-        block = cheap.block(columns, torch.float64, flat=True).unpenalised()
+        block = self._not_sure(cheap.block(columns, torch.float64, flat=True).unpenalised(), cheap)
         b, w = self._parameters(block)
         sums = cheap.evaluator.sums(block, b, w, with_loss=self.losses).double()
         self._store_losses(block, b, w, sums)
@@ -141,6 +136,20 @@ class Certifier:
         left = block.select(failed.nonzero().squeeze(1))
         slots = self.rows.slots.index_select(0, left.latent).unsqueeze(1)
         return replace(left, zeros=block.rows - slots)
+
+    def _not_sure(self, block: Block, cheap: PreparedRows) -> Block:
+        """Leave out what the solver is sure of: its losses are all that is missing."""
+        sure = self.solution.sure.index_select(0, block.pair.squeeze(1))
+        number = self.counts.read(sure.sum())
+        if not number:
+            return block
+        self.counts.add("pairs_certified_by_bound", number)
+        if self.losses:
+            known = block.select(sure.nonzero().squeeze(1))
+            b, w = self._parameters(known)
+            softplus_sum = cheap.evaluator.softplus_sums(known, b, w)
+            self.solution.store(known.pair, loss=label_free_loss(known, b, w, softplus_sum))
+        return block.select((~sure).nonzero().squeeze(1))
 
     def _errors(self, cheap: PreparedRows, block: Block, b: Tensor, w: Tensor, sums: EventSums) -> SumErrors:
         if cheap.bins is not None:

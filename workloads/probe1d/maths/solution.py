@@ -23,7 +23,8 @@ class Reason(IntEnum):
 class Solution:
     """Results by pair, flat [L * C], latents in the order of the layout that solved them.
 
-    `loss` is the mean loss, where certification computes it along with what it judges by.
+    `sure` are pairs that need no certification any more. `loss` is the mean loss, where certification computes it along
+    with what it judges by.
     """
 
     b: Tensor
@@ -31,6 +32,7 @@ class Solution:
     evals: Tensor
     gmax: Tensor
     reason: Tensor
+    sure: Tensor
     latents: int
     loss: Tensor | None = None
 
@@ -49,6 +51,7 @@ class Solution:
             evals=torch.zeros(size, dtype=torch.int32, device=device),
             gmax=torch.full((size,), torch.inf, dtype=torch.float64, device=device),
             reason=torch.full((size,), int(Reason.BUDGET), dtype=torch.uint8, device=device),
+            sure=torch.zeros(size, dtype=torch.bool, device=device),
             latents=latents,
         )
 
@@ -64,7 +67,7 @@ class Solution:
         found = {}
         for field in fields(self):
             values = getattr(self, field.name)
-            if not isinstance(values, Tensor):
+            if not isinstance(values, Tensor) or field.name == "sure":
                 continue
             matrix = values.view(self.latents, -1)
             if order is not None:
