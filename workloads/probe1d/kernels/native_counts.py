@@ -34,7 +34,8 @@ class NativeCounts:
         stored = int((has.diff() * x.indptr.diff()).sum())
         self.group = torch.empty(stored, dtype=torch.float64)
         self.start = torch.empty(x.latents * self.classes + 1, dtype=torch.int64)
-        kept = (x.indptr, x.indices.long(), x.values.double(), has, columns)
+        given = (x.indptr, x.indices.long(), x.values.double(), has, columns)
+        kept = [part.contiguous() for part in given]
         rows, latent, value, has, columns = (ctypes.c_void_p(part.data_ptr()) for part in kept)
         self.library.group_values(
             *(rows, ctypes.c_int64(x.rows), latent, value, has, columns, ctypes.c_int64(self.classes)),
@@ -71,4 +72,4 @@ def labels_by_row(labels: Labels, grid: Tensor) -> tuple[Tensor, Tensor]:
         columns = labels.positions(grid)
         number = (columns >= 0).long()
         columns = columns[columns >= 0]
-    return torch.cat([number.new_zeros(1), number.cumsum(0)]), columns.contiguous()
+    return torch.cat([number.new_zeros(1), number.cumsum(0)]), columns

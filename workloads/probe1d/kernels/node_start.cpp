@@ -22,7 +22,7 @@ struct Starts {
 namespace {
 
 constexpr int NODES = 16, BINS = NODES / 2, LANES = 16, STEPS = 7;
-constexpr float LONGEST = 4.0f, LONGEST_TAIL = 12.0f;  // steps, in logits
+constexpr float LONGEST = 4.0f, LONGEST_TAIL = 60.0f;  // steps, in logits
 constexpr float FURTHEST = 60.0f, FURTHEST_TAIL = 2000.0f;  // what lies beyond, in logits, is no start
 constexpr float SETTLED = 0.1f;                        // steps, in logits, that lead nowhere: they go on quadratically
 constexpr double PSEUDO_ROWS = 0.02;                   // that smooth the share among silent rows

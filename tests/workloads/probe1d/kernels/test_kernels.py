@@ -71,6 +71,9 @@ def assert_sums_are_those_of_the_definition(name, precision, weighted, shape):
     bucket, row, b, w, expected = bucket_and_pairs(*shape, weighted, PRECISIONS[precision].compute)
     assert worst(kernel(bucket, row, b, w, "loss"), expected) < BOUND[precision]
     assert worst(kernel(bucket, row, b, w, "hessian"), expected[:5]) < BOUND[precision]
+    splits = [0, row.numel()]
+    alone = kernel.over_buckets((bucket,), splits, row + bucket.first, b, w, "value")
+    assert worst(alone, expected[5:]) < BOUND[precision]
 
 
 @pytest.mark.parametrize("name", ["eager", pytest.param("native", marks=NATIVE)])
