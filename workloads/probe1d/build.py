@@ -201,9 +201,7 @@ class Builder:
 
         return NodeStart(rows.layout, rows.constants.count)
 
-    def _start(
-        self, rows: PreparedRows, block: Block, near: NodeStart | None
-    ) -> tuple[Tensor, Tensor]:
+    def _start(self, rows: PreparedRows, block: Block, near: NodeStart | None) -> tuple[Tensor, Tensor]:
         """Where the solver begins: the prior, or the binary solution, or from there one on nodes."""
         if self.choices.warm_start == "off":
             return block.prior.clone(), torch.zeros_like(block.prior)

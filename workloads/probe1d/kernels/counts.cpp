@@ -5,6 +5,15 @@
 
 extern "C" {
 
+// Pairs of all latents and the `wanted` classes at `columns` of all; values by group as `group_values` writes them;
+// `positives` [wanted], parameters and counts [latents, wanted].
+struct Pairs {
+    int64_t rows, classes, wanted;
+    const int64_t *columns, *positives, *start;
+    const double *group, *b, *w;
+    int64_t *tp, *fp, *tn, *fn;
+};
+
 // Values by (latent, class): group[start[key] .. start[key + 1]) for key = latent * classes + class. A row has the classes
 // columns[labels[row] .. labels[row + 1]). `start` [latents * classes + 1] and, with room for all, `group` are written.
 void group_values(const int64_t* rows, int64_t number, const int64_t* latent, const double* value, const int64_t* labels,
@@ -44,21 +53,19 @@ int64_t fired(const X* x, int64_t count, double b, double w) {
     return rising ? count - low : low;
 }
 
-// Of latents whose ascending values are the rows of x [number, width], by classes at `columns`; b, w and counts [latents, c].
 template <typename X>
-void count(const X* x, int64_t width, const int64_t* latent, const double* counts, int64_t number, const int64_t* columns,
-           int64_t c, const int64_t* start, const double* group, int64_t classes, int64_t rows, const int64_t* positives,
-           const double* b, const double* w, int64_t* tp, int64_t* fp, int64_t* tn, int64_t* fn) {
+void count(const X* x, int64_t width, const int64_t* latent, const double* counts, int64_t number, const Pairs& p) {
     for (int64_t r = 0; r < number; ++r) {
         const int64_t events = static_cast<int64_t>(counts[r]);
-        for (int64_t k = 0; k < c; ++k) {
-            const int64_t i = latent[r] * c + k, key = latent[r] * classes + columns[k];
-            const int64_t hits = start[key + 1] - start[key];
-            int64_t predicted = fired(x + r * width, events, b[i], w[i]), right = 0;
-            for (int64_t e = start[key]; e < start[key + 1]; ++e) right += fires(b[i], w[i], group[e]);
-            if (b[i] > 0) predicted += rows - events, right += positives[k] - hits;
-            tp[i] = right, fp[i] = predicted - right, fn[i] = positives[k] - right;
-            tn[i] = rows - predicted - fn[i];
+        for (int64_t k = 0; k < p.wanted; ++k) {
+            const int64_t i = latent[r] * p.wanted + k, key = latent[r] * p.classes + p.columns[k];
+            const int64_t hits = p.start[key + 1] - p.start[key];
+            const double b = p.b[i], w = p.w[i];
+            int64_t predicted = fired(x + r * width, events, b, w), right = 0;
+            for (int64_t e = p.start[key]; e < p.start[key + 1]; ++e) right += fires(b, w, p.group[e]);
+            if (b > 0) predicted += p.rows - events, right += p.positives[k] - hits;
+            p.tp[i] = right, p.fp[i] = predicted - right, p.fn[i] = p.positives[k] - right;
+            p.tn[i] = p.rows - predicted - p.fn[i];
         }
     }
 }
@@ -67,15 +74,12 @@ void count(const X* x, int64_t width, const int64_t* latent, const double* count
 
 extern "C" {
 
-void count_f32(const float* x, int64_t width, const int64_t* latent, const double* counts, int64_t number,
-               const int64_t* columns, int64_t c, const int64_t* start, const double* group, int64_t classes, int64_t rows,
-               const int64_t* positives, const double* b, const double* w, int64_t* tp, int64_t* fp, int64_t* tn, int64_t* fn) {
-    count(x, width, latent, counts, number, columns, c, start, group, classes, rows, positives, b, w, tp, fp, tn, fn);
+// Of latents whose ascending values are the rows of x [number, width], some `counts` of them.
+void count_f32(const float* x, int64_t width, const int64_t* latent, const double* counts, int64_t number, const Pairs* p) {
+    count(x, width, latent, counts, number, *p);
 }
 
-void count_f64(const double* x, int64_t width, const int64_t* latent, const double* counts, int64_t number,
-               const int64_t* columns, int64_t c, const int64_t* start, const double* group, int64_t classes, int64_t rows,
-               const int64_t* positives, const double* b, const double* w, int64_t* tp, int64_t* fp, int64_t* tn, int64_t* fn) {
-    count(x, width, latent, counts, number, columns, c, start, group, classes, rows, positives, b, w, tp, fp, tn, fn);
+void count_f64(const double* x, int64_t width, const int64_t* latent, const double* counts, int64_t number, const Pairs* p) {
+    count(x, width, latent, counts, number, *p);
 }
 }

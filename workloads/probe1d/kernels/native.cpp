@@ -125,7 +125,10 @@ void across(const X* x, const X* weight, int64_t width, const double* b, const d
     constexpr int L = LANES<T>;
     double total[6][L] = {};
     T own_b[L] = {}, own_w[L] = {};
-    for (int l = 0; l < pairs; ++l) own_b[l] = static_cast<T>(b[l] * PER_UNIT<T>), own_w[l] = static_cast<T>(w[l] * PER_UNIT<T>);
+    for (int l = 0; l < pairs; ++l) {
+        own_b[l] = static_cast<T>(b[l] * PER_UNIT<T>);
+        own_w[l] = static_cast<T>(w[l] * PER_UNIT<T>);
+    }
     for (int64_t first = 0; first < width; first += RUN) {
         T m0[L] = {}, m1[L] = {}, a0[L] = {}, a1[L] = {}, a2[L] = {}, loss[L] = {};
         const int64_t stop = first + RUN < width ? first + RUN : width;

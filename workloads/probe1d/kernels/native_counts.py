@@ -17,6 +17,14 @@ from perfsweep.workloads.probe1d.maths.confusion import Confusion
 SOURCE = Path(__file__).with_name("counts.cpp")
 
 
+class _Pairs(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("rows", "classes", "wanted")),
+        *((name, ctypes.c_void_p) for name in ("columns", "positives", "start", "group", "b", "w")),
+        *((name, ctypes.c_void_p) for name in ("tp", "fp", "tn", "fn")),
+    ]
+
+
 class NativeCounts:
     """What `SearchedConfusion` counts, in float64 throughout.
 
@@ -45,19 +53,19 @@ class NativeCounts:
 
     def __call__(self, columns: Tensor, positives: Tensor, b: Tensor, w: Tensor) -> Confusion:
         """Counts of the classes at `columns`."""
+        given = (columns, positives, self.start, self.group, b.double(), w.double())
+        kept = [part.contiguous() for part in given]
         found = [torch.empty(b.shape, dtype=torch.int64) for _ in range(4)]
-        kept = [part.contiguous() for part in (self.start, self.group, positives, b.double(), w.double(), columns)]
-        start, group, positive, at_b, at_w, at = (ctypes.c_void_p(part.data_ptr()) for part in kept)
-        into = [ctypes.c_void_p(part.data_ptr()) for part in found]
-        empty = torch.empty(self.layout.dead, 0)
-        for first, x in ((0, empty), *((bucket.first, bucket.x) for bucket in self.layout.buckets)):
+        sizes = (self.rows, self.classes, columns.numel())
+        pairs = _Pairs(*sizes, *(part.data_ptr() for part in (*kept, *found)))
+        dead = (0, torch.empty(self.layout.dead, 0))
+        for first, x in (dead, *((bucket.first, bucket.x) for bucket in self.layout.buckets)):
             own = slice(first, first + x.shape[0])
             run = self.library.count_f64 if x.dtype == torch.float64 else self.library.count_f32
             run(
                 *(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.shape[1])),
                 *(ctypes.c_void_p(part[own].data_ptr()) for part in (self.layout.order, self.events)),
-                *(ctypes.c_int64(x.shape[0]), at, ctypes.c_int64(columns.numel()), start, group),
-                *(ctypes.c_int64(self.classes), ctypes.c_int64(self.rows), positive, at_b, at_w, *into),
+                *(ctypes.c_int64(x.shape[0]), ctypes.byref(pairs)),
             )
         self.counts.add("confusion_searches", 2 * b.numel())
         return Confusion(*found)

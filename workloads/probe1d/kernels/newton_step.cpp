@@ -156,8 +156,9 @@ inline Foreseen foresee(const Pairs p, const Rules rules, int64_t i, const Steps
     return {rules.foresees ? gradient : INFINITE, rules.foresees ? grown * norm * norm / 2 : INFINITE};
 }
 
-// Whether the loss alone is at its minimum where a pair is about to be left, a step (db, dw) on from these sums, whatever they
-// are off by in float32: see maths/sum_errors, and maths/newton.Foresight for the step. Bounds of sums widen every norm.
+// Bounds of gradient and decrement of the loss alone where a pair is about to be left, a step (db, dw) on from these sums:
+// maths/newton.Foresight, every norm widened by what float32 sums may be off by, see maths/sum_errors. Infinite where the
+// Hessian says too little or a tail may have loss left.
 inline Foreseen certify(const Pairs p, const Rules rules, int64_t i, double b, double w, const Steps& t, int k, double db,
                         double dw) {
     const double unit = 1.0 / rules.rows, reach = p.reach[i], scale = p.scale[i], ridge = p.ridge[i];

@@ -1,4 +1,4 @@
-// Where a solver begins: the solution of each pair on a few nodes that stand for the events of its latent.
+// Where a solver begins: the solution of each pair on a few nodes in place of the events of its latent.
 //
 // A start decides only how many evaluations a pair takes, so it is computed in float and never tested. Lanes are pairs.
 
@@ -62,7 +62,8 @@ inline double silent_logit(double rows, double count, double positives, double h
 }
 
 struct Lanes {
-    float b[LANES], w[LANES], positives[LANES], hit_sum[LANES], tail[LANES], first[LANES], last[LANES], moved[LANES], wanted[LANES];
+    float b[LANES], w[LANES], positives[LANES], hit_sum[LANES], tail[LANES], wanted[LANES];
+    float first[LANES], last[LANES], moved[LANES];
     float m0[LANES], m1[LANES], a0[LANES], a1[LANES], a2[LANES];
 };
 
@@ -74,7 +75,8 @@ inline void add_nodes(const float* node, const float* weight, int used, Lanes& s
 #pragma omp simd
         for (int l = 0; l < LANES; ++l) {
             const float eta = b[l] + w[l] * x, t = exp2_negative(-std::fabs(eta));
-            const float r = 1.0f / (1.0f + t), low = t * r, mu = c * (eta >= 0 ? r : low), v = c * (low * r), vx = v * x;
+            const float r = 1.0f / (1.0f + t), low = t * r, mu = c * (eta >= 0 ? r : low);
+            const float v = c * (low * r), vx = v * x;
             m0[l] += mu, m1[l] += mu * x, a0[l] += v, a1[l] += vx, a2[l] += vx * x;
         }
     }

@@ -1,4 +1,4 @@
-"""A start near the solution on the CPU: pairs solved on nodes that stand for their events, in one loop."""
+"""A start near the solution on the CPU: pairs solved on nodes in place of their events, in one loop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Activations by latent, in buckets of padded rows: no scatter, no column index, one dense kernel per bucket.
 
 Latents are ranked by their number of non-zeros. A bucket holds a run of ranks whose rows are padded to one
-width with x = 0, which *is* a zero row: the zero group shrinks by the padding and no mask is needed. Events of a
-row ascend: nodes that stand for them and counts above a threshold are read off.
+width with x = 0, which *is* a zero row: the zero group shrinks by the padding and no mask is needed. Events
+of a row ascend, for nodes in their place and for counts above a threshold.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ SORT_EVENTS = 2**26
 
 @dataclass(frozen=True)
 class Bucket:
-    """Ranks [first, last), ascending events padded to x [last - first, K]; `weight` where they stand for several."""
+    """Ranks [first, last), ascending events padded to x [last - first, K].
+
+    `weight` [last - first, K] says for how many events each one counts.
+    """
 
     first: int
     last: int
@@ -154,7 +157,9 @@ def build_layout(csc: Csc, dtype: torch.dtype) -> Layout:
         width = bucket_width(host[last - 1])
         ranks = order[first:last]
         x = pad_rows(csc.values, csc.indptr[ranks], lengths[ranks], width).to(dtype)
-        x = sort_rows(x, lengths[ranks]).masked_fill_(torch.arange(width, device=x.device) >= lengths[ranks, None], 0)
+        x = sort_rows(x, lengths[ranks]).masked_fill_(
+            torch.arange(width, device=x.device) >= lengths[ranks, None], 0
+        )
         buckets.append(Bucket(first, last, x))
         slots[first:last] = width
         first = last

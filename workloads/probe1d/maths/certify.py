@@ -31,6 +31,7 @@ from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 from perfsweep.workloads.probe1d.maths.sum_errors import TRUSTED, SumErrors
 
+
 class Verdict(Protocol):
     """What `Certifier` judges pairs by, in one loop: but for the condition of their latents."""
 
@@ -53,8 +54,8 @@ class Certifier:
 
     `rows` hold their label sums; their `evaluator` sums in float64. `cheap` rows, where given, come first:
     nodes in place of events, or events summed in float32. A pair that passes there whatever such sums may be
-    off by is not evaluated any further, and its gradient is stored as a bound. With `losses`, which takes rows by
-    latent, the evaluation that judges a pair gives its mean loss as well.
+    off by is not evaluated any further, and its gradient is stored as a bound; what the solver is sure of is
+    not evaluated at all. With `losses`, which takes rows by latent, each pair's mean loss is stored as well.
     """
 
     def __init__(

@@ -15,7 +15,6 @@ from torch.nn.functional import softplus
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.precision import Precision
 
-
 CANCELS = 2.0
 """Mean of y eta above which a loss is summed again in float64."""
 

@@ -14,6 +14,7 @@ from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned, w
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
+
 def mean_loss(rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
     """Mean negative log-likelihood without penalty, [L, c] in the order of latents of `rows`."""
     evaluator, exact = rows.evaluator, ill_conditioned(rows.constants)

@@ -230,8 +230,8 @@ def _moved(
 class Limits:
     """Per row of a block, float64 [R, 1]: scale of w in the step budget, largest and smallest |x|.
 
-    Without `reach` no step is foreseen, without `least` every tail counts as paid. With `additions`, the length of the
-    longest float32 sum, and whether all x are `positive`, a pair may be `sure`.
+    Without `reach` no step is foreseen, without `least` every tail counts as paid. With `additions`, the
+    length of the longest float32 sum, and whether all x are `positive`, a pair may be `sure`.
     """
 
     metric: Tensor
@@ -283,10 +283,10 @@ class NewtonSolver:
     `reach` [L] is the largest |x| of each latent, given where a certification follows: the last step of a
     pair is then not evaluated here. `least` [L] is the smallest |x| of its non-zeros, given where blocks hold
     their label sums. Pairs `beyond_lanes`, given the `ill_conditioned` latents [L], are not evaluated but
-    left to the certification. `rounding` are additions and signs of each latent, see `Limits`, where a `step` certifies
-    pairs of float32 sums. Evaluations of a pair (`evals`) are those of its gradient and Hessian before it
-    was done, that at the start included and each step halved too; a dead latent has none. That of
-    all pairs in float64 is counted apart, polishing is not.
+    left to the certification. `rounding` are additions and signs of each latent, see `Limits`, where a
+    `step` certifies pairs of float32 sums. Evaluations of a pair (`evals`) are those of its gradient and
+    Hessian before it was done, that at the start included and each step halved too; a dead latent has none.
+    That of all pairs in float64 is counted apart, polishing is not.
     """
 
     def __init__(

@@ -23,8 +23,7 @@ class Reason(IntEnum):
 class Solution:
     """Results by pair, flat [L * C], latents in the order of the layout that solved them.
 
-    `sure` are pairs that need no certification any more. `loss` is the mean loss, where certification computes it along
-    with what it judges by.
+    `sure` are pairs that need no certification any more; `loss` is there where certification gives it.
     """
 
     b: Tensor

@@ -143,7 +143,9 @@ def sure_and_true(spoil):
         }
         wrong = replace(at, **{name: getattr(at, name) + shift for name, shift in shifts.items()})
         state = native(block, state, wrong, limits, RULES).state
-    loss = combine(block.unpenalised(), state.b, state.w, sums(x, block, state.b, state.w), 1 / ROWS, clip=0.0)
+    loss = combine(
+        block.unpenalised(), state.b, state.w, sums(x, block, state.b, state.w), 1 / ROWS, clip=0.0
+    )
     true = scaled_gradient(block, loss.g0, loss.g1)
     return state.gmax[state.sure], true[state.sure], newton_decrement(loss)[state.sure]
 

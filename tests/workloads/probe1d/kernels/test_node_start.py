@@ -17,8 +17,10 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++
 ROWS, TOL = 4000, 1e-6
 
 
-def started(values: torch.Tensor, labels: torch.Tensor) -> tuple[Block, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One latent with `values` in the first rows and labels bool [N, C]: block, values, and its start (b, w)."""
+def started(
+    values: torch.Tensor, labels: torch.Tensor
+) -> tuple[Block, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One latent with `values` in the first rows, labels bool [N, C]: block, sum of values, start (b, w)."""
     from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
 
     filled = torch.arange(ROWS + 1).clamp(max=values.numel())
