@@ -30,6 +30,7 @@ from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 from perfsweep.workloads.probe1d.maths.sum_errors import TRUSTED, SumErrors
+from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
 
 class Verdict(Protocol):
@@ -146,6 +147,7 @@ class Certifier:
             return block
         self.counts.add("pairs_certified_by_bound", number)
         if self.losses:
+            assert isinstance(cheap.evaluator, CscEvaluator)
             known = block.select(sure.nonzero().squeeze(1))
             b, w = self._parameters(known)
             softplus_sum = cheap.evaluator.softplus_sums(known, b, w)
