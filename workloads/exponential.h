@@ -23,6 +23,21 @@ inline float exp_negative(float y) {
     return p * factor;
 }
 
+// 2^y for y <= 0, which needs no reduction: 2^k times a polynomial on |r| <= 1/2, by Remez, good to 1.3 roundings.
+inline float exp2_negative(float y) {
+    y = y > -125.0f ? y : -125.0f;
+    const float shifted = y + 12582912.0f;  // rounds to the nearest integer k in the low bits
+    const float r = y - (shifted - 12582912.0f), rr = r * r;
+    float p = (1.3276470117e-3f * r + 9.6755413195e-3f) * rr + (5.5507132793e-2f * r + 2.4022119724e-1f);
+    p = p * rr + (6.9314696706e-1f * r + 1.0000000717f);
+    uint32_t bits, k;
+    std::memcpy(&bits, &p, sizeof bits);
+    std::memcpy(&k, &shifted, sizeof k);
+    bits += k << 23;
+    std::memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
 inline double exp_negative(double y) {
     y = y < -700.0 ? -700.0 : y;
     const double shifted = y * 1.4426950408889634 + 6755399441055744.0;

@@ -38,6 +38,7 @@ from perfsweep.workloads.probe1d.maths.confusion import ScannedConfusion, Search
 from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
 from perfsweep.workloads.probe1d.maths.ill_conditioned import above_rounding, ill_conditioned
+from perfsweep.workloads.probe1d.maths.job import CountConfusion
 from perfsweep.workloads.probe1d.maths.levenberg_marquardt_solver import (
     DampingOptions,
     LevenbergMarquardtSolver,
@@ -52,7 +53,7 @@ from perfsweep.workloads.probe1d.maths.newton import (
 from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
 from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
 from perfsweep.workloads.probe1d.maths.polish import Polisher
-from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
+from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS, Precision
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
 from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, binary_start
@@ -62,6 +63,7 @@ from perfsweep.workloads.probe1d.maths.sums_by_row import LabelFreeCsr, Labelled
 
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
+    from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
 
 CACHE_BYTES = 2**21
 """Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
@@ -180,19 +182,32 @@ class Builder:
         rows, flat = prepared.solving, self.choices.active_set == "pair"
         dtype = torch.float64 if newton else rows.evaluator.precision.sums
         float32 = newton and rows.evaluator.precision.compute == torch.float32
+        near = self._near(rows)
 
         def solve(number: int, columns: Tensor) -> Iterator[None]:
             block = rows.block(columns, dtype, flat=flat)
             block = above_rounding(block, DECREMENT_TOL) if float32 else block
-            return solver.solve(number, block, *self._start(rows, block))
+            return solver.solve(number, block, *self._start(rows, block, near))
 
         return solve
 
-    def _start(self, rows: PreparedRows, block: Block) -> tuple[Tensor, Tensor]:
-        """Where the solver begins: the prior, or the binary solution."""
+    def _near(self, rows: PreparedRows) -> NodeStart | None:
+        """Starts on nodes: part of the CPU's hand-written kernel for float32 events."""
+        float32 = self.choices.precision.compute == torch.float32
+        if self.choices.warm_start == "off" or rows.bins or not (self._native(rows.x) and float32):
+            return None
+        assert rows.layout is not None
+        from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
+
+        return NodeStart(rows.layout, rows.constants.count)
+
+    def _start(self, rows: PreparedRows, block: Block, near: NodeStart | None) -> tuple[Tensor, Tensor]:
+        """Where the solver begins: the prior, or the binary solution, or from there one on nodes."""
         if self.choices.warm_start == "off":
             return block.prior.clone(), torch.zeros_like(block.prior)
         self.counts.add("warm_pairs", block.pair.numel())
+        if near is not None:
+            return near(block, self.config.tol)
         # In float64 throughout: shares close to one have no logit in float32.
         sum_x = rows.constants.sum_x[block.latent].unsqueeze(1)
         b, w = binary_start(block.double(), sum_x, self.config.tol)
@@ -250,12 +265,24 @@ class Builder:
             reach=rows.reach(),
             least=rows.least() if choices.label_free else None,
             ill_conditioned=ill_conditioned(rows.constants),
-            step=self._native_step(rows.x.values.device.type) or torch_step,
+            step=self._native_step(rows.x) or torch_step,
+            rounding=self._rounding(rows),
         )
 
-    def _native_step(self, device: str) -> NativeStep | None:
-        """Step and verdict in one loop each: part of the CPU's hand-written kernel."""
-        if not self.choices.fused_kernel or device != "cpu":
+    def _rounding(self, rows: PreparedRows) -> tuple[Tensor | None, Tensor | None]:
+        """What bounds the rounding of the native kernel's float32 sums over all events, of each latent."""
+        float32 = self.choices.precision.compute == torch.float32
+        if rows.bins or not (self._native(rows.x) and float32):
+            return None, None
+        return rows.slots.clamp(max=BLOCK_EVENTS), rows.positive().double()
+
+    def _native(self, x: Csr) -> bool:
+        """Whether the CPU's hand-written kernels run."""
+        return self.choices.fused_kernel and x.values.device.type == "cpu"
+
+    def _native_step(self, x: Csr) -> NativeStep | None:
+        """Step and verdict in one loop each."""
+        if not self._native(x):
             return None
         from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
 
@@ -291,9 +318,11 @@ class Builder:
         rows = dataclasses.replace(train, constants=sums, evaluator=evaluator, layout=layout)
         polisher = Polisher(sums, lambda: _ranked(layout, train.x), kernel, solution, self.counts, rules)
         cheap = self._cheap(prepared) if layout is train.layout else None
-        native = self._native_step(train.x.values.device.type)
+        native = self._native_step(train.x)
         verdict = None if native is None else native.verdict
-        return Certifier(rows, polisher, solution, self.counts, rules, cheap, verdict)
+        # What nodes miss of a loss is not bounded.
+        losses = self.config.metrics and layout is not None and not self.choices.compress
+        return Certifier(rows, polisher, solution, self.counts, rules, cheap, verdict, losses)
 
     def _cheap(self, prepared: Prepared) -> PreparedRows | None:
         """Sums that certify most pairs at less cost than float64: of nodes, or of events in float32."""
@@ -315,9 +344,15 @@ class Builder:
         rounded = any(bucket.x.dtype != torch.float64 for bucket in train.layout.buckets)
         return build_layout(to_csc(train.x), torch.float64) if rounded else train.layout
 
-    def confusion(self, train: PreparedRows) -> ScannedConfusion | SearchedConfusion:
+    def confusion(self, train: PreparedRows) -> CountConfusion:
         """What counts true and false positives of a slab."""
         x, labels, grid = train.x, train.labels, train.grid
+        if self.choices.confusion_search and self._native(x):
+            from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+
+            layout = self._exact_layout(train)
+            assert layout is not None
+            return NativeCounts(x, labels, grid, layout, train.constants.count, self.counts)
         if self.choices.confusion_search:
             ranks = ill_conditioned(train.constants).nonzero().squeeze(1)
             ill = ranks if train.order is None else train.order[ranks]

@@ -169,7 +169,7 @@ FUSED_KERNEL = Toggle(
             witness="fused_launches",
         ),
     ),
-    "hand-written kernel for the sums: Triton on CUDA, C++ on CPU",
+    "hand-written kernel for the sums: Triton on CUDA; C++ on CPU, for start, steps, verdicts and counts too",
     "analysis",
 )
 
@@ -193,7 +193,7 @@ CONSISTENT_STOP = Toggle(
 WARM_START = Toggle(
     "warm_start",
     (Level("off"), Level("on", Parity.TOLERANCE, requires=LABEL_FREE, witness="warm_pairs")),
-    "start from the solution for activations taken as present or absent",
+    "start from the solution for activations taken as present or absent, or on nodes in the CPU's own kernel",
     "analysis",
 )
 

@@ -55,6 +55,18 @@ def test_probes_of_a_sparse_matrix_are_the_minimisers_and_count_every_row(activa
     assert probes.losses_held_out is None
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_losses_are_those_of_the_probes_on_their_rows(activations, dtype):
+    dense, labels = activations[0].astype(dtype), activations[1]
+    dense[:, 1] = 1000 + dense[:, 1]  # b and w x cancel
+    probes = fit_probes(dense, labels, x_val=dense[:50], labels_val=labels[:50], classes=4)
+    eta = probes.intercepts + probes.coefficients * dense[:, :, None].astype(float)
+    cost = np.logaddexp(0, eta) - eta * (labels[:, None, None] == np.arange(4))
+    assert np.abs(probes.losses - cost.mean(0)).max() <= 2e-7
+    assert probes.losses_held_out is not None
+    assert np.abs(probes.losses_held_out - cost[:50].mean(0)).max() <= 2e-7
+
+
 @pytest.mark.parametrize(
     "kind", [sparse.coo_array, torch.from_numpy, lambda x: torch.from_numpy(x).to_sparse_csr()]
 )

@@ -2,6 +2,7 @@
 //
 // Terms of an event with eta = b + w x: t = exp(-|eta|) <= 1, r = 1 / (1 + t), mu = r or t r, s = t r^2.
 // float sums run over at most BLOCK events before they are joined in double; double sums run straight through.
+// float events take eta in units of ln 2, so that exp is a power of two and needs no reduction of its argument.
 
 #include <cmath>
 #include <cstdint>
@@ -12,6 +13,16 @@
 namespace {
 
 constexpr int64_t BLOCK = 512;
+
+// What eta is measured in, and t = exp(-|eta|) from y = -|eta| in that unit.
+template <typename T>
+constexpr double UNIT = sizeof(T) == 4 ? 0.69314718055994530942 : 1.0;
+template <typename T>
+constexpr double PER_UNIT = sizeof(T) == 4 ? 1.44269504088896340736 : 1.0;
+
+inline double power(double y) { return exp_negative(y); }
+
+inline float power(float y) { return exp2_negative(y); }
 
 inline float reciprocal(float d) { return 1.0f / d; }
 
@@ -24,19 +35,20 @@ inline double reciprocal(double d) {
     return r + r * (e + e * e);
 }
 
-// log(1 + t) for 0 <= t <= 1 as 2 artanh(t / (2 + t)): exact for small t, where log(1 + t) cancels.
+// log2(1 + t) for 0 <= t <= 1: t times a polynomial of degree 8 by Remez, good to half a rounding of its own.
 inline float log_one_plus(float t) {
-    const float q = t / (2.0f + t), z = q * q;
-    float p = 1.0f / 15.0f;
-    p = p * z + 1.0f / 13.0f;
-    p = p * z + 1.0f / 11.0f;
-    p = p * z + 1.0f / 9.0f;
-    p = p * z + 1.0f / 7.0f;
-    p = p * z + 1.0f / 5.0f;
-    p = p * z + 1.0f / 3.0f;
-    return 2.0f * q * (p * z + 1.0f);
+    float p = 7.549254324e-3f;
+    p = p * t - 4.256737834e-2f;
+    p = p * t + 1.128567662e-1f;
+    p = p * t - 1.971195226e-1f;
+    p = p * t + 2.756417174e-1f;
+    p = p * t - 3.584085686e-1f;
+    p = p * t + 4.806929735e-1f;
+    p = p * t - 7.213402092e-1f;
+    return t * (p * t + 1.4426949975f);
 }
 
+// log(1 + t) as 2 artanh(t / (2 + t)): exact for small t, where log(1 + t) cancels.
 inline double log_one_plus(double t) {
     const double q = t / (2.0 + t), z = q * q;
     double p = 0.0;
@@ -50,16 +62,18 @@ struct Terms {
     T m0, m1, a0, a1, a2, loss;
 };
 
-// Terms of one event of weight c. KIND 0: gradient and Hessian, 1: loss as well.
+// Terms of one event of weight c; b, w and the loss in units of UNIT. KIND 0: gradient and Hessian, 1: loss as well,
+// 2: loss alone.
 template <typename T, int KIND>
 inline Terms<T> event(T v, T c, T b, T w) {
     const T eta = b + w * v;
-    const T t = exp_negative(-std::fabs(eta));
-    const T r = reciprocal(T(1) + t);
-    const T mu = (eta >= 0 ? r : t * r) * c;
-    const T s = t * r * r * c;
-    const T loss = KIND == 1 ? c * ((eta > 0 ? eta : T(0)) + log_one_plus(t)) : T(0);
-    return {mu, mu * v, s, s * v, s * v * v, loss};
+    const T t = power(-std::fabs(eta));
+    const T loss = KIND == 0 ? T(0) : c * ((eta > 0 ? eta : T(0)) + log_one_plus(t));
+    if (KIND == 2) return {T(0), T(0), T(0), T(0), T(0), loss};
+    const T r = reciprocal(T(1) + t), low = t * r;
+    const T mu = (eta >= 0 ? r : low) * c;
+    const T s = low * r * c, sx = s * v;
+    return {mu, mu * v, s, sx, sx * v, loss};
 }
 
 // Sums of one pair over [start, stop), lanes over events.
@@ -79,99 +93,100 @@ inline Terms<T> run(const X* x, const X* weight, int64_t start, int64_t stop, T 
     return {m0, m1, a0, a1, a2, loss};
 }
 
-constexpr int SUMS[] = {5, 6};
+// Sums by kind: the first of the six that are kept, and the first that are not.
+constexpr int FROM[] = {0, 0, 5}, TO[] = {5, 6, 6};
 
-// Pairs [first, last) one after the other.
+// One pair, lanes over events.
 template <typename T, typename X, int KIND, bool WEIGHTED>
-void wide(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t first, int64_t last,
-          int64_t stride, double* out) {
+void alone(const X* x, const X* weight, int64_t width, double b, double w, int64_t stride, double* out) {
     const int64_t block = sizeof(T) == 4 ? BLOCK : width;
-    for (int64_t p = first; p < last; ++p) {
-        const X* xs = x + row[p] * width;
-        const X* ws = WEIGHTED ? weight + row[p] * width : nullptr;
-        double total[6] = {0, 0, 0, 0, 0, 0};
-        for (int64_t start = 0; start < width; start += block) {
-            const int64_t stop = start + block < width ? start + block : width;
-            const Terms<T> e = run<T, X, KIND, WEIGHTED>(xs, ws, start, stop, b[p], w[p]);
-            const T part[6] = {e.m0, e.m1, e.a0, e.a1, e.a2, e.loss};
-            for (int i = 0; i < SUMS[KIND]; ++i) total[i] += part[i];
-        }
-        for (int i = 0; i < SUMS[KIND]; ++i) out[i * stride + p] = total[i];
+    const T own_b = static_cast<T>(b * PER_UNIT<T>), own_w = static_cast<T>(w * PER_UNIT<T>);
+    double total[6] = {};
+    for (int64_t start = 0; start < width; start += block) {
+        const int64_t stop = start + block < width ? start + block : width;
+        const Terms<T> e = run<T, X, KIND, WEIGHTED>(x, weight, start, stop, own_b, own_w);
+        const T part[6] = {e.m0, e.m1, e.a0, e.a1, e.a2, e.loss};
+        for (int i = FROM[KIND]; i < TO[KIND]; ++i) total[i] += part[i];
     }
+    total[5] *= UNIT<T>;
+    for (int i = FROM[KIND]; i < TO[KIND]; ++i) out[(i - FROM[KIND]) * stride] = total[i];
 }
 
 template <typename T>
 constexpr int LANES = 64 / sizeof(T);
 
-// Longest row of pairs of several rows that is gathered, and longest run of additions in one lane.
-constexpr int64_t NARROW = 128;
+// Longest run of additions in one lane.
+constexpr int64_t RUN = 128;
 
-// Lanes over pairs from p on, so that no sum is taken across lanes. SAME: all of one row, else gathered.
-template <typename T, typename X, int KIND, bool WEIGHTED, bool SAME>
-void across(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t p, int64_t stride,
+// Up to LANES pairs of one row, lanes over pairs, so that no sum is taken across lanes.
+template <typename T, typename X, int KIND, bool WEIGHTED>
+void across(const X* x, const X* weight, int64_t width, const double* b, const double* w, int pairs, int64_t stride,
             double* out) {
     constexpr int L = LANES<T>;
     double total[6][L] = {};
-    const X* xs = x + row[p] * width;
-    const X* ws = WEIGHTED ? weight + row[p] * width : nullptr;
-    int32_t start[L];
-    for (int l = 0; l < L; ++l) start[l] = static_cast<int32_t>((row[p + l] - row[p]) * width);
-    for (int64_t first = 0; first < width; first += NARROW) {
+    T own_b[L] = {}, own_w[L] = {};
+    for (int l = 0; l < pairs; ++l) {
+        own_b[l] = static_cast<T>(b[l] * PER_UNIT<T>);
+        own_w[l] = static_cast<T>(w[l] * PER_UNIT<T>);
+    }
+    for (int64_t first = 0; first < width; first += RUN) {
         T m0[L] = {}, m1[L] = {}, a0[L] = {}, a1[L] = {}, a2[L] = {}, loss[L] = {};
-        const int64_t stop = first + NARROW < width ? first + NARROW : width;
+        const int64_t stop = first + RUN < width ? first + RUN : width;
         for (int64_t j = first; j < stop; ++j) {
-            const T here = static_cast<T>(xs[j]), times = WEIGHTED ? static_cast<T>(ws[j]) : T(1);
+            const T v = static_cast<T>(x[j]), c = WEIGHTED ? static_cast<T>(weight[j]) : T(1);
 #pragma omp simd
             for (int l = 0; l < L; ++l) {
-                const int32_t at = start[l] + static_cast<int32_t>(j);
-                const T v = SAME ? here : static_cast<T>(xs[at]);
-                const T c = SAME || !WEIGHTED ? times : static_cast<T>(ws[at]);
-                const Terms<T> e = event<T, KIND>(v, c, b[p + l], w[p + l]);
-                m0[l] += e.m0;
-                m1[l] += e.m1;
-                a0[l] += e.a0;
-                a1[l] += e.a1;
-                a2[l] += e.a2;
-                if (KIND == 1) loss[l] += e.loss;
+                const Terms<T> e = event<T, KIND>(v, c, own_b[l], own_w[l]);
+                if (KIND < 2) {
+                    m0[l] += e.m0;
+                    m1[l] += e.m1;
+                    a0[l] += e.a0;
+                    a1[l] += e.a1;
+                    a2[l] += e.a2;
+                }
+                if (KIND > 0) loss[l] += e.loss;
             }
         }
         const T* found[6] = {m0, m1, a0, a1, a2, loss};
-        for (int i = 0; i < SUMS[KIND]; ++i)
+        for (int i = FROM[KIND]; i < TO[KIND]; ++i)
             for (int l = 0; l < L; ++l) total[i][l] += found[i][l];
     }
-    for (int i = 0; i < SUMS[KIND]; ++i)
-        for (int l = 0; l < L; ++l) out[i * stride + p + l] = total[i][l];
-}
-
-inline bool one_row(const int64_t* row, int lanes) {
-    bool same = true;
-    for (int l = 1; l < lanes; ++l) same &= row[l] == row[0];
-    return same;
+    for (int l = 0; l < L; ++l) total[5][l] *= UNIT<T>;
+    for (int i = FROM[KIND]; i < TO[KIND]; ++i)
+        for (int l = 0; l < pairs; ++l) out[(i - FROM[KIND]) * stride + l] = total[i][l];
 }
 
 template <typename T, typename X, int KIND, bool WEIGHTED>
-void sums(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs,
+void sums(const X* x, const X* weight, int64_t width, const int64_t* row, const double* b, const double* w, int64_t pairs,
           int64_t stride, double* out) {
     constexpr int L = LANES<T>;
-    int64_t p = 0;
-    for (; p + L <= pairs; p += L) {
-        if (one_row(row + p, L))
-            across<T, X, KIND, WEIGHTED, true>(x, weight, width, row, b, w, p, stride, out);
-        else if (sizeof(T) == 4 && width <= NARROW)
-            across<T, X, KIND, WEIGHTED, false>(x, weight, width, row, b, w, p, stride, out);
-        else  // gathers of many lines, or of double lanes, cost more than the sums across lanes they save
-            wide<T, X, KIND, WEIGHTED>(x, weight, width, row, b, w, p, p + L, stride, out);
+    for (int64_t p = 0; p < pairs;) {
+        int number = 1;
+        while (number < L && p + number < pairs && row[p + number] == row[p]) ++number;
+        const X *xs = x + row[p] * width, *ws = WEIGHTED ? weight + row[p] * width : nullptr;
+        // Half of the lanes empty still costs less than as many sums across lanes.
+        if (2 * number >= L)
+            across<T, X, KIND, WEIGHTED>(xs, ws, width, b + p, w + p, number, stride, out + p);
+        else
+            for (int64_t q = p; q < p + number; ++q)
+                alone<T, X, KIND, WEIGHTED>(xs, ws, width, b[q], w[q], stride, out + q);
+        p += number;
     }
-    wide<T, X, KIND, WEIGHTED>(x, weight, width, row, b, w, p, pairs, stride, out);
+}
+
+template <typename T, typename X, bool WEIGHTED>
+void dispatch(const X* x, const X* weight, int64_t width, const int64_t* row, const double* b, const double* w,
+              int64_t pairs, int64_t stride, int kind, double* out) {
+    const auto of_kind = kind == 0   ? sums<T, X, 0, WEIGHTED>
+                         : kind == 1 ? sums<T, X, 1, WEIGHTED>
+                                     : sums<T, X, 2, WEIGHTED>;
+    of_kind(x, weight, width, row, b, w, pairs, stride, out);
 }
 
 template <typename T, typename X>
-void dispatch(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs,
-              int64_t stride, int kind, double* out) {
-    if (weight == nullptr)
-        (kind ? sums<T, X, 1, false> : sums<T, X, 0, false>)(x, weight, width, row, b, w, pairs, stride, out);
-    else
-        (kind ? sums<T, X, 1, true> : sums<T, X, 0, true>)(x, weight, width, row, b, w, pairs, stride, out);
+void either(const X* x, const X* weight, int64_t width, const int64_t* row, const double* b, const double* w, int64_t pairs,
+            int64_t stride, int kind, double* out) {
+    (weight ? dispatch<T, X, true> : dispatch<T, X, false>)(x, weight, width, row, b, w, pairs, stride, kind, out);
 }
 
 }  // namespace
@@ -180,18 +195,18 @@ void dispatch(const X* x, const X* weight, int64_t width, const int64_t* row, co
 // in x [, width].
 extern "C" {
 
-void sums_f32(const float* x, const float* weight, int64_t width, const int64_t* row, const float* b, const float* w,
+void sums_f32(const float* x, const float* weight, int64_t width, const int64_t* row, const double* b, const double* w,
               int64_t pairs, int64_t stride, int kind, double* out) {
-    dispatch<float, float>(x, weight, width, row, b, w, pairs, stride, kind, out);
+    either<float>(x, weight, width, row, b, w, pairs, stride, kind, out);
 }
 
 void sums_f64_x32(const float* x, const float* weight, int64_t width, const int64_t* row, const double* b, const double* w,
                   int64_t pairs, int64_t stride, int kind, double* out) {
-    dispatch<double, float>(x, weight, width, row, b, w, pairs, stride, kind, out);
+    either<double>(x, weight, width, row, b, w, pairs, stride, kind, out);
 }
 
 void sums_f64(const double* x, const double* weight, int64_t width, const int64_t* row, const double* b, const double* w,
               int64_t pairs, int64_t stride, int kind, double* out) {
-    dispatch<double, double>(x, weight, width, row, b, w, pairs, stride, kind, out);
+    either<double>(x, weight, width, row, b, w, pairs, stride, kind, out);
 }
 }

@@ -16,11 +16,14 @@ from perfsweep.workloads.probe1d.maths.event_sums import Sums
 from perfsweep.workloads.probe1d.maths.precision import Precision
 
 SOURCE = Path(__file__).with_name("native.cpp")
-KINDS = {"hessian": (0, 5), "loss": (1, 6)}
+KINDS = {"hessian": (0, 5), "loss": (1, 6), "value": (2, 1)}
 
 
 class NativeKernel:
-    """One call per bucket over a flat list of pairs; float events are summed in blocks, blocks in float64."""
+    """One call per bucket over a flat list of pairs; float events are summed in blocks, blocks in float64.
+
+    Parameters come in float64; sums keep their type.
+    """
 
     def __init__(self, precision: Precision, counts: Counts) -> None:
         self.precision, self.counts = precision, counts
@@ -37,7 +40,8 @@ class NativeKernel:
         number, size = KINDS[kind]
         classes = b.shape[1]
         rank = (rank if classes == 1 else rank.repeat_interleave(classes)).contiguous()
-        b, w = b.contiguous(), w.contiguous()
+        kept = torch.float64 if b.dtype == torch.float64 else self.precision.sums
+        b, w = b.double().contiguous(), w.double().contiguous()
         out = torch.empty((size, rank.numel()), dtype=torch.float64)
         out[:, : splits[0] * classes] = 0
         for bucket, first, last in zip(buckets, splits, splits[1:], strict=False):
@@ -45,7 +49,7 @@ class NativeKernel:
                 start, stop = first * classes, last * classes
                 row = rank[start:stop] - bucket.first
                 self._run(bucket, row, (b, w), number, out, start)
-        return tuple(term.view(-1, classes) for term in out.to(self.precision.sums))
+        return tuple(term.view(-1, classes) for term in out.to(kept))
 
     def _run(
         self, bucket: Bucket, row: Tensor, at: tuple[Tensor, Tensor], number: int, out: Tensor, start: int

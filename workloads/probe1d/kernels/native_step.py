@@ -9,23 +9,24 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.native import library
-from perfsweep.workloads.probe1d.maths import newton, separable
+from perfsweep.workloads.probe1d.maths import newton, separable, sum_errors
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums
 from perfsweep.workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, StepResult
 from perfsweep.workloads.probe1d.maths.pass_log import PassFacts
-from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
+from perfsweep.workloads.probe1d.maths.sum_errors import TRUSTED, SumErrors
 
 SOURCE = Path(__file__).with_name("newton_step.cpp")
 _SUMS = ("m0", "m1", "a0", "a1", "a2")
 _CONSTANTS = ("count", "zeros", "positives", "ridge_w", "hits", "hit_sum", "scale")
-_LIMITS = ("metric", "reach", "least")
-_STATE = ("b", "w", "lam", "db", "dw", "g0", "g1", "gmax", "done", "evals")
+_LIMITS = ("metric", "reach", "least", "additions", "positive")
+_STATE = ("b", "w", "lam", "db", "dw", "g0", "g1", "gmax", "done", "sure", "evals")
 _RULES = (
     *("tol", "decrement", "tail_loss", "singular", "rows", "far", "step_budget", "tail_budget"),
-    *("decay_low", "decay_high", "overshoot", "step_limit"),
+    *("decay_low", "decay_high", "overshoot", "step_limit", "rounding"),
+    *("steps", "trusted"),
 )
-_FLAGS = ("tails", "pays", "foresees")
+_FLAGS = ("tails", "pays", "foresees", "certifies")
 _TALLY = ("halved", "lengthened", "left", "lam_sum", "lam_max", "gradient")
 
 
@@ -124,6 +125,6 @@ def _rules(rules: NewtonRules, block: Block, limits: Limits) -> _Rules:
     return _Rules(
         *(rules.tol, rules.decrement, rules.tail_loss, rules.singular, block.rows, separable.FAR),
         *(newton.STEP_BUDGET, separable.TAIL_BUDGET, *separable.TAIL_DECAY, newton.OVERSHOOT),
-        newton.STEP_LIMIT,
-        *(rules.tails, limits.least is not None, limits.reach is not None),
+        *(newton.STEP_LIMIT, sum_errors.ROUNDING, sum_errors.STEPS, TRUSTED),
+        *(rules.tails, limits.least is not None, limits.reach is not None, limits.additions is not None),
     )

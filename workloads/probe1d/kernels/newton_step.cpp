@@ -15,8 +15,8 @@ extern "C" {
 // Limits of a solver; `rows` is the number of rows of the problem. Flags: what a pass does without.
 struct Rules {
     double tol, decrement, tail_loss, singular, rows, far, step_budget, tail_budget, decay_low, decay_high, overshoot,
-        step_limit;
-    int64_t tails, pays, foresees;
+        step_limit, rounding, steps, trusted;
+    int64_t tails, pays, foresees, certifies;
 };
 
 // By how much means over rows may be off: see maths/sum_errors.
@@ -27,12 +27,12 @@ struct Errors {
 // Sums over events and constants of each pair.
 struct Pairs {
     const double *m0, *m1, *a0, *a1, *a2;
-    const double *count, *zeros, *positives, *ridge, *hits, *hit_sum, *scale, *metric, *reach, *least;
+    const double *count, *zeros, *positives, *ridge, *hits, *hit_sum, *scale, *metric, *reach, *least, *additions, *positive;
 };
 
 struct State {
     double *b, *w, *lam, *db, *dw, *g0, *g1, *gmax;
-    uint8_t* done;
+    uint8_t *done, *sure;
     int32_t* evals;
 };
 
@@ -50,10 +50,12 @@ constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double BELOW_ONE = 1.0 - std::numeric_limits<double>::epsilon();
 
 struct Gradient {
-    double g0, g1, h0, h1, h2, gmax, paid, separable;
+    double g0, g1, h0, h1, h2, gmax, paid, separable, wrong;
 };
 
 inline double larger(double a, double b) { return a > b ? a : b; }
+// Flags are numbers: a logical operation of several comparisons keeps GCC from vectors.
+inline double flag(bool holds) { return holds ? 1.0 : 0.0; }
 inline double smaller(double a, double b) { return a < b ? a : b; }
 
 inline double sigmoid(double b) {
@@ -66,7 +68,7 @@ inline double newton_decrement(double g0, double g1, double h0, double h1, doubl
     return (h2 * g0 * g0 - 2 * h1 * g0 * g1 + h0 * g1 * g1) / det / 2;
 }
 
-inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b, double w, double off0, double off1) {
+inline Gradient combine(const Pairs p, const Rules rules, int64_t i, double b, double w, double off0, double off1) {
     const double unit = 1.0 / rules.rows, mu = sigmoid(b), mu0 = smaller(mu, BELOW_ONE), s0 = mu0 * (1 - mu0);
     Gradient g;
     g.g0 = (p.m0[i] + p.zeros[i] * mu0 - p.positives[i]) * unit;
@@ -75,12 +77,13 @@ inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b,
     g.h1 = p.a1[i] * unit;
     g.h2 = p.a2[i] * unit + p.ridge[i];
     g.gmax = larger(std::fabs(g.g0) + off0, (std::fabs(g.g1) + off1) / p.scale[i]);
-    g.separable = (p.hits[i] == 0) | (p.hits[i] == p.count[i]) ? 1.0 : 0.0;
+    g.separable = larger(flag(p.hits[i] == 0), flag(p.hits[i] == p.count[i]));
     // Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.
     const double padding = rules.rows - p.zeros[i] - p.count[i];
-    const double wrong = std::fabs(p.m0[i] - padding * mu - p.hits[i]) * unit;
-    const bool short_tail = (wrong <= rules.tail_loss - off0) | (std::fabs(g.g1) + off1 <= rules.tol * p.least[i]);
-    g.paid = (rules.pays == 0) | (g.separable == 0) | short_tail ? 1.0 : 0.0;
+    const double wrong = g.wrong = std::fabs(p.m0[i] - padding * mu - p.hits[i]) * unit;
+    // Above zero where neither the loss that is left nor a slope at the smallest event shows that the tail is paid.
+    const double unpaid = smaller(wrong - (rules.tail_loss - off0), std::fabs(g.g1) + off1 - rules.tol * p.least[i]);
+    g.paid = larger(flag(unpaid <= 0), 1 - g.separable);
     return g;
 }
 
@@ -88,24 +91,25 @@ inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b,
 // Values of a tile between its loops.
 struct Steps {
     double g0[TILE], g1[TILE], h0[TILE], h1[TILE], h2[TILE], gmax[TILE], paid[TILE], lam[TILE], db[TILE], dw[TILE];
-    double tail[TILE], factor[TILE], metric[TILE], halve[TILE], fine[TILE], was_done[TILE];
+    double tail[TILE], factor[TILE], metric[TILE], halve[TILE], fine[TILE], was_done[TILE], separable[TILE], wrong[TILE];
+    double sure[TILE];
 };
 
 // Judge the last step and solve for the next one.
-inline void judge(const Pairs& p, const State& s, const Rules& rules, int64_t first, int size, Steps& t) {
-    for (int k = 0; k < size; ++k) t.was_done[k] = s.done[first + k] ? 1.0 : 0.0;
+inline void judge(const Pairs p, const State s, const Rules rules, int64_t first, int size, Steps& t) {
+    const double tails = flag(rules.tails != 0);
+    for (int k = 0; k < size; ++k) t.was_done[k] = flag(s.done[first + k]);
 #pragma omp simd
     for (int k = 0; k < size; ++k) {
         const int64_t i = first + k;
         const Gradient g = combine(p, rules, i, s.b[i], s.w[i], 0.0, 0.0);
         // Downhill slopes along the last step, where it began and where it led: a line search without losses.
         const double before = s.g0[i] * s.db[i] + s.g1[i] * s.dw[i], along = g.g0 * s.db[i] + g.g1 * s.dw[i];
-        const bool small = newton_decrement(g.g0, g.g1, g.h0, g.h1, g.h2) <= rules.decrement;
-        const bool fine = (g.paid != 0) & (g.gmax <= rules.tol) & small;
-        const bool done = fine | (t.was_done[k] != 0);
-        const bool halve = (-along > rules.overshoot * std::fabs(before)) & !done;
+        const double decrement = newton_decrement(g.g0, g.g1, g.h0, g.h1, g.h2);
+        const double fine = g.paid * flag(g.gmax <= rules.tol) * flag(decrement <= rules.decrement);
+        const double halve = flag(-along > rules.overshoot * std::fabs(before)) * (1 - larger(fine, t.was_done[k]));
         const double flattest = smaller(p.metric[i], g.h2 / larger(std::fabs(g.h1), TINY));
-        const double metric = (rules.tails != 0) & (g.separable != 0) ? flattest : p.metric[i];
+        const double metric = tails * g.separable != 0 ? flattest : p.metric[i];
         const double less = s.lam[i] * 0.1, lam = less < 1e-9 ? 0.0 : less;
         const double d00 = g.h0 * (1 + lam), d11 = g.h2 * (1 + lam), raw = d00 * d11 - g.h1 * g.h1;
         const double det = raw <= rules.singular * d00 * d11 ? larger(raw, 0.0) + 1e-3 * d00 * d11 : raw;
@@ -113,12 +117,12 @@ inline void judge(const Pairs& p, const State& s, const Rules& rules, int64_t fi
         const double length = std::sqrt(db * db + metric * dw * metric * dw);
         const double shrink = smaller(rules.step_budget / length, 1.0);
         const double share = along / larger(before, TINY);
-        const bool decays = (share > rules.decay_low) & (share < rules.decay_high);
-        t.tail[k] = (rules.tails != 0) & (g.separable != 0) & (s.lam[i] == 0) & decays ? 1.0 : 0.0;
+        const double decays = flag(share > rules.decay_low) * flag(share < rules.decay_high);
+        t.tail[k] = tails * g.separable * flag(s.lam[i] == 0) * decays;
         t.g0[k] = g.g0, t.g1[k] = g.g1, t.h0[k] = g.h0, t.h1[k] = g.h1, t.h2[k] = g.h2, t.gmax[k] = g.gmax;
         t.paid[k] = g.paid, t.lam[k] = lam, t.metric[k] = metric, t.factor[k] = 1.0;
         t.db[k] = db * shrink, t.dw[k] = dw * shrink;
-        t.halve[k] = halve ? 1.0 : 0.0, t.fine[k] = fine ? 1.0 : 0.0;
+        t.halve[k] = halve, t.fine[k] = fine, t.separable[k] = g.separable, t.wrong[k] = g.wrong;
     }
 }
 
@@ -138,7 +142,7 @@ struct Foreseen {
 };
 
 // See maths/newton.Foresight.
-inline Foreseen foresee(const Pairs& p, const Rules& rules, int64_t i, const Steps& t, int k) {
+inline Foreseen foresee(const Pairs p, const Rules rules, int64_t i, const Steps& t, int k) {
     const double h0 = t.h0[k], h1 = t.h1[k], h2 = t.h2[k], db = t.db[k], dw = t.dw[k];
     const double logits = smaller(std::fabs(db) + p.reach[i] * std::fabs(dw), rules.step_limit);
     const double grown = 1.0 / exp_negative(-logits);
@@ -152,8 +156,37 @@ inline Foreseen foresee(const Pairs& p, const Rules& rules, int64_t i, const Ste
     return {rules.foresees ? gradient : INFINITE, rules.foresees ? grown * norm * norm / 2 : INFINITE};
 }
 
+// Bounds of gradient and decrement of the loss alone where a pair is about to be left, a step (db, dw) on from these sums:
+// maths/newton.Foresight, every norm widened by what float32 sums may be off by, see maths/sum_errors. Infinite where the
+// Hessian says too little or a tail may have loss left.
+inline Foreseen certify(const Pairs p, const Rules rules, int64_t i, double b, double w, const Steps& t, int k, double db,
+                        double dw) {
+    const double unit = 1.0 / rules.rows, reach = p.reach[i], scale = p.scale[i], ridge = p.ridge[i];
+    const double share = rules.rounding * (rules.steps + p.additions[i] + 2 * (std::fabs(b) + std::fabs(w) * reach)) * unit;
+    const double off0 = share * p.m0[i], off1 = share * (p.positive[i] != 0 ? std::fabs(p.m1[i]) : reach * p.m0[i]);
+    const double off2 = share * p.a2[i], h0 = t.h0[k], h1 = t.h1[k], h2 = t.h2[k] - ridge, g1 = t.g1[k] - ridge * w;
+    const double move_b = std::fabs(db), move_w = std::fabs(dw), logits = smaller(move_b + reach * move_w, rules.step_limit);
+    const double grown = 1.0 / exp_negative(-logits);
+    const double phi = logits < 1e-4 ? logits : (grown - 1.0 - logits) / larger(logits, 1e-4);
+    const double form = h0 * db * db + 2 * h1 * db * dw + h2 * dw * dw;
+    const double wider = off0 * db * db + 2 * off1 * move_b * move_w + off2 * dw * dw;
+    const double drift = (logits < rules.step_limit ? phi : INFINITE) * std::sqrt(larger(form, 0.0) + wider);
+    const double left0 = t.g0[k] - h0 * db - h1 * dw, left1 = g1 - h1 * db - h2 * dw;
+    const double error0 = off0 * (1 + move_b) + off1 * move_w, error1 = off1 * (1 + move_b) + off2 * move_w;
+    const double slope = (std::fabs(left1) + error1 + std::sqrt(larger(h2, 0.0) + off2) * drift) / scale;
+    const double gradient = larger(std::fabs(left0) + error0 + std::sqrt(h0 + off0) * drift, slope);
+    const double low0 = h0 - off0 - off1 / scale, low2 = h2 - off2 - off1 * scale;
+    const double known = flag(low0 > 0) * flag(low0 * low2 - h1 * h1 > rules.trusted * low0 * low2);
+    const double own = larger(newton_decrement(left0, left1, low0, h1, low2), 0.0);
+    const double error = larger(newton_decrement(error0, -error1, low0, std::fabs(h1), low2), 0.0);
+    const double root = std::sqrt(own) + std::sqrt(error) + drift / std::sqrt(2.0);
+    const double paid = larger(1 - t.separable[k], flag((t.wrong[k] + off0) * grown <= rules.tail_loss));
+    const double decrement = known * paid != 0 ? grown * root * root : INFINITE;
+    return {gradient, decrement};
+}
+
 // Move on, or take half of the last step back.
-inline void move(const Pairs& p, const State& s, const Rules& rules, int64_t first, int size, Steps& t) {
+inline void move(const Pairs p, const State s, const Rules rules, int64_t first, int size, Steps& t) {
 #pragma omp simd
     for (int k = 0; k < size; ++k) {
         const int64_t i = first + k;
@@ -165,6 +198,10 @@ inline void move(const Pairs& p, const State& s, const Rules& rules, int64_t fir
         const bool gains = fine & !was_done & (f.gradient < t.gmax[k]) & (f.decrement <= now);
         const bool last = foreseen | gains, stay = (fine | was_done) & !last;
         const double move_b = halve ? -s.db[i] / 2 : t.db[k], move_w = halve ? -s.dw[i] / 2 : t.dw[k];
+        const double taken_b = stay ? 0.0 : move_b, taken_w = stay ? 0.0 : move_w;
+        const Foreseen c = certify(p, rules, i, s.b[i], s.w[i], t, k, taken_b, taken_w);
+        const double ends = flag(fine | foreseen) * flag(!was_done) * flag(rules.certifies != 0);
+        const double sure = ends * flag(c.gradient <= rules.tol) * flag(c.decrement <= rules.decrement);
         s.b[i] = stay ? s.b[i] : s.b[i] - move_b;
         s.w[i] = stay ? s.w[i] : s.w[i] - move_w;
         s.lam[i] = halve ? larger(8 * s.lam[i], 1e-3) : t.lam[k];
@@ -173,7 +210,9 @@ inline void move(const Pairs& p, const State& s, const Rules& rules, int64_t fir
         // A halved step is judged again from where it started, so the gradient there is kept.
         s.g0[i] = halve ? s.g0[i] : t.g0[k];
         s.g1[i] = halve ? s.g1[i] : t.g1[k];
-        s.gmax[i] = was_done ? s.gmax[i] : (last ? f.gradient : t.gmax[k]);
+        const double bound = sure != 0 ? c.gradient : (last ? f.gradient : t.gmax[k]);
+        s.gmax[i] = was_done ? s.gmax[i] : bound;
+        t.sure[k] = sure;
         t.fine[k] = fine | was_done | foreseen ? 1.0 : 0.0;
         t.tail[k] = (t.factor[k] > 1) & !halve & !fine & !was_done ? 1.0 : 0.0;
     }
@@ -184,6 +223,7 @@ inline void count(const State& s, int64_t first, int size, const Steps& t, Tally
         const int64_t i = first + k;
         s.evals[i] += s.done[i] ? 0 : 1;
         s.done[i] = t.fine[k] != 0;
+        s.sure[i] |= t.sure[k] != 0;
     }
     double halved = 0, lengthened = 0, done = 0, lam_sum = 0, lam_max = tally.lam_max, gradient = tally.gradient;
 #pragma omp simd reduction(+ : halved, lengthened, done, lam_sum) reduction(max : lam_max, gradient)
@@ -202,34 +242,39 @@ extern "C" {
 
 void newton_step(const Pairs* pairs, const State* state, const Rules* rules, int64_t number, Tally* tally) {
     *tally = {};
+    Rules own = *rules;
+    if (!own.pays) own.tail_loss = INFINITE;
     Steps steps;
     for (int64_t first = 0; first < number; first += TILE) {
         const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
-        judge(*pairs, *state, *rules, first, size, steps);
-        if (rules->tails) stretch(*rules, size, steps);
-        move(*pairs, *state, *rules, first, size, steps);
+        judge(*pairs, *state, own, first, size, steps);
+        if (own.tails) stretch(own, size, steps);
+        move(*pairs, *state, own, first, size, steps);
         count(*state, first, size, steps, *tally);
     }
 }
 
 // Scaled gradient of each pair, and whether it is at its optimum: see maths/certify. `trusted` is a share of the diagonal.
-void certify_pairs(const Pairs* pairs, const double* b, const double* w, const Errors* errors, const Rules* rules,
+void certify_pairs(const Pairs* pairs, const double* b, const double* w, const Errors* errors, const Rules* given,
                    double trusted, int64_t number, double* gmax, uint8_t* passed) {
+    const Pairs p = *pairs;
+    const Errors off = *errors;
+    const Rules rules = *given;
     for (int64_t first = 0; first < number; first += TILE) {
         const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
         double fine[TILE];
 #pragma omp simd
         for (int k = 0; k < size; ++k) {
             const int64_t i = first + k;
-            const double off0 = errors->zeroth[i], off1 = errors->first[i], scale = pairs->scale[i];
-            const Gradient g = combine(*pairs, *rules, i, b[i], w[i], off0, off1);
-            const double h0 = g.h0 - off0 - off1 / scale, h2 = g.h2 - errors->second[i] - off1 * scale;
-            const bool known = (h0 > 0) & (h0 * h2 - g.h1 * g.h1 > trusted * h0 * h2);
+            const double off0 = off.zeroth[i], off1 = off.first[i], scale = p.scale[i];
+            const Gradient g = combine(p, rules, i, b[i], w[i], off0, off1);
+            const double h0 = g.h0 - off0 - off1 / scale, h2 = g.h2 - off.second[i] - off1 * scale;
+            const double known = flag(h0 > 0) * flag(h0 * h2 - g.h1 * g.h1 > trusted * h0 * h2);
             const double own = larger(newton_decrement(g.g0, g.g1, h0, g.h1, h2), 0.0);
             const double error = larger(newton_decrement(off0, -off1, h0, std::fabs(g.h1), h2), 0.0);
             const double root = std::sqrt(own) + std::sqrt(error);
             gmax[i] = g.gmax;
-            fine[k] = (g.gmax <= rules->tol) & known & (root * root <= rules->decrement) & (g.paid != 0) ? 1.0 : 0.0;
+            fine[k] = flag(g.gmax <= rules.tol) * known * flag(root * root <= rules.decrement) * g.paid;
         }
         for (int k = 0; k < size; ++k) passed[first + k] = fine[k] != 0;
     }

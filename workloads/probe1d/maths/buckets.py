@@ -1,7 +1,8 @@
 """Activations by latent, in buckets of padded rows: no scatter, no column index, one dense kernel per bucket.
 
 Latents are ranked by their number of non-zeros. A bucket holds a run of ranks whose rows are padded to one
-width with x = 0, which *is* a zero row: the zero group shrinks by the padding and no mask is needed.
+width with x = 0, which *is* a zero row: the zero group shrinks by the padding and no mask is needed. Events
+of a row ascend, for nodes in their place and for counts above a threshold.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ SORT_EVENTS = 2**26
 
 @dataclass(frozen=True)
 class Bucket:
-    """Ranks [first, last) padded to x [last - first, K]; `weight` likewise where events stand for several."""
+    """Ranks [first, last), ascending events padded to x [last - first, K].
+
+    `weight` [last - first, K] says for how many events each one counts.
+    """
 
     first: int
     last: int
@@ -130,6 +134,16 @@ def pad_rows(values: Tensor, starts: Tensor, lengths: Tensor, width: int) -> Ten
     return torch.where(inside, values[torch.where(inside, index, 0)], values.new_zeros(()))
 
 
+def sort_rows(x: Tensor, counts: Tensor) -> Tensor:
+    """Rows in ascending order with their padding moved to the end as +inf."""
+    slot = torch.arange(x.shape[1], device=x.device)
+    x = torch.where(slot < counts[:, None], x, torch.inf)
+    if x.is_cuda:
+        return torch.sort(x, dim=1).values
+    # numpy's vectorised sort is several times faster than torch's on CPU.
+    return torch.from_numpy(np.sort(x.numpy(), axis=1))
+
+
 def build_layout(csc: Csc, dtype: torch.dtype) -> Layout:
     """Rank latents by their number of events and pad them into buckets of `dtype`."""
     lengths = csc.indptr.diff()
@@ -143,6 +157,9 @@ def build_layout(csc: Csc, dtype: torch.dtype) -> Layout:
         width = bucket_width(host[last - 1])
         ranks = order[first:last]
         x = pad_rows(csc.values, csc.indptr[ranks], lengths[ranks], width).to(dtype)
+        x = sort_rows(x, lengths[ranks]).masked_fill_(
+            torch.arange(width, device=x.device) >= lengths[ranks, None], 0
+        )
         buckets.append(Bucket(first, last, x))
         slots[first:last] = width
         first = last

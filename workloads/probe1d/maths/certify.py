@@ -14,19 +14,23 @@ from torch import Tensor
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.maths.blocks import Block
-from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums, combine, scaled_gradient
-from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
+from perfsweep.workloads.probe1d.maths.derivatives import (
+    Derivatives,
+    EventSums,
+    cancels,
+    combine,
+    label_free_loss,
+    scaled_gradient,
+)
+from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned, with_exact_losses
 from perfsweep.workloads.probe1d.maths.newton import NewtonRules, newton_decrement
 from perfsweep.workloads.probe1d.maths.polish import Polisher
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
-from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
-
-TRUSTED = 1e-8
-"""Determinant over the product of the diagonal below which a raw Hessian in float64 says too little: the
-centred one decides."""
+from perfsweep.workloads.probe1d.maths.sum_errors import TRUSTED, SumErrors
+from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
 
 class Verdict(Protocol):
@@ -51,7 +55,8 @@ class Certifier:
 
     `rows` hold their label sums; their `evaluator` sums in float64. `cheap` rows, where given, come first:
     nodes in place of events, or events summed in float32. A pair that passes there whatever such sums may be
-    off by is not evaluated any further, and its gradient is stored as a bound.
+    off by is not evaluated any further, and its gradient is stored as a bound; what the solver is sure of is
+    not evaluated at all. With `losses`, which takes rows by latent, each pair's mean loss is stored as well.
     """
 
     def __init__(
@@ -63,38 +68,91 @@ class Certifier:
         rules: NewtonRules,
         cheap: PreparedRows | None = None,
         verdict: Verdict | None = None,
+        losses: bool = False,
     ) -> None:
         self.rows, self.polisher, self.solution = rows, polisher, solution
         self.counts, self.rules, self.cheap = counts, rules, cheap
-        self.verdict = verdict
+        self.verdict, self.losses = verdict, losses
+        if losses:
+            solution.expect_losses()
         self.least, self.ill_conditioned = rows.least(), ill_conditioned(rows.constants)
         self.reach, self.positive = rows.reach(), rows.positive()
 
     def certify(self, columns: Tensor) -> None:
         """Certify the classes at `columns` at the stored solution and store what changed."""
+        self._certify(columns)
+        if self.losses:
+            self._sum_ill_losses_by_event(columns)
+
+    def _sum_ill_losses_by_event(self, columns: Tensor) -> None:
+        """Where b and w x cancel, so do sums of losses: each event's own loss is what is left."""
+        stored = self.solution.loss
+        assert stored is not None
+        latents, places = self.rows.x.latents, columns.to(stored.device)
+        b, w, loss = (
+            part.view(latents, -1).index_select(1, places)
+            for part in (self.solution.b, self.solution.w, stored)
+        )
+        loss = with_exact_losses(loss, self.rows, places, b, w, self.ill_conditioned)
+        stored.view(latents, -1).index_copy_(1, places, loss)
+
+    def _certify(self, columns: Tensor) -> None:
         self.rows.evaluator.begin(columns)
-        block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None).unpenalised()
-        if self.cheap is not None:
-            block = block.select(self._left_by(self.cheap, columns))
+        if self.cheap is None:
+            block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None).unpenalised()
+        else:
+            block = self._left_by(self.cheap, columns)
         if not block.pair.numel():
             return
         b, w = self._parameters(block)
-        sums = self.rows.evaluator.sums(block, b, w, with_loss=False).double()
+        sums = self.rows.evaluator.sums(block, b, w, with_loss=self.losses).double()
+        self._store_losses(block, b, w, sums)
         failed = self._store(block, *self._judge(block, b, w, sums, SumErrors.none(b)))
         number = self.counts.read(failed.sum())
         if number:
             self.counts.add("polished_pairs", number)
             self.polisher.polish(block.pair[failed])
+            if self.losses:
+                self._evaluate_losses(block.select(failed.squeeze(1).nonzero().squeeze(1)))
 
-    def _left_by(self, cheap: PreparedRows, columns: Tensor) -> Tensor:
-        """Certify what `cheap` sums can; rows of the flat block that are left."""
-        block = cheap.block(columns, torch.float64, flat=True).unpenalised()
+    def _evaluate_losses(self, block: Block) -> None:
         b, w = self._parameters(block)
-        sums = cheap.evaluator.sums(block, b, w, with_loss=False).double()
+        self._store_losses(block, b, w, self.rows.evaluator.sums(block, b, w).double())
+
+    def _store_losses(self, block: Block, b: Tensor, w: Tensor, sums: EventSums) -> None:
+        if self.losses:
+            assert sums.loss is not None
+            self.solution.store(block.pair, loss=label_free_loss(block, b, w, sums.loss))
+
+    def _left_by(self, cheap: PreparedRows, columns: Tensor) -> Block:
+        """Certify what `cheap` sums can; the pairs of the flat block that are left, on all events."""
+        block = self._not_sure(cheap.block(columns, torch.float64, flat=True).unpenalised(), cheap)
+        b, w = self._parameters(block)
+        sums = cheap.evaluator.sums(block, b, w, with_loss=self.losses).double()
+        self._store_losses(block, b, w, sums)
         off = self._errors(cheap, block, b, w, sums).times(1.0 / block.rows)
         failed = self._store(block, *self._judge(block, b, w, sums, off)).squeeze(1)
         self.counts.add("pairs_certified_by_bound", self.counts.read((~failed).sum()))
-        return failed.nonzero().squeeze(1)
+        if self.losses:
+            failed |= cancels(block, b, w).squeeze(1)
+        left = block.select(failed.nonzero().squeeze(1))
+        slots = self.rows.slots.index_select(0, left.latent).unsqueeze(1)
+        return replace(left, zeros=block.rows - slots)
+
+    def _not_sure(self, block: Block, cheap: PreparedRows) -> Block:
+        """Leave out what the solver is sure of: its losses are all that is missing."""
+        sure = self.solution.sure.index_select(0, block.pair.squeeze(1))
+        number = self.counts.read(sure.sum())
+        if not number:
+            return block
+        self.counts.add("pairs_certified_by_bound", number)
+        if self.losses:
+            assert isinstance(cheap.evaluator, CscEvaluator)
+            known = block.select(sure.nonzero().squeeze(1))
+            b, w = self._parameters(known)
+            softplus_sum = cheap.evaluator.softplus_sums(known, b, w)
+            self.solution.store(known.pair, loss=label_free_loss(known, b, w, softplus_sum))
+        return block.select((~sure).nonzero().squeeze(1))
 
     def _errors(self, cheap: PreparedRows, block: Block, b: Tensor, w: Tensor, sums: EventSums) -> SumErrors:
         if cheap.bins is not None:

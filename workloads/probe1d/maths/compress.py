@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout, bucket_width
+from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout, bucket_width, sort_rows
 
 KEEP_EVENTS_PER_BIN = 3
 """A latent with at most this many events per bin would gain nothing: its nodes would be as many."""
@@ -82,16 +81,6 @@ def merge_nodes(buckets: list[Bucket], first: int) -> list[Bucket]:
         nodes[0].first, nodes[-1].last, torch.cat([bucket.x for bucket in nodes]), torch.cat(weights)
     )
     return [*plain, joined]
-
-
-def sort_rows(x: Tensor, counts: Tensor) -> Tensor:
-    """Rows in ascending order with their padding moved to the end as +inf."""
-    slot = torch.arange(x.shape[1], device=x.device)
-    x = torch.where(slot < counts[:, None], x, torch.inf)
-    if x.is_cuda:
-        return torch.sort(x, dim=1).values
-    # numpy's vectorised sort is several times faster than torch's on CPU.
-    return torch.from_numpy(np.sort(x.numpy(), axis=1))
 
 
 def bin_edges(x: Tensor, counts: Tensor, bins: int) -> Tensor:

@@ -15,6 +15,9 @@ from torch.nn.functional import softplus
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.precision import Precision
 
+CANCELS = 2.0
+"""Mean of y eta above which a loss is summed again in float64."""
+
 
 @dataclass(frozen=True)
 class EventSums:
@@ -99,6 +102,22 @@ def _loss(block: Block, b: Tensor, w: Tensor, sums: EventSums, mu0: Tensor, unit
     positive = torch.minimum((block.positives - sums.labels).clamp(min=0), block.zeros)
     group = -(positive * torch.log(mu0) + (block.zeros - positive) * torch.log1p(-mu0))
     return (sums.loss + group) * unit + penalty
+
+
+def label_free_loss(block: Block, b: Tensor, w: Tensor, softplus_sum: Tensor) -> Tensor:
+    """Mean loss of all rows, [R, c], from the sum of softplus over slots; without a slope none is needed."""
+    level = softplus(b)
+    total = torch.where(w == 0, block.rows * level, softplus_sum + block.zeros * level)
+    return (total - b * block.positives - w * block.hit_sum) / block.rows
+
+
+def cancels(block: Block, b: Tensor, w: Tensor) -> Tensor:
+    """Pairs whose loss float32 does not resolve, bool [R, c]: without labels it is a difference of two sums.
+
+    Float32 rounds by some 1e-7 of their size.
+    """
+    size = b.abs() * block.positives + (w * block.hit_sum).abs()
+    return (size > CANCELS * block.rows) & (w != 0)
 
 
 def scaled_gradient(block: Block, g0: Tensor, g1: Tensor) -> Tensor:

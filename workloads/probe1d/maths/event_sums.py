@@ -28,7 +28,7 @@ NUMBER_OF_SUMS = {"hessian": 5, "loss": 6}
 
 
 class BucketKernel(Protocol):
-    """Sums over one bucket: m0, m1, a0, a1, a2 and, with loss, the sum of softplus."""
+    """Sums over buckets: m0, m1, a0, a1, a2 and, with loss, the sum of softplus; kind value: that alone."""
 
     precision: Precision
 
@@ -61,6 +61,9 @@ class BucketByBucket:
         kind: str,
     ) -> Sums:
         """See BucketKernel."""
+        if kind == "value":
+            return self.over_buckets(buckets, splits, rank, b, w, "loss")[-1:]
+        b, w = b.to(self.precision.compute), w.to(self.precision.compute)
         dead = torch.zeros((splits[0], b.shape[1]), dtype=self.precision.sums, device=b.device)
         pieces = [(dead,) * NUMBER_OF_SUMS[kind]]
         for bucket, start, stop in zip(buckets, splits, splits[1:], strict=False):

@@ -9,32 +9,31 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.probe1d.data.problem import class_totals
-from perfsweep.workloads.probe1d.maths.derivatives import combine
+from perfsweep.workloads.probe1d.maths.derivatives import cancels, combine, label_free_loss
 from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned, with_exact_losses
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-
-CANCELS = 2.0
-"""Mean of y eta above which a loss is summed again in float64: float32 rounds by some 1e-7 of it."""
+from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
 
 def mean_loss(rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
     """Mean negative log-likelihood without penalty, [L, c] in the order of latents of `rows`."""
-    rows.evaluator.begin(columns)
-    block = rows.block(columns, rows.evaluator.precision.sums).unpenalised()
-    near_b, near_w = b.to(block.prior.dtype), w.to(block.prior.dtype)
-    sums = rows.evaluator.sums(block, near_b, near_w)
-    found = combine(block, near_b, near_w, sums, 1.0 / block.rows, clip=1e-8)
-    assert found.loss is not None
-    exact = ill_conditioned(rows.constants)
-    if sums.labels is not None:
-        return with_exact_losses(found.loss, rows, columns, b, w, exact)
-    share = block.positives / block.rows
-    # Without labels a loss is a difference of two sums, which float32 rounds by their own size.
-    size = near_b.abs() * share + (near_w * block.hit_sum).abs() / block.rows
-    exact |= ((size > CANCELS) & (w != 0)).any(1)
-    constant = torch.nn.functional.softplus(b) - share.double() * b
-    loss = torch.where(w == 0, constant.to(size.dtype), found.loss)
-    return with_exact_losses(loss, rows, columns, b, w, exact)
+    evaluator, exact = rows.evaluator, ill_conditioned(rows.constants)
+    evaluator.begin(columns)
+    block = rows.block(columns, evaluator.precision.sums).unpenalised()
+    if isinstance(evaluator, CscEvaluator):
+        softplus_sum = evaluator.softplus_sums(block, b, w)
+    else:
+        near_b, near_w = b.to(block.prior.dtype), w.to(block.prior.dtype)
+        sums = evaluator.sums(block, near_b, near_w)
+        assert sums.loss is not None
+        if sums.labels is not None:
+            loss = combine(block, near_b, near_w, sums, 1.0 / block.rows, clip=1e-8).loss
+            assert loss is not None
+            return with_exact_losses(loss, rows, columns, b, w, exact)
+        softplus_sum = sums.loss.double()
+    block = block.double()
+    loss = label_free_loss(block, b, w, softplus_sum)
+    return with_exact_losses(loss, rows, columns, b, w, exact | cancels(block, b, w).any(1))
 
 
 def intercept_only_loss(prior: Tensor, rows: PreparedRows) -> Tensor:

@@ -100,7 +100,8 @@ class Job:
 
     def _describe(self, prepared: Prepared) -> Iterator[None]:
         """Loss matrices and confusion counts, slab by slab; parameters as they are written to a file."""
-        describe = _Describer(self.task, prepared, self.results["b"], self.results["w"])
+        losses = "loss" in self.results
+        describe = _Describer(self.task, prepared, self.results["b"], self.results["w"], losses)
         for columns in self._slabs():
             yield
             describe.slab(columns)
@@ -108,21 +109,21 @@ class Job:
 
 
 class _Describer:
-    """Fills the result matrices [L, C] that are not parameters."""
+    """Fills the result matrices [L, C] that are not parameters; `losses`: those of training are there."""
 
-    def __init__(self, task: Task, prepared: Prepared, b: Tensor, w: Tensor) -> None:
+    def __init__(self, task: Task, prepared: Prepared, b: Tensor, w: Tensor, losses: bool) -> None:
         self.task, self.prepared, self.b, self.w = task, prepared, b, w  # float64: see `ill_conditioned`
-        names = ["loss", *(["loss_val"] if prepared.held_out else [])]
-        self.results = {name: torch.zeros_like(b, dtype=torch.float32) for name in names}
+        rows = {"loss": None if losses else prepared.train, "loss_val": prepared.held_out}
+        self.rows = {name: part for name, part in rows.items() if part is not None}
+        self.results = {name: torch.zeros_like(b, dtype=torch.float32) for name in self.rows}
         self.results |= {name: torch.zeros_like(b, dtype=torch.int64) for name in ("tp", "fp", "tn", "fn")}
         self.count_confusion = task.paths.confusion(prepared.train)
 
     def slab(self, columns: Tensor) -> None:
         """Losses and counts of the classes at `columns`."""
         with self.task.phase("loss"):
-            self._loss("loss", self.prepared.train, columns)
-            if self.prepared.held_out is not None:
-                self._loss("loss_val", self.prepared.held_out, columns)
+            for name, rows in self.rows.items():
+                self._loss(name, rows, columns)
         with self.task.phase("confusion"):
             positives = self.prepared.train.constants.positives[columns].long()
             counted = self.count_confusion(columns, positives, self.b[:, columns], self.w[:, columns])

@@ -63,7 +63,10 @@ class NewtonRules:
 
 @dataclass
 class NewtonState:
-    """Parameters, damping and the step under trial with the gradient it started from; float64 [R, c]."""
+    """Parameters, damping and the step under trial with the gradient it started from; float64 [R, c].
+
+    Pairs that are `sure` need no certification any more.
+    """
 
     b: Tensor
     w: Tensor
@@ -73,6 +76,7 @@ class NewtonState:
     g0: Tensor
     g1: Tensor
     done: Tensor
+    sure: Tensor
     evals: Tensor
     gmax: Tensor
 
@@ -83,7 +87,8 @@ class NewtonState:
         # One tensor each: steps may work in place.
         lam, db, dw, g0, g1 = (torch.zeros_like(b) for _ in range(5))
         evals = torch.zeros_like(b, dtype=torch.int32)
-        return cls(b, w, lam, db, dw, g0, g1, done.contiguous(), evals, torch.full_like(b, torch.inf))
+        done, sure = done.contiguous(), torch.zeros_like(b, dtype=torch.bool)
+        return cls(b, w, lam, db, dw, g0, g1, done, sure, evals, torch.full_like(b, torch.inf))
 
     def select(self, keep: Tensor) -> NewtonState:
         """The rows named by the int64 index `keep`."""
@@ -225,12 +230,15 @@ def _moved(
 class Limits:
     """Per row of a block, float64 [R, 1]: scale of w in the step budget, largest and smallest |x|.
 
-    Without `reach` no step is foreseen, without `least` every tail counts as paid.
+    Without `reach` no step is foreseen, without `least` every tail counts as paid. With `additions`, the
+    length of the longest float32 sum, and whether all x are `positive`, a pair may be `sure`.
     """
 
     metric: Tensor
     reach: Tensor | None
     least: Tensor | None
+    additions: Tensor | None = None
+    positive: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -275,9 +283,10 @@ class NewtonSolver:
     `reach` [L] is the largest |x| of each latent, given where a certification follows: the last step of a
     pair is then not evaluated here. `least` [L] is the smallest |x| of its non-zeros, given where blocks hold
     their label sums. Pairs `beyond_lanes`, given the `ill_conditioned` latents [L], are not evaluated but
-    left to the certification. Evaluations of a pair (`evals`) are those of its gradient and Hessian before it
-    was done, that at the start included and each step halved too; a dead latent has none. That of
-    all pairs in float64 is counted apart, polishing is not.
+    left to the certification. `rounding` are additions and signs of each latent, see `Limits`, where a
+    `step` certifies pairs of float32 sums. Evaluations of a pair (`evals`) are those of its gradient and
+    Hessian before it was done, that at the start included and each step halved too; a dead latent has none.
+    That of all pairs in float64 is counted apart, polishing is not.
     """
 
     def __init__(
@@ -295,8 +304,10 @@ class NewtonSolver:
         least: Tensor | None = None,
         ill_conditioned: Tensor | None = None,
         step: Step = torch_step,
+        rounding: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> None:
-        self.metric, self.phase, self.reach, self.least = metric, phase, reach, least
+        self.by_latent = (metric, reach, least, *rounding)
+        self.phase = phase
         self.ill_conditioned, self.step = ill_conditioned, step
         self.rules, self.evaluator, self.log, self.hook = rules, evaluator, log, hook
         self.counts, self.solution, self.compact = counts, solution, compact
@@ -348,11 +359,11 @@ class NewtonSolver:
 
     def _limits(self, block: Block) -> Limits:
         """Limits of the rows of a block; the stop test always measures by the root mean square."""
-        metric, reach, least = (
+        metric, *others = (
             None if values is None else values.index_select(0, block.latent).unsqueeze(1)
-            for values in (self.metric, self.reach, self.least)
+            for values in self.by_latent
         )
-        return Limits(block.scale if metric is None else metric, reach, least)
+        return Limits(block.scale if metric is None else metric, *others)
 
     def _left_out(self, block: Block) -> Tensor:
         if self.ill_conditioned is None:
@@ -373,5 +384,7 @@ class NewtonSolver:
         reason = torch.where(state.done, int(Reason.CONVERGED), int(Reason.BUDGET))
         reason = torch.where(block.count == 0, int(Reason.DEAD), reason)
         self.solution.store(
-            block.pair, b=state.b, w=state.w, evals=state.evals, gmax=state.gmax, reason=reason
+            block.pair,
+            **{name: getattr(state, name) for name in ("b", "w", "evals", "gmax", "sure")},
+            reason=reason,
         )

@@ -21,14 +21,23 @@ class Reason(IntEnum):
 
 @dataclass
 class Solution:
-    """Results by pair, flat [L * C], latents in the order of the layout that solved them."""
+    """Results by pair, flat [L * C], latents in the order of the layout that solved them.
+
+    `sure` are pairs that need no certification any more; `loss` is there where certification gives it.
+    """
 
     b: Tensor
     w: Tensor
     evals: Tensor
     gmax: Tensor
     reason: Tensor
+    sure: Tensor
     latents: int
+    loss: Tensor | None = None
+
+    def expect_losses(self) -> None:
+        """Make room for losses, which something is going to store."""
+        self.loss = torch.full_like(self.b, torch.nan, dtype=torch.float32)
 
     @classmethod
     def empty(cls, latents: int, classes: int, device: torch.device | str) -> Solution:
@@ -41,6 +50,7 @@ class Solution:
             evals=torch.zeros(size, dtype=torch.int32, device=device),
             gmax=torch.full((size,), torch.inf, dtype=torch.float64, device=device),
             reason=torch.full((size,), int(Reason.BUDGET), dtype=torch.uint8, device=device),
+            sure=torch.zeros(size, dtype=torch.bool, device=device),
             latents=latents,
         )
 
@@ -55,9 +65,10 @@ class Solution:
         """Matrices [L, C] with latents in their original order; `order[rank]` is the latent at that rank."""
         found = {}
         for field in fields(self):
-            if field.name == "latents":
+            values = getattr(self, field.name)
+            if not isinstance(values, Tensor) or field.name == "sure":
                 continue
-            matrix = getattr(self, field.name).view(self.latents, -1)
+            matrix = values.view(self.latents, -1)
             if order is not None:
                 matrix = torch.empty_like(matrix).index_copy_(0, order, matrix)
             found[field.name] = matrix

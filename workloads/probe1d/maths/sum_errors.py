@@ -24,6 +24,9 @@ PIECE = 2**16
 STEPS = 32
 """Float32 roundings of a term, those of eta left out, and of joined sums."""
 ROUNDING = torch.finfo(torch.float32).eps / 2
+TRUSTED = 1e-8
+"""Determinant over the product of the diagonal below which a raw Hessian in float64 says too little: the
+centred one decides."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ class CscEvaluator:
         m0, m1, a0, a1, a2, *loss = self._run(block.latent, b, w, "loss" if with_loss else "hessian")
         return EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2, loss=loss[0] if loss else None)
 
+    def softplus_sums(self, block: Block, b: Tensor, w: Tensor) -> Tensor:
+        """The sum of softplus alone, float64 [R, c]."""
+        return self._run(block.latent, b, w, "value")[0].double()
+
     def list_sums(self, latent: Tensor, b: Tensor, w: Tensor) -> EventSums:
         """The five sums of pairs whose rows `latent` int64 [R] names, ascending; b, w [R, c]."""
         m0, m1, a0, a1, a2 = self._run(latent, b, w, "hessian")
@@ -51,7 +55,6 @@ class CscEvaluator:
 
     def _run(self, latent: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         splits = self.splits(latent)
-        b, w = b.to(self.precision.compute), w.to(self.precision.compute)
         buckets = self.layout.buckets
         for bucket, start, stop in zip(buckets, splits, splits[1:], strict=False):
             if stop > start:

@@ -12,8 +12,14 @@ from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Constants, prior_logit, rms_scale
 from perfsweep.workloads.probe1d.maths import certify
 from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
-from perfsweep.workloads.probe1d.maths.derivatives import EventSums
-from perfsweep.workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, torch_step
+from perfsweep.workloads.probe1d.maths.derivatives import EventSums, combine, scaled_gradient
+from perfsweep.workloads.probe1d.maths.newton import (
+    Limits,
+    NewtonRules,
+    NewtonState,
+    newton_decrement,
+    torch_step,
+)
 from perfsweep.workloads.probe1d.maths.separable import binary_start
 from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
@@ -113,6 +119,48 @@ def test_a_step_that_forgets_to_halve_is_told_apart():
         )
         state = right.state
     assert worst > 1e-3
+
+
+def sure_and_true(spoil):
+    """Bounds of gradients of the pairs that a step is sure of, and their gradients and decrements.
+
+    Sums are off by `spoil` times what float32 may be off by, in either direction.
+    """
+    from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
+
+    native = NativeStep()
+    block, x, limits = problem(flat=True)
+    additions = torch.full_like(block.scale, 64)
+    limits = replace(limits, additions=additions, positive=torch.ones_like(additions))
+    state, make = start(block), torch.Generator().manual_seed(1)
+    for _ in range(12):
+        at = sums(x, block, state.b, state.w)
+        off = SumErrors.of_rounding(at, state.b, state.w, limits.reach, additions, limits.positive == 1)
+        size = {"m0": off.zeroth, "a0": off.zeroth, "m1": off.first, "a1": off.first, "a2": off.second}
+        shifts = {
+            name: spoil * (2.0 * torch.randint(2, part.shape, generator=make) - 1) * part
+            for name, part in size.items()
+        }
+        wrong = replace(at, **{name: getattr(at, name) + shift for name, shift in shifts.items()})
+        state = native(block, state, wrong, limits, RULES).state
+    loss = combine(
+        block.unpenalised(), state.b, state.w, sums(x, block, state.b, state.w), 1 / ROWS, clip=0.0
+    )
+    true = scaled_gradient(block, loss.g0, loss.g1)
+    return state.gmax[state.sure], true[state.sure], newton_decrement(loss)[state.sure]
+
+
+def test_a_pair_that_a_step_is_sure_of_is_at_its_minimum_whatever_rounding_does_to_sums():
+    bound, true, decrement = sure_and_true(0.99)  # bounds are taken of the sums that are off
+    assert bound.numel() > 200
+    assert (true <= bound * (1 + 1e-9)).all()
+    assert (bound <= RULES.tol).all()
+    assert (decrement <= RULES.decrement).all()
+
+
+def test_sums_that_are_further_off_break_what_a_step_is_sure_of():
+    bound, true, _ = sure_and_true(100.0)
+    assert (true > bound * (1 + 1e-9)).any()
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-6])

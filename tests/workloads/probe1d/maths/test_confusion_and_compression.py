@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels
 from perfsweep.workloads.probe1d.maths import compress, confusion
+from perfsweep.workloads.probe1d.maths.buckets import build_layout, to_csc
 
 
 @st.composite
@@ -37,6 +40,66 @@ def as_csr(dense):
     indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
     values = torch.from_numpy(dense[row, column].astype(np.float32))
     return Csr(torch.from_numpy(indptr), torch.from_numpy(column), values, dense.shape[1])
+
+
+NATIVE = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+@NATIVE
+@settings(deadline=None, max_examples=60)
+@given(counted_problems(), st.sampled_from([torch.float32, torch.float64]))
+def test_counts_of_the_native_kernel_are_those_of_a_loop_over_all_rows(problem, dtype):
+    from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+
+    dense, multi, b, w = problem
+    assert_counts(dense, multi, b, w, dtype, NativeCounts)
+
+
+@NATIVE
+def test_one_class_a_row_is_counted_as_flags_are_whatever_the_order_of_columns():
+    from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(60, 5)) * (rng.random((60, 5)) < 0.4)
+    dense[:, 2] = 0
+    ids, x = rng.integers(0, 4, 60), as_csr(dense)
+    b, w = (torch.from_numpy(rng.normal(size=(5, 2))) for _ in range(2))
+    grid, columns = torch.tensor([0, 2, 3]), torch.tensor([2, 0])
+    layout = build_layout(to_csc(x), torch.float32)
+    events = layout_counts(x, layout)
+    found = [
+        NativeCounts(x, labels, grid, layout, events, Counts())(
+            columns, torch.tensor([(ids == 3).sum(), (ids == 0).sum()]), b, w
+        )
+        for labels in (
+            Labels(4, ids=torch.from_numpy(ids)),
+            Labels(4, multi=torch.from_numpy(ids[:, None] == np.arange(4))),
+        )
+    ]
+    for name in ("tp", "fp", "tn", "fn"):
+        assert torch.equal(getattr(found[0], name), getattr(found[1], name))
+    fires = b[:, 0].numpy() + w[:, 0].numpy() * dense > 0
+    assert found[0].tp[:, 0].tolist() == (fires & (ids == 3)[:, None]).sum(0).tolist()
+    assert found[0].fp[:, 0].tolist() == (fires & (ids != 3)[:, None]).sum(0).tolist()
+
+
+def layout_counts(x, layout):
+    return torch.bincount(x.indices, minlength=x.latents)[layout.order].double()
+
+
+def assert_counts(dense, multi, b, w, dtype, kind):
+    x, labels = as_csr(dense), Labels(multi.shape[1], multi=torch.from_numpy(multi))
+    grid = torch.arange(multi.shape[1])
+    layout = build_layout(to_csc(x), dtype)
+    counter = kind(x, labels, grid, layout, layout_counts(x, layout), Counts())
+    found = counter(grid, torch.from_numpy(multi.sum(0)), torch.from_numpy(b), torch.from_numpy(w))
+    # Neither these values nor their sums are rounded.
+    fires = (b[None] + w[None] * dense[:, :, None]) > 0
+    truth = np.broadcast_to(multi[:, None, :], fires.shape)
+    expected = {"tp": fires & truth, "fp": fires & ~truth, "tn": ~fires & ~truth, "fn": ~fires & truth}
+    near = np.isclose(b[None] + w[None] * dense[:, :, None], 0, atol=1e-12).any(0)  # 0.3 and 0.4 are rounded
+    for name, flags in expected.items():
+        assert (getattr(found, name).numpy() == flags.sum(0))[~near].all()
 
 
 @settings(deadline=None, max_examples=60)
