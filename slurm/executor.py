@@ -374,7 +374,7 @@ class SlurmExecutor(Executor):
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
         failed = FailedNodes()
-        if end is End.NODE_FAIL and isinstance(seen, Sighting):
+        if end in (End.NODE_FAIL, End.UNFIT) and isinstance(seen, Sighting):
             failed = FailedNodes.of(self._client, seen)
         self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():

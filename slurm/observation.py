@@ -312,7 +312,7 @@ def _names(folder: Path) -> set[str]:
 def _exit_record(file: Path) -> ExitRecord | None:
     try:
         values = json.loads(file.read_text())
-        return ExitRecord(int(values["status"]), tuple(values["signals"]))
+        return ExitRecord(int(values["status"]), tuple(values["signals"]), values.get("said", ""))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not ours, or not whole yet
 

@@ -12,6 +12,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from perfsweep.pipelines.execution.allotment import Unfit
 from perfsweep.pipelines.execution.node_server import BEAT_S
 from perfsweep.pipelines.execution.spawn import Child, Termination, termination_of
 from perfsweep.pipelines.store.records import Failure, Outcome
@@ -121,6 +122,9 @@ class Node:
                     f"node {self.name} of this allocation started no server within {READY_S:g} s; what srun"
                     " said stands above"
                 )
+            if "refused" in answer:
+                self.close()
+                raise Unfit(f"node {self.name}: {answer['refused']}")
             self._ready = "node" in answer
 
     def close(self) -> None:

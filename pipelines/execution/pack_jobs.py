@@ -13,6 +13,7 @@ from typing import Any
 
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import shared_job, submitted
+from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment
 from perfsweep.pipelines.execution.submitted import COLLECT
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.planned import load_workload
@@ -76,11 +77,13 @@ def _job(
     )
     log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
     ranks = [_ranks(manifest, manifest.pack(pack), _seen(device, asked.get(pack, {}))) for pack in packs]
+    largest = Shape.of(cluster, max(ranks), own)
+    remote = executors.find(cluster.executor).remote
+    env = {**env, VARIABLE: Allotment.of(cluster, largest).text if remote else ""}
     if len(packs) == 1:
         gpus = _least_gpus(manifest, manifest.pack(packs[0]), device)
         return Job(name, command, log, env, ranks[0], own, gpus)
     # Packs get equal shares, so each is given what the largest needs.
-    largest = Shape.of(cluster, max(ranks), own)
     own |= {"gpus": largest.gpus * len(packs), "cpus_per_task": largest.cpus * len(packs)}
     return Job(name, command, log, env, resources=own)
 
