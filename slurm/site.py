@@ -197,6 +197,11 @@ class SiteProfile:
         written = set(self.options(Shape.of(self))) | OWN_OPTIONS
         for text in self.sbatch:
             name = option_name(text)
+            if name == "clusters":
+                yield (
+                    f"cluster.sbatch: {text}: jobs are followed on the cluster that answers here alone. Start the"
+                    " sweep on a machine of that cluster, or name its slurm.conf in cluster.slurm_conf"
+                )
             if [option_name(other) for other in self.sbatch].count(name) > 1:
                 yield f"cluster.sbatch: --{name} is given twice, and sbatch takes one; join them"
             if name in written:

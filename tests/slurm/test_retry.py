@@ -64,7 +64,7 @@ def test_what_a_person_has_not_changed_stays_counted() -> None:
         ("COMPLETED", End.NO_RESULT),
         ("FAILED", End.NO_RESULT),
         ("PREEMPTED", End.PREEMPTED),
-        *[(state, End.NODE_FAIL) for state in ("REVOKED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED")],
+        *[(state, End.NODE_FAIL) for state in ("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED")],
         ("RECONFIG_FAIL", End.NODE_FAIL),
         ("TIMEOUT", End.TIMEOUT),
         ("OUT_OF_MEMORY", End.OOM),
