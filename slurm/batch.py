@@ -62,8 +62,7 @@ class SubmissionFailed(ClusterError):
     @property
     def site(self) -> str:
         """What the site said beyond Slurm's own words, as lines below a sentence; empty where it said nothing."""
-        lines = [line for line in map(_bare, self.said) if line not in self.words.split("\n")]
-        return "\n  ".join(["\nthe site says:", *lines]) if lines else ""
+        return sites_words(self.said, self.words.split("\n"))
 
 
 class ArrayExecutor(submitit.SlurmExecutor):
@@ -108,8 +107,8 @@ class ArrayExecutor(submitit.SlurmExecutor):
             return Submitted(array, cluster or None, said)
         words = slurms_words(said)
         if done.returncode:
-            bare = words or [*map(_bare, said)]
-            message = bare[-1] if bare else f"sbatch ended with status {done.returncode}"
+            message = ": ".join(words) or next(map(_bare, reversed(said)), "")
+            message = message or f"sbatch ended with status {done.returncode}"
             raise SubmissionFailed(message, done.returncode == 124, words, said)
         raise SubmissionFailed(
             f"sbatch's answer holds no job number: {_last_line(done.stdout)}", True, words, said
@@ -183,7 +182,8 @@ def command(site: SiteProfile, shape: Shape, interpreter: str, element: Path, jo
 
 
 _NUMBER = re.compile(r"^Submitted batch job (\d+)(?: on cluster (\S+))?$", re.MULTILINE)
-_FAILED = "Batch job submission failed: "
+_FAILED = ("Batch job submission failed: ", "allocation failure: ")
+"""How the sentence begins that sbatch ends with; the second where it is only asked (--test-only)."""
 
 
 def slurms_words(said: Sequence[str]) -> list[str]:
@@ -192,9 +192,15 @@ def slurms_words(said: Sequence[str]) -> list[str]:
     These are the reason of a limit, which is one word by itself, and the sentence that sbatch ends with. Without
     such a sentence it never asked the controller, and complains of its options.
     """
-    own = [_bare(line) for line in said if line.startswith("sbatch: ")]
+    own = [_bare(line) for line in said if line.startswith(("sbatch: ", *_FAILED))]
     failed = [line for line in own if line.startswith(_FAILED)]
     return [*(line for line in own if re.fullmatch(r"[A-Z]\w+", line)), failed[-1]] if failed else own
+
+
+def sites_words(said: Sequence[str], words: Sequence[str]) -> str:
+    """Put all lines of sbatch but Slurm's own `words` below one another; empty where there are none."""
+    lines = [line for line in map(_bare, said) if line not in words]
+    return "\n  ".join(["\nthe site says:", *lines]) if lines else ""
 
 
 def _bare(line: str) -> str:

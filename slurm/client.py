@@ -119,8 +119,9 @@ class SlurmClient:
             words = [line for line in said if _SLURMS.match(line)]
             if said and not words and not out_of_reach(done.stderr):
                 raise self._forbids(command[0], " ".join(said))
-            message = "\n".join(words or said) or f"{command[0]} ended with status {done.returncode}"
-            raise (Unreachable if out_of_reach(message) else Refused)(message)
+            shown = said if command[0] == "sbatch" else words or said  # what a site adds there is for people
+            message = "\n".join(shown) or f"{command[0]} ended with status {done.returncode}"
+            raise (Unreachable if out_of_reach("\n".join(words or said)) else Refused)(message)
         return done.stdout
 
     def _forbids(self, program: str, why: str) -> Forbidden:

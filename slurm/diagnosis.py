@@ -166,14 +166,12 @@ def _test_submission(site: SiteProfile, client: SlurmClient) -> tuple[str, str |
 
 
 def _objection(text: str) -> str:
-    """sbatch's last word, with the field of the profile it is about."""
-    lines = [
-        line.removeprefix("sbatch: error: ").removeprefix("allocation failure: ").strip()
-        for line in text.splitlines()
-    ]
-    message = next((line for line in reversed(lines) if line), "no reason given")
-    field = batch.refusal(text)
-    return f"cluster.{field}: {message}" if field else message
+    """sbatch's last word, with the field of the profile it is about, and what the site says of it."""
+    said = [line.strip() for line in text.splitlines() if line.strip()]
+    words = batch.slurms_words(said) or said[-1:]
+    message = ": ".join(words).removeprefix("allocation failure: ")
+    field = batch.refusal("\n".join(words))
+    return f"{f'cluster.{field}: ' if field else ''}{message}{batch.sites_words(said, words)}"
 
 
 def _queue_answers(client: SlurmClient) -> None:

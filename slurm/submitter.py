@@ -150,7 +150,7 @@ class Submitter:
                 self._last_words = str(error)
                 self._heard += error.said
                 return submission
-            self._journal.refused(token, str(error))
+            self._journal.refused(token, "\n".join(error.said) or str(error))
             raise
         self._heard += answer.said
         self._journal.submitted(token, answer.array, answer.cluster)

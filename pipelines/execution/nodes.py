@@ -117,10 +117,10 @@ class Node:
         while not self._ready:
             answer = self.worker.answer(max(0.0, deadline - time.monotonic()))
             if answer is None:
+                why = "its step ended at once" if self.worker.gone else f"none within {READY_S:g} s"
                 self.close()
                 raise ClusterError(
-                    f"node {self.name} of this allocation started no server within {READY_S:g} s; what srun"
-                    " said stands above"
+                    f"node {self.name} of this allocation started no server ({why}); see above what srun said"
                 )
             if "refused" in answer:
                 self.close()
