@@ -1,8 +1,8 @@
 """The batch script of a job array, and handing it to sbatch: submitit's Slurm executor without its pickles.
 
 submitit knows sbatch's flags and writes the script. Its waiting is not used: it trusts sacct and a result
-pickle alone, and hangs where a job is cancelled, killed or requeued. Nor is its call of sbatch, which drops what
-a site says of a job that it takes.
+pickle alone, and hangs where a job is cancelled, killed or requeued. Nor is its call of sbatch, which drops
+what a site says of a job that it takes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SubmissionFailed(ClusterError):
 
     @property
     def site(self) -> str:
-        """What the site said beyond Slurm's own words, as lines below a sentence; empty where it said nothing."""
+        """What the site said beyond Slurm's own words, as lines below a sentence; empty without any."""
         return sites_words(self.said, self.words.split("\n"))
 
 
@@ -100,7 +100,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
             check=False,
         )
         said = tuple(line for line in map(_printable, done.stderr.splitlines()) if line)
-        # Of several lines the last: sites print banners, which may speak of jobs. A wrapper may fail after it.
+        # The last of several: sites print banners, which may speak of jobs. A wrapper may fail afterwards.
         if numbers := _NUMBER.findall(done.stdout):
             array, cluster = numbers[-1]
             script.rename(self.folder / f"{array}_submission_file.sh")
@@ -189,8 +189,8 @@ _FAILED = ("Batch job submission failed: ", "allocation failure: ")
 def slurms_words(said: Sequence[str]) -> list[str]:
     """Pick the lines of sbatch that Slurm itself decided by: plug-ins and wrappers of a site print others.
 
-    These are the reason of a limit, which is one word by itself, and the sentence that sbatch ends with. Without
-    such a sentence it never asked the controller, and complains of its options.
+    These are the reason of a limit, which is one word by itself, and the sentence that sbatch ends with.
+    Without such a sentence it never asked the controller, and complains of its options.
     """
     own = [_bare(line) for line in said if line.startswith(("sbatch: ", *_FAILED))]
     failed = [line for line in own if line.startswith(_FAILED)]

@@ -205,8 +205,8 @@ class SiteProfile:
             name = option_name(text)
             if name == "clusters":
                 yield (
-                    f"cluster.sbatch: {text}: jobs are followed on the cluster that answers here alone. Start the"
-                    " sweep on a machine of that cluster, or name its slurm.conf in cluster.slurm_conf"
+                    f"cluster.sbatch: {text}: jobs are followed on the cluster that answers here alone. Start"
+                    " the sweep on a machine of that cluster, or name its slurm.conf in cluster.slurm_conf"
                 )
             if [option_name(other) for other in self.sbatch].count(name) > 1:
                 yield f"cluster.sbatch: --{name} is given twice, and sbatch takes one; join them"

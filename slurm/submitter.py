@@ -319,8 +319,8 @@ def refuse_other_cluster(here: str | None, environ: Mapping[str, str]) -> None:
     for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"):
         if (others := environ.get(name)) and others != here:
             raise ClusterError(
-                f"{name}={others}: jobs go to {here or 'the cluster that answers here'}, and are followed there"
-                f" alone. Unset {name}, or start this command on a machine of {others}."
+                f"{name}={others}: jobs go to {here or 'the cluster that answers here'}, and are followed"
+                f" there alone. Unset {name}, or start this command on a machine of {others}."
             )
 
 

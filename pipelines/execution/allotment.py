@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine import environment, gpus
 from perfsweep.pipelines.trial.machine.installed import torch_build
 from perfsweep.slurm.element import UNFIT
 from perfsweep.slurm.errors import ClusterError
@@ -55,6 +55,7 @@ class Allotment:
     cores : that Slurm was asked for; 0: nothing was
     memory_bytes : of its job, at least; 0: nothing was asked for
     scratch : whether it has a folder on the node's own disk
+    by_torch : whether the GPUs count that torch sees; else all that the node has for it
     """
 
     gpus: int = 0
@@ -62,9 +63,10 @@ class Allotment:
     cores: int = 0
     memory_bytes: int = 0
     scratch: bool = False
+    by_torch: bool = True
 
     @classmethod
-    def of(cls, site: SiteProfile, shape: Shape) -> Allotment:
+    def of(cls, site: SiteProfile, shape: Shape, by_torch: bool = True) -> Allotment:
         """Read it from a site profile and the shape of a pack."""
         own = replace(site, **dict(shape.fields))
         shares = {"mem": 1, "mem-per-cpu": shape.cpus, "mem-per-gpu": shape.gpus}.get(own.mem_flag, 0)
@@ -74,6 +76,7 @@ class Allotment:
             shape.cpus,
             shares * _bytes(own.memory or ""),
             own.scratch is not None,
+            by_torch,
         )
 
     @classmethod
@@ -97,22 +100,19 @@ class Allotment:
         Unfit
             This node lacks something; the message says what was asked for and what there is.
         """
-        if self.gpus and torch_build().cuda is None:
+        if self.gpus and self.by_torch and torch_build().cuda is None:
             raise ClusterError(_gpus(self.gpus, device))
         for lack in self._lacks(device, log):
             raise Unfit(lack)
 
     def _lacks(self, device: Device, log: Path | None) -> Iterator[str]:
-        found = device.count if device.type == "cuda" else 0
-        if found < self.gpus:
-            yield _gpus(self.gpus, device)
-        if self.gpus and (lack := _other_model(self.gpu_type, device.name)):
-            yield lack
+        if self.gpus:
+            yield from self._lacks_gpus(device) if self.by_torch else self._lacks_gpus_of_the_node()
         # A process that may use all cores of its node is not confined: a node may be declared too large.
         if device.cores < min(self.cores, os.cpu_count() or 1):
             yield (
-                f"asked for {self.cores} cores, and this job may use {device.cores}: ask the site which option"
-                " gives cores to a step (cluster.srun_args), or lower cluster.cpus_per_task"
+                f"asked for {self.cores} cores, and this job may use {device.cores}: ask the site which"
+                " option gives cores to a step (cluster.srun_args), or lower cluster.cpus_per_task"
             )
         memory = environment.memory_here()
         if memory and memory < MEMORY_SHARE * self.memory_bytes:
@@ -124,6 +124,17 @@ class Allotment:
             yield from _scratch(os.environ.get("PERFSWEEP_SCRATCH", ""))
         if log is not None:
             yield from _clock(log)
+
+    def _lacks_gpus(self, device: Device) -> Iterator[str]:
+        if _seen(device) < self.gpus:
+            yield _gpus(self.gpus, device)
+        yield from _other_model(self.gpu_type, device.name)
+
+    def _lacks_gpus_of_the_node(self) -> Iterator[str]:
+        found = gpus.visible()
+        if len(found) < self.gpus:
+            yield f"asked for {_counted(self.gpus)}, NVML sees {len(found)}: {_remedy()}"
+        yield from _other_model(self.gpu_type, found[0].name if found else "")
 
 
 def refuse_unfit(device: Device, log: Path | None = None) -> None:
@@ -155,22 +166,31 @@ def refuse_unseen_gpus(device: Device, environ: Mapping[str, str] = os.environ) 
     hidden = environ.get("CUDA_VISIBLE_DEVICES") == ""
     if given.isdigit() and int(given) and device.type != "cuda" and not hidden:
         raise ClusterError(
-            f"{_gpus(int(given), device, 'this job has')}. To measure on its CPU: CUDA_VISIBLE_DEVICES= perfsweep"
-            " ..."
+            f"{_gpus(int(given), device, 'this job has')}. To measure on its CPU:"
+            " CUDA_VISIBLE_DEVICES= perfsweep ..."
         )
 
 
+def _seen(device: Device) -> int:
+    return device.count if device.type == "cuda" else 0
+
+
+def _counted(gpus: int) -> str:
+    return f"{gpus} GPU{'s' if gpus > 1 else ''}"
+
+
 def _gpus(asked: int, device: Device, begin: str = "asked for") -> str:
-    found = device.count if device.type == "cuda" else 0
-    plural = "s" if asked > 1 else ""
-    return f"{begin} {asked} GPU{plural}, torch {torch_build().version} sees {found}: {_remedy(device)}"
+    build = torch_build()
+    if build.cuda is None:
+        remedy = "install a torch that is built with CUDA, or ask for no GPU (cluster.gpus=0)"
+    elif "MIG" in device.name:
+        remedy = "one process uses one MIG slice; ask for whole GPUs, or for one slice (cluster.gpus=1)"
+    else:
+        remedy = _remedy()
+    return f"{begin} {_counted(asked)}, torch {build.version} sees {_seen(device)}: {remedy}"
 
 
-def _remedy(device: Device) -> str:
-    if torch_build().cuda is None:
-        return "install a torch that is built with CUDA, or ask for no GPU (cluster.gpus=0)"
-    if "MIG" in device.name:
-        return "one process uses one MIG slice; ask for whole GPUs, or for one slice (cluster.gpus=1)"
+def _remedy() -> str:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     told = "is not set" if visible is None else f"is {visible!r}"
     return (
@@ -179,19 +199,20 @@ def _remedy(device: Device) -> str:
     )
 
 
-def _other_model(asked: str, found: str) -> str:
-    """Say that a GPU is of another model than was asked for; empty where that is not known."""
+def _other_model(asked: str, found: str) -> Iterator[str]:
+    """Say that a GPU is of another model than was asked for, where both names tell it."""
     wanted, got = (set(_MODEL.findall(name.lower())) for name in (asked.replace("_", "-"), found))
-    if not wanted or not got or wanted & got:
-        return ""
-    return f"asked for a GPU of type {asked}, and this is {found}: correct cluster.gpu_type, or ask the site"
+    if wanted and got and not wanted & got:
+        yield (
+            f"asked for a GPU of type {asked}, and this is {found}: correct cluster.gpu_type, or ask the site"
+        )
 
 
 def _scratch(folder: str) -> Iterator[str]:
     if why := _closed(folder):
         yield (
-            f"asked for a folder on the node's own disk, and {folder or 'PERFSWEEP_SCRATCH'} cannot be written"
-            f" ({why}): bind it in the container, or name another in cluster.scratch"
+            f"asked for a folder on the node's own disk, and {folder or 'PERFSWEEP_SCRATCH'} cannot be"
+            f" written ({why}): bind it in the container, or name another in cluster.scratch"
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfsweep.pipelines.config.types import ClusterConfig
-from perfsweep.pipelines.execution.allotment import refuse_unseen_gpus
 from perfsweep.slurm import executors
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Device
@@ -74,14 +73,7 @@ def planning_device(cluster: ClusterConfig, choice: Choice, here: Device) -> Dev
     """The device to plan for: of the GPUs of a queue, a login node knows number and maybe type.
 
     It may have a GPU itself, which says nothing about theirs.
-
-    Raises
-    ------
-    ClusterError
-        The sweep is measured in this job, which has GPUs that torch does not see.
     """
-    if not choice.remote:
-        refuse_unseen_gpus(here)
     if not choice.remote or not cluster.gpus:
         return here
     return Device(

@@ -100,9 +100,7 @@ def test_the_place_of_the_interpreter_is_filled_in_where_it_runs(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("status", "end"), [(UNFIT, End.UNFIT), (LACKING, End.FAILED), (3, End.FAILED)])
-def test_what_a_job_lacked_is_in_its_record_and_the_note_on_it(
-    tmp_path: Path, status: int, end: End
-) -> None:
+def test_what_a_job_lacked_is_in_its_record_and_the_note_on_it(tmp_path: Path, status: int, end: End) -> None:
     element(tmp_path, f"echo asked for 1 GPU; echo; exit {status}").run()
     own = RecordFiles(tmp_path).read("abc")[1]
     standing = judge(Sighting("7", 1, "8", "FAILED"), own, Silence(), 0.0, Patience(1.0, 1.0))

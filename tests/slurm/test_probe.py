@@ -77,8 +77,8 @@ def test_of_two_mig_slices_a_process_uses_one() -> None:
     site = replace(SITE, gpus=2)
     (gpu,) = failures(site, visible=["MIG-1", "MIG-2"], torch="2.13.0 1")
     assert str(gpu) == (
-        "FAIL  GPU: Slurm gave 2, and torch sees 1; one process uses one MIG slice: ask for whole GPUs, or for"
-        " one slice (cluster.gpus=1)"
+        "FAIL  GPU: Slurm gave 2, and torch sees 1; one process uses one MIG slice: ask for whole GPUs, or"
+        " for one slice (cluster.gpus=1)"
     )
 
 

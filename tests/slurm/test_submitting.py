@@ -275,7 +275,10 @@ POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's s
             "  All jobs must name a file system with --licenses",
         ),
         (
-            ["Invalid partition and qos names are listed at go/slurm", f"{FAILS}Invalid feature specification"],
+            [
+                "Invalid partition and qos names are listed at go/slurm",
+                f"{FAILS}Invalid feature specification",
+            ],
             f"Slurm refuses cluster.constraint: {FAILS}Invalid feature specification\nthe site says:\n"
             "  Invalid partition and qos names are listed at go/slurm",
         ),
@@ -301,7 +304,10 @@ POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's s
             ["AssocGrpBillingMinutes", POLICY],
             "Slurm refuses the sweep: AssocGrpBillingMinutes: this budget is spent: ask the site for more",
         ),
-        (["AccountNotAllowed", POLICY], "Slurm refuses the sweep: AccountNotAllowed: choose another cluster."),
+        (
+            ["AccountNotAllowed", POLICY],
+            "Slurm refuses the sweep: AccountNotAllowed: choose another cluster.",
+        ),
         (["QOSNotAllowed", POLICY], "Slurm refuses the sweep: QOSNotAllowed: choose another cluster."),
         (["jobs with invalid qos are refused"], "Slurm refuses the sweep: jobs with invalid qos are refused"),
     ],

@@ -105,7 +105,9 @@ def device_facts(kind: str = "auto") -> Device:
     if visible:
         first = visible[0]
         count = 1 if first.sliced else len(visible)  # CUDA uses one MIG instance in each process
-        return Device("cuda", count, first.name, first.memory_bytes, first.capability, _cores(), can_compile())
+        return Device(
+            "cuda", count, first.name, first.memory_bytes, first.capability, _cores(), can_compile()
+        )
     if kind == "cuda":
         why = (
             "NVML sees no GPU that CUDA_VISIBLE_DEVICES allows"

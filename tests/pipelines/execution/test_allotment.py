@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
+from recorded import build
 
 from perfsweep.pipelines.execution import allotment, pack
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, refuse_unfit, refuse_unseen_gpus
@@ -17,7 +18,6 @@ from perfsweep.slurm.element import LACKING, UNFIT
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.workloads.api import Device
-from recorded import build
 
 CPU = Device("cpu", cores=2)
 A100 = Device("cuda", 1, "NVIDIA A100-SXM4-80GB", cores=2)
@@ -31,6 +31,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "memory_here", lambda: 16 * 2**30)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(environment, "refuse_old_driver", lambda: None)
+    monkeypatch.setattr(environment.gpus, "visible", tuple)
 
 
 @pytest.mark.usefixtures("built")
@@ -41,7 +42,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
             Allotment(gpus=1),
             CPU,
             {"CUDA_VISIBLE_DEVICES": ""},
-            "asked for 1 GPU, torch 2.13.0+cu130 sees 0: CUDA_VISIBLE_DEVICES is ''; choose another cluster.gpu_flag",
+            "asked for 1 GPU, torch 2.13.0+cu130 sees 0: CUDA_VISIBLE_DEVICES is ''; choose another",
         ),
         (
             Allotment(gpus=2),
@@ -54,6 +55,12 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
             A100,
             {},
             "asked for a GPU of type h100, and this is NVIDIA A100-SXM4-80GB: correct cluster.gpu_type",
+        ),
+        (
+            Allotment(gpus=1, by_torch=False),
+            CPU,
+            {},
+            "asked for 1 GPU, NVML sees 0: CUDA_VISIBLE_DEVICES is ",
         ),
         (Allotment(cores=4), CPU, {}, "asked for 4 cores, and this job may use 2: "),
         (
@@ -69,7 +76,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
             "asked for a folder on the node's own disk, and /proc/nowhere cannot be written (",
         ),
     ],
-    ids=["no GPU", "two MIG slices", "another type", "cores", "memory", "scratch"],
+    ids=["no GPU", "two MIG slices", "another type", "programs of its own", "cores", "memory", "scratch"],
 )
 def test_what_is_missing_is_said_with_what_was_asked_for(
     asked: Allotment,
@@ -121,7 +128,7 @@ def test_what_was_asked_for_is_read_from_the_profile_and_the_shape() -> None:
     site = SiteProfile(memory="2G", mem_flag="mem-per-cpu", scratch="$TMPDIR", gpu_type="a100")
     shape = Shape.of(site, 2, {"memory": "3000", "gpu_type": "h100"})
     assert Allotment.of(site, shape) == Allotment(2, "h100", 8, 8 * 3000 * 2**20, True)
-    assert Allotment.of(site, Shape(0, 4)).gpus == 0
+    assert Allotment.of(site, Shape(0, 4), by_torch=False) == Allotment(0, "a100", 4, 2**33, True, False)
     assert Allotment.here({VARIABLE: Allotment(1, "h100", 4).text}) == Allotment(1, "h100", 4)
     assert Allotment.here({VARIABLE: ""}) is None, "this machine is as it is"
 

@@ -1,4 +1,4 @@
-"""Sites where one of Slurm's programs is not for users, one by one: a sweep ends well, or says which it was."""
+"""Sites where one of Slurm's programs is not for users: a sweep ends well, or says which it was."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def without(bench: Bench, program: str) -> str:
 
 @pytest.mark.parametrize("program", ["scontrol", "squeue", "sacct"])
 def test_a_sweep_is_followed_to_its_end_without_one_of_them(bench: Bench, program: str) -> None:
-    done = bench.perfsweep(*bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, program))
+    done = bench.perfsweep(
+        *bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, program)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(bench.records()) == 4
     told = f"{program} is not for you here ({program}: access denied for users)"
@@ -36,7 +38,9 @@ def test_a_sweep_is_followed_to_its_end_without_one_of_them(bench: Bench, progra
     ],
 )
 def test_what_a_sweep_cannot_do_without_is_named(bench: Bench, program: str, sentence: str) -> None:
-    done = bench.perfsweep(*bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, program))
+    done = bench.perfsweep(
+        *bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, program)
+    )
     assert done.returncode != 0
     assert sentence in " ".join((done.stdout + done.stderr).split())
     assert bench.records() == []

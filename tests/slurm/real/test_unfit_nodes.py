@@ -18,11 +18,15 @@ def test_a_sweep_on_gpus_that_torch_does_not_see_ends_at_once_with_one_sentence(
     bench: Bench, packs: int
 ) -> None:
     """The nodes of this cluster pretend their GPUs, and the torch of the tests is one for the CPU."""
-    shared = ("cluster.packs_per_job=2", "axes.slab=[2,3,4,5]", "cluster.arms_per_pack=2") if packs > 1 else ()
+    shared = (
+        ("cluster.packs_per_job=2", "axes.slab=[2,3,4,5]", "cluster.arms_per_pack=2") if packs > 1 else ()
+    )
     done = bench.perfsweep(*bench.sweep("cluster.gpus=1", *shared))
     assert done.returncode == 1, done.stdout + done.stderr
     said = " ".join(done.stdout.split())
-    assert "broke off: asked for 1 GPU, torch " in said and " sees 0: install a torch that is built with" in said
+    assert (
+        "broke off: asked for 1 GPU, torch " in said and " sees 0: install a torch that is built with" in said
+    )
     assert bench.records() == [], "nothing was measured"
     journal = Journal(bench.folder / "runs/toy/submissions.jsonl")
     assert {end for one in journal.submissions.values() for end in one.ended.values()} == {End.FAILED}
