@@ -1,23 +1,24 @@
 """The batch script of a job array, and handing it to sbatch: submitit's Slurm executor without its pickles.
 
-submitit knows sbatch's flags, writes the script and reads the job's number. Its waiting is not used: it
-trusts sacct and a result pickle alone, and hangs where a job is cancelled, killed or requeued.
+submitit knows sbatch's flags and writes the script. Its waiting is not used: it trusts sacct and a result
+pickle alone, and hangs where a job is cancelled, killed or requeued. Nor is its call of sbatch, which drops
+what a site says of a job that it takes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import shlex
 import shutil
+import subprocess
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from perfsweep.slurm.allocation import NO_GPU
 from perfsweep.slurm.client import SlurmClient
@@ -37,12 +38,31 @@ _TYPED_BY_SUBMITIT = frozenset(
 )
 
 
-class SubmissionFailed(ClusterError):
-    """sbatch did not return a job's number. `unknown`: it may have submitted the job all the same."""
+@dataclass(frozen=True)
+class Submitted:
+    """The number of an array, the cluster where sbatch names one, and every line that it said beyond that."""
 
-    def __init__(self, message: str, unknown: bool = False) -> None:
+    array: str
+    cluster: str | None = None
+    said: tuple[str, ...] = ()
+
+
+class SubmissionFailed(ClusterError):
+    """sbatch did not return a job's number; `unknown`: it may have submitted the job all the same.
+
+    `words` are Slurm's own, by which it is decided what follows; `said` is every line of sbatch.
+    """
+
+    def __init__(
+        self, message: str, unknown: bool = False, words: Sequence[str] = (), said: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
-        self.unknown = unknown
+        self.unknown, self.words, self.said = unknown, "\n".join(words), tuple(said)
+
+    @property
+    def site(self) -> str:
+        """What the site said beyond Slurm's own words, as lines below a sentence; empty without any."""
+        return sites_words(self.said, self.words.split("\n"))
 
 
 class ArrayExecutor(submitit.SlurmExecutor):
@@ -58,46 +78,48 @@ class ArrayExecutor(submitit.SlurmExecutor):
         """Above zero: scripts can be shown where no Slurm is installed."""
         return 2
 
-    def submit_text_array(self, command: str, count: int, parameters: dict[str, Any]) -> str:
-        """Job number of the array.
+    def submit_text_array(self, command: str, count: int, parameters: dict[str, Any]) -> Submitted:
+        """Hand an array over.
 
         Raises
         ------
         SubmissionFailed
-            There is none; the message is sbatch's.
+            It has no number; the message is Slurm's.
         """
         if shutil.which("sbatch") is None:
             raise ClusterError("sbatch is not on the PATH: no Slurm is installed here; choose cluster=local")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._set(count, parameters)
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints sbatch's message; we raise it
-                return self._submit_command(command).job_id
-        except FailedJobError as error:
-            status = getattr(error.__cause__, "returncode", 1)
-            text = str(error).replace("sbatch: error: ", "").strip() or f"sbatch ended with status {status}"
-            raise SubmissionFailed(text, unknown=status == 124) from error
-        except FailedSubmissionError as error:
-            text = f"sbatch's answer holds no job number: {str(error).splitlines()[0]}"
-            raise SubmissionFailed(text, unknown=True) from error
+        script = self.folder / f".submission_file_{uuid.uuid4().hex}.sh"
+        script.write_text(self.text(command, count, parameters))
+        done = subprocess.run(
+            self._make_submission_command(script),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        said = tuple(line for line in map(_printable, done.stderr.splitlines()) if line)
+        # The last of several: sites print banners, which may speak of jobs. A wrapper may fail afterwards.
+        if numbers := _NUMBER.findall(done.stdout):
+            array, cluster = numbers[-1]
+            script.rename(self.folder / f"{array}_submission_file.sh")
+            return Submitted(array, cluster or None, said)
+        words = slurms_words(said)
+        if done.returncode:
+            message = ": ".join(words) or next(map(_bare, reversed(said)), "")
+            message = message or f"sbatch ended with status {done.returncode}"
+            raise SubmissionFailed(message, done.returncode == 124, words, said)
+        raise SubmissionFailed(
+            f"sbatch's answer holds no job number: {_last_line(done.stdout)}", True, words, said
+        )
 
     def text(self, command: str, count: int, parameters: dict[str, Any]) -> str:
         """The batch script that `submit_text_array` would submit."""
-        self._set(count, parameters)
-        return self._make_submission_file_text(command, "")
-
-    def _set(self, count: int, parameters: dict[str, Any]) -> None:
         self.parameters = {}
         self.update_parameters(**parameters)
         self.parameters["map_count"] = count
-
-    @staticmethod
-    def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        """Find the number in the line that sbatch ends with: sites print banners, which may speak of jobs."""
-        text = string if isinstance(string, str) else string.decode(errors="replace")
-        if numbers := re.findall(r"^Submitted batch job (\d+)", text, re.MULTILINE):
-            return numbers[-1]
-        raise FailedSubmissionError(_last_line(text))
+        return self._make_submission_file_text(command, "")
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         # A list in --export would have each node start a login shell for the rest of the environment, slow
@@ -157,6 +179,37 @@ def command(site: SiteProfile, shape: Shape, interpreter: str, element: Path, jo
         start = f"{shlex.join(NO_GPU)} {start}"
     replaced = "" if site.srun or site.teardown else "exec "
     return f"{replaced}{start} {run}"
+
+
+_NUMBER = re.compile(r"^Submitted batch job (\d+)(?: on cluster (\S+))?$", re.MULTILINE)
+_FAILED = ("Batch job submission failed: ", "allocation failure: ")
+"""How the sentence begins that sbatch ends with; the second where it is only asked (--test-only)."""
+
+
+def slurms_words(said: Sequence[str]) -> list[str]:
+    """Pick the lines of sbatch that Slurm itself decided by: plug-ins and wrappers of a site print others.
+
+    These are the reason of a limit, which is one word by itself, and the sentence that sbatch ends with.
+    Without such a sentence it never asked the controller, and complains of its options.
+    """
+    own = [_bare(line) for line in said if line.startswith(("sbatch: ", *_FAILED))]
+    failed = [line for line in own if line.startswith(_FAILED)]
+    return [*(line for line in own if re.fullmatch(r"[A-Z]\w+", line)), failed[-1]] if failed else own
+
+
+def sites_words(said: Sequence[str], words: Sequence[str]) -> str:
+    """Put all lines of sbatch but Slurm's own `words` below one another; empty where there are none."""
+    lines = [line for line in map(_bare, said) if line not in words]
+    return "\n  ".join(["\nthe site says:", *lines]) if lines else ""
+
+
+def _bare(line: str) -> str:
+    return line.removeprefix("sbatch: ").removeprefix("error: ").strip()
+
+
+def _printable(line: str) -> str:
+    """A line that acts on no terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in line).strip()
 
 
 def _last_line(text: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,10 @@ class Refused(ClusterError):
     """A client answered with an error."""
 
 
+class Forbidden(Refused):
+    """A client is not for us: it cannot be started, or what it says is no word of Slurm's."""
+
+
 @dataclass(frozen=True)
 class Sighting:
     """What Slurm says about one array element; `index` None: about one that the answer does not name.
@@ -54,16 +58,17 @@ class Sighting:
 
 
 class NoAccounting(ClusterError):
-    """The site keeps no accounts: sacct will never say anything."""
+    """The site keeps no accounts, or not for us: sacct will never say anything."""
 
 
 class SlurmClient:
-    """The clients of one cluster. `calls` counts them, for whoever must bound it."""
+    """The clients of one cluster. `calls` counts them; `forbidden` says which are not for us, and why."""
 
     def __init__(self, conf: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         self.conf = conf or os.environ.get("SLURM_CONF")
         self.timeout_s = timeout_s
         self.calls = 0
+        self.forbidden: dict[str, str] = {}
         self._no_accounting: NoAccounting | None = None
         self._config: dict[str, str] | None = None
 
@@ -108,22 +113,40 @@ class SlurmClient:
         except subprocess.TimeoutExpired as error:
             raise Unreachable(f"{command[0]} did not answer within {self.timeout_s:g} s") from error
         except OSError as error:
-            raise Unreachable(
-                f"{command[0]} cannot be started ({error.strerror}); is Slurm installed here?"
-            ) from error
+            raise self._forbids(command[0], f"it cannot be started: {error.strerror}") from error
         if done.returncode:
-            message = done.stderr.strip() or f"{command[0]} ended with status {done.returncode}"
-            raise (Unreachable if out_of_reach(message) else Refused)(message)
+            said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            words = [line for line in said if _SLURMS.match(line)]
+            if said and not words and not out_of_reach(done.stderr):
+                raise self._forbids(command[0], " ".join(said))
+            shown = said if command[0] == "sbatch" else words or said  # what a site adds there is for people
+            message = "\n".join(shown) or f"{command[0]} ended with status {done.returncode}"
+            raise (Unreachable if out_of_reach("\n".join(words or said)) else Refused)(message)
         return done.stdout
 
-    def reachable(self) -> bool:
-        """Whether a controller answers."""
-        if shutil.which("scontrol") is None:
-            return False
+    def _forbids(self, program: str, why: str) -> Forbidden:
+        self.forbidden[program] = f"{program} is not for you here ({why})"
+        return Forbidden(self.forbidden[program])
+
+    def silence(self) -> str:
+        """Why jobs cannot be followed from here; empty where a controller answers."""
         try:
-            return " is UP" in self.run("scontrol", "ping")
+            if " is UP" in self.run("scontrol", "ping"):
+                return ""
+        except Forbidden:  # what a site forbids says nothing about its controller
+            return self._silence_of_the_queue()
         except ClusterError:
-            return False
+            pass
+        return "Slurm's controller does not answer"
+
+    def _silence_of_the_queue(self) -> str:
+        try:
+            self.run("squeue", "--me", "-h", "-o", "%i")
+        except Forbidden:
+            return "; ".join(self.forbidden.values())
+        except ClusterError:
+            return "Slurm's controller does not answer"
+        return ""
 
     def queue(self) -> list[Sighting]:
         """All jobs of this user that Slurm still knows, ended ones included, in one call.
@@ -133,7 +156,13 @@ class SlurmClient:
         ClusterError
             There was no usable answer: nothing follows.
         """
-        return list(parse_queue(self.run("squeue", "--me", "-h", "-r", "-t", "all", "-o", _FIELDS)))
+        try:
+            return list(parse_queue(self.run("squeue", "--me", "-h", "-r", "-t", "all", "-o", _FIELDS)))
+        except Forbidden as forbidden:
+            with suppress(Forbidden):
+                if found := self.shown():  # the same of all users; an empty answer proves nothing
+                    return found
+            raise forbidden
 
     def accounted(self, arrays: Sequence[str], since: str) -> list[Sighting]:
         """What accounting says about arrays submitted after `since`.
@@ -151,7 +180,7 @@ class SlurmClient:
         try:
             return list(parse_accounting(self.run("sacct", *fixed)))
         except Refused as error:
-            if "accounting storage is disabled" not in str(error):
+            if not isinstance(error, Forbidden) and "accounting storage is disabled" not in str(error):
                 raise
             self._no_accounting = NoAccounting(str(error))
             raise self._no_accounting from error
@@ -179,7 +208,8 @@ class SlurmClient:
         ClusterError
             There was no usable answer.
         """
-        return self.run("scontrol", "show", "hostnames", nodes).split()
+        rows = self.run("scontrol", "show", "hostnames", nodes).splitlines()
+        return [row.strip() for row in rows if len(row.split()) == 1]  # a banner is longer
 
     def out_of_service(self, job_id: str, nodes: str) -> list[str]:
         """Of a job's nodes the one whose failure ended it, where Slurm says so, else those that are down.
@@ -200,7 +230,7 @@ class SlurmClient:
         return [name for name, state in states if _DOWN.search(state)]
 
     def cluster(self) -> str | None:
-        """Slurm's name of the cluster that answers here.
+        """Slurm's name of the cluster that answers here; None where scontrol is not for us.
 
         Raises
         ------
@@ -210,7 +240,7 @@ class SlurmClient:
         return self.config().get("ClusterName")
 
     def config(self) -> dict[str, str]:
-        """What `scontrol show config` says; asked once.
+        """What `scontrol show config` says; asked once. Empty where scontrol is not for us.
 
         Raises
         ------
@@ -218,10 +248,20 @@ class SlurmClient:
             There was no usable answer.
         """
         if self._config is None:
-            lines = self.run("scontrol", "show", "config").splitlines()
+            try:
+                lines = self.run("scontrol", "show", "config").splitlines()
+            except Forbidden:
+                lines = []
             pairs = (line.partition("=") for line in lines)
             self._config = {name.strip(): value.strip() for name, equals, value in pairs if equals}
         return self._config
+
+
+_SLURMS = re.compile(
+    r"(\w+: )?(error|fatal): |slurm_\w+ error: |\w+: (unrecognized|invalid) option|allocation failure: "
+    r"|Slurm accounting storage is disabled|Invalid job id"
+)
+"""How Slurm's clients begin a line on stderr; wrappers and profiles of a site print others."""
 
 
 def out_of_reach(message: str) -> bool:

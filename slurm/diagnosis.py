@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,14 +76,20 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
     config = client.config()
     partitions = partitions_of(client)
     accepted, refused = _test_submission(site, client)
+    accounting = _accounting_works(client)
+    _queue_answers(client)
     return Diagnosis(
         version=config.get("SLURM_VERSION", "unknown"),
         limits={name: config[name] for name in _LIMITS if name in config},
         partitions=partitions,
-        accounting=_accounting_works(client),
+        accounting=accounting,
         accepted=accepted,
         refused=refused,
-        warnings=(*_warnings(site, config, partitions), *rehearse(site, _inherited(site, client))),
+        warnings=(
+            *_warnings(site, config, partitions),
+            *client.forbidden.values(),
+            *rehearse(site, _inherited(site, client)),
+        ),
     )
 
 
@@ -159,14 +166,18 @@ def _test_submission(site: SiteProfile, client: SlurmClient) -> tuple[str, str |
 
 
 def _objection(text: str) -> str:
-    """sbatch's last word, with the field of the profile it is about."""
-    lines = [
-        line.removeprefix("sbatch: error: ").removeprefix("allocation failure: ").strip()
-        for line in text.splitlines()
-    ]
-    message = next((line for line in reversed(lines) if line), "no reason given")
-    field = batch.refusal(text)
-    return f"cluster.{field}: {message}" if field else message
+    """sbatch's last word, with the field of the profile it is about, and what the site says of it."""
+    said = [line.strip() for line in text.splitlines() if line.strip()]
+    words = batch.slurms_words(said) or said[-1:]
+    message = ": ".join(words).removeprefix("allocation failure: ")
+    field = batch.refusal("\n".join(words))
+    return f"{f'cluster.{field}: ' if field else ''}{message}{batch.sites_words(said, words)}"
+
+
+def _queue_answers(client: SlurmClient) -> None:
+    """Ask for nothing, so that the client knows whether squeue is for us."""
+    with suppress(ClusterError):
+        client.run("squeue", "--me", "-h", "-o", "%i")
 
 
 def _accounting_works(client: SlurmClient) -> bool:

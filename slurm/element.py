@@ -31,6 +31,10 @@ CHANGED = 65
 CANNOT_WRITE = 74
 """Status of an element that cannot read or write what it must (EX_IOERR)."""
 
+UNFIT, LACKING = 71, 69
+"""Status of a job whose node lacks what was asked for, and of one that lacks what no node has: the last line
+of its log says what (EX_OSERR, EX_UNAVAILABLE)."""
+
 TRY_AGAIN = 75
 """Status of a job that a signal ended after it had advanced (EX_TEMPFAIL)."""
 
@@ -83,7 +87,8 @@ class Element:
         status = self._wait(self.child)
         if status in (TRY_AGAIN, STUCK):
             self._hear()
-        self._write("end", {"status": status, "signals": self.signals})
+        said = _last_line(Path(self.job["log"])) if status in (UNFIT, LACKING) else ""
+        self._write("end", {"status": status, "signals": self.signals, "said": said})
         if status == TRY_AGAIN and "SIGUSR2" in self.signals:
             return self._requeue(status)
         return status
@@ -204,6 +209,14 @@ def _publish(temporary: Path, final: Path) -> None:
     except OSError:  # no hard links here: whoever creates the claim writes, and nobody gives it back
         final.with_name(f".{final.name}.claim").touch(exist_ok=False)
         temporary.replace(final)
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
 
 
 def _job_id() -> str:

@@ -86,23 +86,24 @@ class SlurmExecutor(Executor):
 
     @classmethod
     def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
-        """Refuse inside a job unless asked not to, without sbatch, and while the controller is silent."""
+        """Refuse inside a job unless asked not to, without sbatch, and where nothing can be followed."""
         if (job := environ.get("SLURM_JOB_ID")) and not site.submit_inside:
             return Refusal(f"inside Slurm job {job}", allocation=True)
         if shutil.which("sbatch") is None:
             return Refusal("Slurm is not installed here", installed=False)
-        if not SlurmClient(site.slurm_conf).reachable():
-            return Refusal("Slurm's controller does not answer")
-        return None
+        why = SlurmClient(site.slurm_conf).silence()
+        return Refusal(why) if why else None
 
     @classmethod
     def warnings(cls, site: SiteProfile) -> list[str]:
-        """Warn where packs may land on GPUs of several types."""
+        """Warn where packs may land on GPUs of several types, and of clients that are not for us."""
+        client, several = SlurmClient(site.slurm_conf), None
         try:
-            several = diagnosis.several_gpu_types(site, diagnosis.partitions_of(SlurmClient(site.slurm_conf)))
+            client.config()
+            several = diagnosis.several_gpu_types(site, diagnosis.partitions_of(client))
         except ClusterError:
-            return []
-        return [several] if several else []
+            pass
+        return [*filter(None, [several]), *client.forbidden.values()]
 
     @classmethod
     def submitted(cls, folder: Path) -> dict[str, bool]:
@@ -182,7 +183,7 @@ class SlurmExecutor(Executor):
         try:
             self._submitter.collector(job, arrays)
         except ClusterError as error:
-            reason = (str(error).splitlines() or ["no reason given"])[-1]
+            reason = (str(error).splitlines() or ["no reason given"])[0]
             self._say(
                 f"the last job, {job.name}, is not submitted ({reason}): what it would write is written by"
                 " whoever follows, or by `perfsweep compare`"
@@ -374,7 +375,7 @@ class SlurmExecutor(Executor):
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
         failed = FailedNodes()
-        if end is End.NODE_FAIL and isinstance(seen, Sighting):
+        if end in (End.NODE_FAIL, End.UNFIT) and isinstance(seen, Sighting):
             failed = FailedNodes.of(self._client, seen)
         self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
@@ -391,6 +392,8 @@ class SlurmExecutor(Executor):
             self._say_deaf(error)
             self._submitter.back_off()
             return
+        for line in self._submitter.heard():
+            self._say(f"the site says: {line}")
         if admitted := self._submitter.admitted():
             self._say(f"too few nodes are left without {admitted}, which failed: packs may run there again")
         for submission in submissions:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from perfsweep.slurm.client import Sighting
-from perfsweep.slurm.element import STUCK, TRY_AGAIN
+from perfsweep.slurm.element import STUCK, TRY_AGAIN, UNFIT
 from perfsweep.slurm.states import End, end_of, remedy
 
 SETUP_SIGN = "perfsweep: cluster.setup"
@@ -28,10 +28,11 @@ _KILLED = 128 + signal.SIGKILL
 
 @dataclass(frozen=True)
 class ExitRecord:
-    """What one start of a job wrote when it ended."""
+    """What one start of a job wrote when it ended; `said`: what it lacked, where that ended it."""
 
     status: int
     signals: tuple[str, ...] = ()
+    said: str = ""
 
     @property
     def final(self) -> bool:
@@ -218,7 +219,8 @@ def _by_its_records(own: ElementRecords, silence: Silence, state: str, patience:
         return Standing(End.NO_RESULT, _wordless("its process was killed", own, state))
     if last.status > 128:
         return Standing(End.NO_RESULT, f"its process was ended by signal {last.status - 128}")
-    return Standing(End.FAILED, f"it ended with status {last.status}")
+    end = End.UNFIT if last.status == UNFIT else End.FAILED
+    return Standing(end, last.said or f"it ended with status {last.status}")
 
 
 def _wordless(what: str, own: ElementRecords, state: str) -> str:

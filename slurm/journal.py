@@ -89,9 +89,9 @@ class Journal:
         self._add({"event": "submitting", "token": token, "names": list(names), **place})
         return self.submissions[token]
 
-    def submitted(self, token: str, array: str) -> None:
-        """Note the job number of an array."""
-        self._add({"event": "submitted", "token": token, "array": array})
+    def submitted(self, token: str, array: str, cluster: str | None = None) -> None:
+        """Note the job number of an array, and the cluster that has it where sbatch has named one."""
+        self._add({"event": "submitted", "token": token, "array": array, "cluster": cluster})
 
     def refused(self, token: str, message: str) -> None:
         """Note that an array was not submitted."""
@@ -167,6 +167,7 @@ class Journal:
                 self._note_opened(line)
             case "submitted" if submission:
                 submission.array = line["array"]
+                submission.cluster = line.get("cluster") or submission.cluster
             case "refused" if submission:
                 submission.refused = line["message"]
             case "cancelling" if submission:

@@ -153,7 +153,9 @@ def gpus_here(count: int, visible: str) -> list[str]:
     """
     # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody else's.
     names = visible.split(",") if visible else [str(number) for number in range(count)]
-    return [name.strip() for name in names[:count]]
+    # A process sees one MIG instance, and the next process may have the next.
+    ours = names if count and names[0].startswith("MIG-") else names[:count]
+    return [name.strip() for name in ours]
 
 
 def _end(process: subprocess.Popen[bytes], deadline: float) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfsweep.slurm.client import NoAccounting, Sighting, SlurmClient, Unreachable
+from perfsweep.slurm.client import Forbidden, NoAccounting, Sighting, SlurmClient, Unreachable
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.job_outcome import (
     ElementRecords,
@@ -28,7 +28,7 @@ from perfsweep.slurm.job_outcome import (
     judge,
 )
 from perfsweep.slurm.journal import Journal, Submission
-from perfsweep.slurm.states import LIVE, end_of
+from perfsweep.slurm.states import ELSEWHERE, LIVE, end_of
 
 MARK = "perfsweep:"
 """The comment of our jobs: this and the token of the submission."""
@@ -94,7 +94,11 @@ class Inquiry:
         ClusterError
             There was no usable answer: nothing follows.
         """
-        return any(self.submission(s) is self._journal.submissions[token] for s in self._client.shown())
+        try:
+            seen = self._client.shown()
+        except Forbidden:
+            seen = self._client.queue()  # by the same controller, which has answered so before
+        return any(self.submission(s) is self._journal.submissions[token] for s in seen)
 
     def submission(self, sighting: Sighting) -> Submission | None:
         """The submission a job of Slurm belongs to, by its token: job numbers may be given out again."""
@@ -157,10 +161,12 @@ class Inquiry:
         for sighting in sightings:
             if submission := self.submission(sighting):
                 self._wonder_at(sighting.state)
-                # A row that names its elements incompletely covers all that no other row names.
+                # A row that names its elements incompletely covers all that no other row names, and where the
+                # clusters of a federation answer together that of the one which has the job counts.
                 covered = submission.open if sighting.index is None else [sighting.index]
+                exact = sighting.index is not None and sighting.state != ELSEWHERE
                 for index in covered:
-                    if sighting.index is not None or (submission.token, index) not in found:
+                    if exact or (submission.token, index) not in found:
                         found[submission.token, index] = sighting
         return found
 
@@ -202,6 +208,8 @@ class Observer:
         key = submission.token, index
         if submission.refused is not None:
             return Standing()
+        if isinstance(seen, Sighting) and seen.state == ELSEWHERE:
+            seen = Missing.ELSEWHERE
         silence = Silence()
         if isinstance(seen, Sighting) and end_of(seen.state) is None:
             self._silences.pop(key, None)
@@ -312,7 +320,7 @@ def _names(folder: Path) -> set[str]:
 def _exit_record(file: Path) -> ExitRecord | None:
     try:
         values = json.loads(file.read_text())
-        return ExitRecord(int(values["status"]), tuple(values["signals"]))
+        return ExitRecord(int(values["status"]), tuple(values["signals"]), values.get("said", ""))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not ours, or not whole yet
 

@@ -223,6 +223,8 @@ def _gpu(site: SiteProfile, facts: dict[str, Any]) -> Finding:
     if sees != str(site.gpus):
         text = f"Slurm gave {given}, and torch sees {sees if sees.isdigit() else 'none'}"
         remedy = "install torch for CUDA there; a container needs the driver (apptainer exec --nv)"
+        if any(name.startswith("MIG-") for name in facts["visible"]) and sees == "1":
+            remedy = "one process uses one MIG slice: ask for whole GPUs, or for one slice (cluster.gpus=1)"
         return Finding("GPU", False, text, remedy)
     return Finding("GPU", True, f"{given}, as asked for")
 

@@ -49,6 +49,7 @@ RULES: Mapping[End, Rule] = {
     End.STOPPED: Rule(1),
     # It may be the node's.
     End.NO_RESULT: Rule(1, most=1),
+    End.UNFIT: Rule(1, most=1),
     # A long pack needs many tries under a short time limit; memory takes one arm out of the pack a try.
     End.TIMEOUT: Rule(
         10,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -192,11 +193,21 @@ class SiteProfile:
             )
         if self.teardown and not self.srun:
             yield "cluster.teardown needs cluster.srun=true: without srun the shell becomes the job"
+        if self.gpus > 1 and re.fullmatch(r"(.*[^\w.])?\d+g\.\d+gb", self.gpu_type or ""):
+            yield (
+                f"cluster.gpus={self.gpus} of type {self.gpu_type}: one process uses one MIG slice. Say"
+                " cluster.gpus=1, or ask for whole GPUs."
+            )
         if self.packs_per_job > 1 and self.nodes > 1:
             yield "cluster.packs_per_job shares one node and cluster.nodes takes several; use one of them"
         written = set(self.options(Shape.of(self))) | OWN_OPTIONS
         for text in self.sbatch:
             name = option_name(text)
+            if name == "clusters":
+                yield (
+                    f"cluster.sbatch: {text}: jobs are followed on the cluster that answers here alone. Start"
+                    " the sweep on a machine of that cluster, or name its slurm.conf in cluster.slurm_conf"
+                )
             if [option_name(other) for other in self.sbatch].count(name) > 1:
                 yield f"cluster.sbatch: --{name} is given twice, and sbatch takes one; join them"
             if name in written:

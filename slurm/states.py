@@ -12,6 +12,7 @@ class End(StrEnum):
     DONE = "done"
     PREEMPTED = "preempted"
     NODE_FAIL = "node failed"
+    UNFIT = "node unfit"  # its node lacks what was asked for
     VANISHED = "vanished"  # Slurm says that it knows nothing of it, and it gives no sign of life
     STOPPED = "stopped"  # it was asked to end, and did so properly
     UNCLEAR = "unclear"  # a person may have cancelled it, and nothing is left that says so
@@ -28,7 +29,6 @@ TERMINAL = {
     "COMPLETED": End.NO_RESULT,  # unless our own record says more
     "FAILED": End.NO_RESULT,
     "PREEMPTED": End.PREEMPTED,
-    "REVOKED": End.NODE_FAIL,
     "NODE_FAIL": End.NODE_FAIL,
     "BOOT_FAIL": End.NODE_FAIL,
     "LAUNCH_FAILED": End.NODE_FAIL,
@@ -38,6 +38,9 @@ TERMINAL = {
     "DEADLINE": End.DEADLINE,
     "CANCELLED": End.CANCELLED,
 }
+
+ELSEWHERE = "REVOKED"
+"""State of a job of a federation that another of its clusters has started: what it does is known there."""
 
 LIVE = frozenset(
     (
@@ -53,12 +56,15 @@ LIVE = frozenset(
             "RESIZING",
         ),
         *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "POWER_UP_NODE"),
+        ELSEWHERE,
     )
 )
 
 _RELEASE = "release it with `scontrol release`, or cancel it"
 _SMALLER = "ask for less, or choose another partition or qos"
 _PERMISSION = "choose another cluster.account, cluster.qos or cluster.partition"
+_LARGER = "this qos takes larger jobs only: ask for more, or choose another cluster.qos"
+_BUDGET = "this budget is spent: ask the site for more, or choose another cluster.account or cluster.qos"
 
 _STOPPED: tuple[tuple[str, str, str], ...] = (
     ("REQUEUE_HOLD", "*", _RELEASE),
@@ -76,6 +82,11 @@ _STOPPED: tuple[tuple[str, str, str], ...] = (
     ("PENDING", "*PerJob*", _SMALLER),  # the limits per user, account or group are waits
     ("PENDING", "BadConstraints", "no node is like that: change cluster.constraint or the resources"),
     ("PENDING", "ReservationDeleted", "its reservation is gone: choose another cluster.reservation"),
+    ("PENDING", "QOSMin*", _LARGER),
+    ("PENDING", "*Grp*[!n]Minutes*", _BUDGET),  # RunMinutes are of what runs now, and come back
+    ("PENDING", "*GrpWall*", _BUDGET),
+    ("PENDING", "AccountNotAllowed", _PERMISSION),
+    ("PENDING", "QOSNotAllowed", _PERMISSION),
     ("PENDING", "Invalid*", _PERMISSION),
     ("PENDING", "*can't use this partition*", _PERMISSION),
     ("PENDING", "*not permitted*", _PERMISSION),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import sys
@@ -19,7 +20,7 @@ from perfsweep.slurm.jobs import PYTHON, Job
 from perfsweep.slurm.journal import Journal, Submission
 from perfsweep.slurm.observation import MARK
 from perfsweep.slurm.site import REDACTED, Shape, SiteProfile
-from perfsweep.slurm.states import End
+from perfsweep.slurm.states import End, remedy
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 300.0
 
@@ -58,6 +59,8 @@ class Submitter:
         self._delay_s, self._not_before, self._refusals = 0.0, 0.0, 0
         self._last_words = ""
         self._excluding, self._admitted = True, ""
+        self._heard: list[str] = []
+        self._told: set[str] = set()
 
     def submit(self, waiting: Sequence[Job], queued: int) -> list[Submission]:
         """Submit as many of the waiting jobs as may be queued beside `queued` of ours now.
@@ -121,11 +124,11 @@ class Submitter:
         try:
             submission = self._sbatch(chunk, shape, self._parameters(shape, "{token}"))
         except batch.SubmissionFailed as error:
-            if self._excluding and self._journal.bad_nodes and batch.no_such_nodes(str(error)):
+            if self._excluding and self._journal.bad_nodes and batch.no_such_nodes(error.words):
                 # They are down, or mended by now: Slurm knows better than we which of the two.
                 self._excluding, self._admitted = False, " and ".join(sorted(self._journal.bad_nodes))
             else:
-                self._after_refusal(str(error), len(chunk), queued)
+                self._after_refusal(error, len(chunk), queued)
             return None
         if submission.array is not None:
             self._delay_s, self._refusals = 0.0, 0
@@ -134,42 +137,56 @@ class Submitter:
     def _sbatch(self, jobs: Sequence[Job], shape: Shape, parameters: dict[str, Any]) -> Submission:
         """One sbatch. Of unknown fate, it counts as submitted until the queue was asked for its token."""
         names, cluster = [job.name for job in jobs], self._client.cluster()
+        refuse_other_cluster(cluster, os.environ)
         limits = self.limits(jobs[0].resources)
         submission = self._journal.submitting(names, self._client.conf, cluster, limits)
         token = submission.token
         self._write_jobs(token, jobs)
         filled = {k: v.replace("{token}", token) if isinstance(v, str) else v for k, v in parameters.items()}
         try:
-            array = self._executor().submit_text_array(self._command(shape, token), len(jobs), filled)
+            answer = self._executor().submit_text_array(self._command(shape, token), len(jobs), filled)
         except batch.SubmissionFailed as error:
-            if error.unknown or out_of_reach(str(error)):
+            if error.unknown or out_of_reach(error.words or "\n".join(error.said)):
                 self._last_words = str(error)
+                self._heard += error.said
                 return submission
-            self._journal.refused(token, str(error))
+            self._journal.refused(token, "\n".join(error.said) or str(error))
             raise
-        self._journal.submitted(token, array)
+        self._heard += answer.said
+        self._journal.submitted(token, answer.array, answer.cluster)
         return submission
 
-    def _after_refusal(self, message: str, count: int, queued: int) -> None:
+    def _after_refusal(self, error: batch.SubmissionFailed, count: int, queued: int) -> None:
         """Fail at once where waiting is useless, try a smaller array, or wait twice as long as last time."""
-        if field := batch.refusal(message):
-            given = getattr(self._site, field, None)
-            named = f"cluster.{field}={given}" if given is not None else f"cluster.{field}"
-            raise ClusterError(f"Slurm refuses {named}: {_first(message)}")
-        if not batch.is_limit(message):
-            raise ClusterError(
-                f"Slurm refuses the sweep: {_first(message)}; `perfsweep doctor cluster=...` shows what it"
-                " takes"
-            )
+        for word in error.words.split("\n"):
+            if " " not in word and (todo := remedy("PENDING", word)):
+                raise ClusterError(f"Slurm refuses the sweep: {word}: {todo}{error.site}")
+        if not batch.is_limit(error.words):
+            raise ClusterError(f"{self._objection(error)}{error.site}")
+        self._heard += error.said
         if count > 1:
             self._largest = max(1, count // 2)
             return
         self._refusals += 1
         if self._refusals >= GIVE_UP_AFTER and queued == 0:
             raise ClusterError(
-                f"Slurm refuses even a single job while none of ours is queued: {_first(message)}"
+                f"Slurm refuses even a single job while none of ours is queued: {error}{error.site}"
             )
         self.back_off()
+
+    def _objection(self, error: batch.SubmissionFailed) -> str:
+        """Say what Slurm refuses, by the field of the profile where it names one."""
+        if field := batch.refusal(error.words):
+            given = getattr(self._site, field, None)
+            named = f"cluster.{field}={given}" if given is not None else f"cluster.{field}"
+            return f"Slurm refuses {named}: {error}"
+        return f"Slurm refuses the sweep: {error}; `perfsweep doctor cluster=...` shows what it takes"
+
+    def heard(self) -> list[str]:
+        """Tell once what sbatch has said beyond the numbers of jobs, line by line."""
+        heard, self._heard = [line for line in dict.fromkeys(self._heard) if line not in self._told], []
+        self._told.update(heard)
+        return heard
 
     def admitted(self) -> str:
         """Tell once which nodes that failed are not excluded any more, as too few are left without them."""
@@ -188,7 +205,7 @@ class Submitter:
         if self._refusals >= GIVE_UP_AFTER:
             raise ClusterError(
                 f"sbatch submitted nothing {self._refusals} times and did not say why; its last words:"
-                f" {_first(self._last_words)}"
+                f" {self._last_words}"
             )
         self.back_off()
 
@@ -291,12 +308,22 @@ class Submitter:
         return self._arrays
 
 
+def refuse_other_cluster(here: str | None, environ: Mapping[str, str]) -> None:
+    """Refuse what a shell says of clusters where that is not the one that answers here, and is followed.
+
+    Raises
+    ------
+    ClusterError
+        It names another; the message names the variable.
+    """
+    for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"):
+        if (others := environ.get(name)) and others != here:
+            raise ClusterError(
+                f"{name}={others}: jobs go to {here or 'the cluster that answers here'}, and are followed"
+                f" there alone. Unset {name}, or start this command on a machine of {others}."
+            )
+
+
 def _portable(job: Job) -> list[str]:
     """The command with the place of the interpreter left open: the element fills in its own."""
     return [PYTHON if word == sys.executable else word for word in job.command]
-
-
-def _first(message: str) -> str:
-    """The last line that sbatch printed, which says what it made of the others."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"

@@ -156,8 +156,10 @@ class Workload:
     Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
     workload waits for its loader. `replaces` names the modules in which levels put functions in the place of
     others. Of its `remarks`, each a counter and a sentence, tables say those whose counter is above zero in a
-    baseline. Folders of sweeps begin with `title`, or with the name it was asked for by, and belong to one
-    `origin`: where another file than the class's tells workloads apart, such as a script, that file.
+    baseline. One that works in programs of its own has its `own_device`: whether these have the GPUs of a
+    job is for the node to say, and not for the torch of this interpreter. Folders of sweeps begin with
+    `title`, or with the name it was asked for by, and belong to one `origin`: where another file than the
+    class's tells workloads apart, such as a script, that file.
     """
 
     Config: ClassVar[type]
@@ -171,6 +173,7 @@ class Workload:
     origin: ClassVar[str] = ""
     start: ClassVar[Literal["fork", "exec"]] = "fork"
     ranks: ClassVar[int] = 1
+    own_device: ClassVar[bool] = False
     files: ClassVar[tuple[Path, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
     data_phases: ClassVar[tuple[str, ...]] = ("data",)

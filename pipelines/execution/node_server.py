@@ -16,9 +16,13 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
+from perfsweep.pipelines.execution.allotment import refuse_unfit
 from perfsweep.pipelines.execution.spawn import Child, Exec, oom_kills_so_far
+from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.parent import die_with_parent, node_name
 from perfsweep.pipelines.worker_process import Messages
+from perfsweep.slurm.element import UNFIT
+from perfsweep.slurm.errors import ClusterError
 
 BEAT_S = 5.0
 """Pause between two signs of life while ranks run."""
@@ -94,6 +98,11 @@ def main(arguments: Sequence[str] = ()) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     die_with_parent()
+    try:
+        refuse_unfit(environment.device_facts())
+    except ClusterError as reason:
+        say(refused=str(reason))
+        return UNFIT
     NodeServer(Messages(sys.stdin.fileno())).serve()
     return 0
 

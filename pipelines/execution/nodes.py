@@ -12,6 +12,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from perfsweep.pipelines.execution.allotment import Unfit
 from perfsweep.pipelines.execution.node_server import BEAT_S
 from perfsweep.pipelines.execution.spawn import Child, Termination, termination_of
 from perfsweep.pipelines.store.records import Failure, Outcome
@@ -116,11 +117,14 @@ class Node:
         while not self._ready:
             answer = self.worker.answer(max(0.0, deadline - time.monotonic()))
             if answer is None:
+                why = "its step ended at once" if self.worker.gone else f"none within {READY_S:g} s"
                 self.close()
                 raise ClusterError(
-                    f"node {self.name} of this allocation started no server within {READY_S:g} s; what srun"
-                    " said stands above"
+                    f"node {self.name} of this allocation started no server ({why}); see above what srun said"
                 )
+            if "refused" in answer:
+                self.close()
+                raise Unfit(f"node {self.name}: {answer['refused']}")
             self._ready = "node" in answer
 
     def close(self) -> None:

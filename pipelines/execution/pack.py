@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.execution import interruption
+from perfsweep.pipelines.execution.allotment import Unfit, refuse_unfit
 from perfsweep.pipelines.execution.disk import refuse_disk
 from perfsweep.pipelines.execution.generation import (
     MEMORY_SHARE,
@@ -73,8 +74,8 @@ from perfsweep.workloads.snapshot import VARIABLE
 
 TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE, CANNOT_READ = 75, 79, 74, 76, 69, 66
 """Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder
-cannot be written (see sysexits), of one whose place a later attempt has taken, of one without a node of its
-allocation, and of one whose plan cannot be read."""
+cannot be written (see sysexits), of one whose place a later attempt has taken, of one that lacks what no node
+has, as a node of its allocation, and of one whose plan cannot be read; see also `element.UNFIT`."""
 
 MOST_ITERATIONS = 20_000
 """Of a region whose length is asked for in seconds: more are hardly kept one by one."""
@@ -93,7 +94,9 @@ class PackRun:
         self.manifest = manifest
         self.pack = pack
         self.retry = retry
-        self.attempt = claim(folder, pack)  # first: from here on an earlier copy starts no more trials
+        self._device = environment.device_facts()
+        refuse_unfit(self._device, folder.pack_dir(pack.id) / "log.txt")  # first: another copy may do well
+        self.attempt = claim(folder, pack)  # from here on an earlier copy starts no more trials
         fix_imports(manifest.sweep.import_paths)
         # Then this: the server imports torch while this process does, and nothing above may have yet.
         env = code_snapshot.sources_env(folder.code_dir, manifest.sweep.code)
@@ -103,9 +106,6 @@ class PackRun:
         )
         versions = [*map(self._version_env, self._arms())]
         self._servers = Servers(sweep, pack, self.attempt, env, self._nodes, versions)
-        self._device = environment.device_facts()
-        if self._device.type == "cuda":
-            environment.refuse_old_driver()
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = self._read_progress()
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
@@ -441,7 +441,7 @@ def main(arguments: list[str]) -> int:
         return CANNOT_READ
     except ClusterError as reason:
         print(f"{reason}; finished rounds are kept: start the sweep again to continue", flush=True)
-        return NO_NODE
+        return reason.status if isinstance(reason, Unfit) else NO_NODE
     except OSError as error:
         print(
             f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: mend this and"

@@ -13,6 +13,7 @@ from typing import Any
 
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import shared_job, submitted
+from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, refuse_unseen_gpus
 from perfsweep.pipelines.execution.submitted import COLLECT
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.planned import load_workload
@@ -40,9 +41,18 @@ def jobs_of(
     retry: tuple[str, ...],
     code: Path,
 ) -> list[Job]:
-    """Make a job of each pack, or of several that share one."""
+    """Make a job of each pack, or of several that share one.
+
+    Raises
+    ------
+    ClusterError
+        They run in this process's own job, which has GPUs that torch does not see.
+    """
+    remote, own_device = executors.find(cluster.executor).remote, _class(manifest).own_device
+    if not (remote or own_device):
+        refuse_unseen_gpus(device)
     asked = {pack.id: resources_of(manifest, pack, cluster) for pack in packs}
-    per_job = cluster.packs_per_job if executors.find(cluster.executor).remote else 1
+    per_job = cluster.packs_per_job if remote else 1
     alive = [job for jobs in submitted.alive(folder).values() for job in jobs]
     sharing = shared_job.jobs_for(asked, per_job, alive)
     env = environment(folder, manifest, code)
@@ -76,11 +86,14 @@ def _job(
     )
     log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
     ranks = [_ranks(manifest, manifest.pack(pack), _seen(device, asked.get(pack, {}))) for pack in packs]
+    largest = Shape.of(cluster, max(ranks), own)
+    if executors.find(cluster.executor).remote:
+        allotment = Allotment.of(cluster, largest, by_torch=not _class(manifest).own_device)
+        env = {**env, VARIABLE: allotment.text}
     if len(packs) == 1:
         gpus = _least_gpus(manifest, manifest.pack(packs[0]), device)
         return Job(name, command, log, env, ranks[0], own, gpus)
     # Packs get equal shares, so each is given what the largest needs.
-    largest = Shape.of(cluster, max(ranks), own)
     own |= {"gpus": largest.gpus * len(packs), "cpus_per_task": largest.cpus * len(packs)}
     return Job(name, command, log, env, resources=own)
 
@@ -92,6 +105,7 @@ def environment(folder: SweepFolder, manifest: Manifest, code: Path) -> dict[str
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONSAFEPATH": "1",  # otherwise a checkout in the current folder would win over the snapshot
         "OMP_NUM_THREADS": str(manifest.sweep.measure.threads),
+        VARIABLE: "",  # on this machine nothing was asked for, whatever the job around us has
         **code_snapshot.sources_env(folder.code_dir, manifest.sweep.code),
     }
     return changed(os.environ, own)
@@ -131,8 +145,11 @@ def _least_gpus(manifest: Manifest, pack: Pack, device: Device) -> int:
 
 def _arms_of(manifest: Manifest, pack: Pack) -> tuple[type[Workload], list[Mapping[str, Any]]]:
     """The workload of a pack, and its own levels of each arm."""
-    cls = _workload(manifest.sweep.workload, json.dumps(manifest.sweep.config, sort_keys=True))
-    return cls, [manifest.sweep.workload_levels(manifest.arm(arm)) for arm in pack.arms]
+    return _class(manifest), [manifest.sweep.workload_levels(manifest.arm(arm)) for arm in pack.arms]
+
+
+def _class(manifest: Manifest) -> type[Workload]:
+    return _workload(manifest.sweep.workload, json.dumps(manifest.sweep.config, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=1)

@@ -17,6 +17,7 @@ from types import FrameType
 
 from perfsweep.pipelines.execution.pack import CANNOT_WRITE, STUCK, TRY_AGAIN
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.trial.machine import gpus
 
 AND = "+"
 
@@ -112,10 +113,12 @@ class SharedJob:
         return statuses
 
     def _environments(self) -> Iterator[dict[str, str]]:
-        """What each pack sees: its share of the GPUs, as Slurm names them."""
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        for own in shares([name for name in visible.split(",") if name], len(self._packs)):
-            yield {"CUDA_VISIBLE_DEVICES": ",".join(own)} if visible else {}
+        """What each pack sees: its share of the GPUs, as Slurm names them, or else as the node does."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        # Without the variable all packs would see all GPUs, and work on the first.
+        names = [gpu.uuid for gpu in gpus.visible()] if visible is None else visible.split(",")
+        for own in shares([name for name in names if name], len(self._packs)):
+            yield {"CUDA_VISIBLE_DEVICES": ",".join(own)}
 
     def _start(self, pack: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         own = ["perfsweep.pipelines.own_code", "perfsweep.pipelines.execution.pack"]

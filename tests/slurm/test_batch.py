@@ -13,6 +13,7 @@ from perfsweep.slurm.batch import (
     SETUP_FAILED,
     ArrayExecutor,
     SubmissionFailed,
+    Submitted,
     command,
     environment,
     is_limit,
@@ -206,7 +207,7 @@ def test_the_lines_of_a_profile_are_checked_by_number_and_scratch_by_name(tmp_pa
     assert (tmp_path / "perfsweep-65").is_dir()
 
 
-def submit(folder: Path) -> str:
+def submit(folder: Path) -> Submitted:
     site = SiteProfile(gpus=0)
     arrays = ArrayExecutor(folder / "sweep/submissions", SlurmClient(), site)
     return arrays.submit_text_array("true", 1, told(site))
@@ -235,7 +236,9 @@ def test_an_sbatch_that_gives_no_number_says_whether_it_may_have_submitted_all_t
 
 def test_the_last_number_that_sbatch_gives_counts(stand_in: Path, tmp_path: Path) -> None:
     program(stand_in, "sbatch", "echo Submitted batch job 5; echo Submitted batch job 62 on cluster dev")
-    assert submit(tmp_path) == "62"
+    assert submit(tmp_path) == Submitted("62", "dev")
+    program(stand_in, "sbatch", "echo 'Submitted batch job 63'; echo 'quota: 9 of 10' >&2; exit 1")
+    assert submit(tmp_path) == Submitted("63", None, ("quota: 9 of 10",)), "a wrapper failed after it"
 
 
 def test_sbatch_is_started_with_what_jobs_inherit_and_nothing_else(

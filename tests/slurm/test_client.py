@@ -9,6 +9,7 @@ from stand_ins import calls, program
 
 from perfsweep.slurm.client import (
     MOST_ELEMENTS,
+    Forbidden,
     NoAccounting,
     Refused,
     Sighting,
@@ -114,11 +115,16 @@ def test_a_controller_that_was_not_reached_is_told_from_one_that_says_no(message
 @pytest.mark.parametrize(
     ("body", "kind", "message"),
     [
-        ("echo 'Invalid user' >&2; exit 1", Refused, "Invalid user"),
+        ("echo 'squeue: error: Invalid user' >&2; exit 1", Refused, "squeue: error: Invalid user"),
         ("exit 3", Refused, "squeue ended with status 3"),
         ("echo 'Socket timed out on send/recv' >&2; exit 1", Unreachable, "Socket timed out on send/recv"),
+        (
+            "echo 'Connection refused by the motd' >&2; echo 'squeue: error: Invalid user' >&2; exit 1",
+            Refused,
+            "squeue: error: Invalid user",
+        ),
     ],
-    ids=["refused", "without a word", "not reached"],
+    ids=["refused", "without a word", "not reached", "a banner that speaks of the network"],
 )
 def test_an_error_says_whether_slurm_was_reached(
     stand_in: Path, body: str, kind: type[Exception], message: str
@@ -131,7 +137,7 @@ def test_an_error_says_whether_slurm_was_reached(
 
 
 def test_a_program_or_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match=r"^nowhere cannot be started .*; is Slurm installed here\?"):
+    with pytest.raises(Forbidden, match=r"^nowhere is not for you here \(it cannot be started: No such file"):
         SlurmClient().run("nowhere")
     lost = SlurmClient(str(tmp_path / "slurm.conf"))
     with pytest.raises(Unreachable, match=r"slurm\.conf does not exist; `make slurm-up` starts"):
@@ -171,16 +177,53 @@ def test_the_queue_is_that_of_this_user_with_what_has_ended_and_a_row_for_each_e
 
 
 @pytest.mark.parametrize(
-    ("body", "reachable"),
+    ("body", "silence"),
     [
-        ("echo 'Slurmctld(primary) at n0 is UP'", True),
-        ("echo 'Slurmctld(primary) at n0 is DOWN'", False),
-        ("echo 'Slurmctld(primary) at n0 is UP'; exit 1", False),
+        ("echo 'Slurmctld(primary) at n0 is UP'", ""),
+        ("echo 'Slurmctld(primary) at n0 is DOWN'", "Slurm's controller does not answer"),
+        ("echo 'Slurmctld(primary) at n0 is UP'; exit 1", "Slurm's controller does not answer"),
     ],
 )
-def test_a_controller_is_there_when_it_says_so(stand_in: Path, body: str, reachable: bool) -> None:
+def test_a_controller_is_there_when_it_says_so(stand_in: Path, body: str, silence: str) -> None:
     program(stand_in, "scontrol", body)
-    assert SlurmClient().reachable() is reachable
+    assert SlurmClient().silence() == silence
+
+
+DENIED = "echo 'scontrol: access denied for user jdoe; use squeue and sacct' >&2; exit 1"
+CALLED = "scontrol is not for you here (scontrol: access denied for user jdoe; use squeue and sacct)"
+
+
+def test_a_forbidden_scontrol_is_called_that_and_the_queue_answers_for_the_controller(stand_in: Path) -> None:
+    program(stand_in, "scontrol", DENIED)
+    client = SlurmClient()
+    assert (client.silence(), client.cluster(), client.config()) == ("", None, {})
+    assert client.forbidden == {"scontrol": CALLED}
+    program(stand_in, "squeue", "echo 'squeue: error: Unable to contact slurm controller' >&2; exit 1")
+    assert client.silence() == "Slurm's controller does not answer"
+    program(stand_in, "squeue", "echo no >&2; exit 1")
+    assert client.silence() == f"{CALLED}; squeue is not for you here (no)"
+
+
+@pytest.mark.parametrize("missing", [True, False], ids=["missing", "forbidden"])
+def test_without_squeue_the_controller_is_asked_for_all_jobs(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, missing: bool
+) -> None:
+    monkeypatch.setenv("PATH", f"{stand_in}:/usr/bin:/bin") if not missing else monkeypatch.setenv(
+        "PATH", str(stand_in)
+    )
+    program(stand_in, "squeue", "echo 'ask the help desk' >&2; exit 1")
+    if missing:
+        (stand_in / "squeue").unlink()
+    program(stand_in, "scontrol", "echo 'JobId=65 ArrayJobId=62 ArrayTaskId=3 JobState=RUNNING'")
+    assert [(row.array, row.index, row.state) for row in SlurmClient().queue()] == [("62", 3, "RUNNING")]
+    program(stand_in, "scontrol", "exit 0")
+    with pytest.raises(Forbidden, match=r"^squeue is not for you here \("):
+        SlurmClient().queue()
+
+
+def test_names_of_nodes_are_told_from_a_banner(stand_in: Path) -> None:
+    program(stand_in, "scontrol", "echo 'Welcome to the centre'; echo n1; echo n2")
+    assert SlurmClient().hostnames("n[1-2]") == ["n1", "n2"]
 
 
 def test_accounts_are_asked_for_arrays_by_number_and_from_a_time_on(stand_in: Path) -> None:
@@ -199,11 +242,16 @@ def test_a_site_without_accounts_is_asked_once_and_another_error_may_pass(stand_
             client.accounted(["62"], "now")
     assert calls(stand_in, "sacct") == 1
     other = SlurmClient()
-    program(stand_in, "sacct", "echo 'Invalid user' >&2; exit 1")
+    program(stand_in, "sacct", "echo 'sacct: error: Problem talking to the database' >&2; exit 1")
     for _ in range(2):
-        with pytest.raises(Refused, match="Invalid user"):
+        with pytest.raises(Refused, match="Problem talking"):
             other.accounted(["62"], "now")
     assert calls(stand_in, "sacct") == 3
+    program(stand_in, "sacct", "echo 'accounts are for administrators' >&2; exit 1")
+    for _ in range(2):
+        with pytest.raises(NoAccounting, match="sacct is not for you here"):
+            other.accounted(["62"], "now")
+    assert calls(stand_in, "sacct") == 4
 
 
 def test_a_number_that_the_controller_does_not_know_is_an_answer_and_any_other_error_is_none(
@@ -241,4 +289,4 @@ def test_a_program_that_hangs_is_given_up_and_counts_as_one_that_was_not_reached
     client.timeout_s = 0.05
     with pytest.raises(Unreachable, match=r"^scontrol did not answer within 0\.05 s$"):
         client.run("scontrol", "ping")
-    assert not client.reachable()
+    assert client.silence() == "Slurm's controller does not answer"

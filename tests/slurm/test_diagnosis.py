@@ -69,7 +69,12 @@ def test_a_cluster_that_says_little_is_described_as_far_as_it_goes(stand_in: Pat
     [
         (
             "sbatch: error: invalid partition specified: x\nallocation failure: Invalid partition name",
-            "cluster.partition: Invalid partition name",
+            "cluster.partition: Invalid partition name\nthe site says:\n  invalid partition specified: x",
+        ),
+        (
+            "sbatch: error: All jobs must name a project\n"
+            "sbatch: error: Batch job submission failed: Unspecified error",
+            "Batch job submission failed: Unspecified error\nthe site says:\n  All jobs must name a project",
         ),
         ("sbatch: error: out of cheese\n\n", "out of cheese"),
         ("", "sbatch ended with status 1"),

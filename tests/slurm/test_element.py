@@ -14,17 +14,22 @@ from typing import Any
 import pytest
 from stand_ins import calls, program
 
+from perfsweep.slurm.client import Sighting
 from perfsweep.slurm.element import (
     CANNOT_WRITE,
     CHANGED,
+    LACKING,
     REQUEUE_ME,
     STUCK,
     TRY_AGAIN,
+    UNFIT,
     Element,
     digest_of,
     main,
 )
+from perfsweep.slurm.job_outcome import Patience, Silence, judge
 from perfsweep.slurm.observation import RecordFiles
+from perfsweep.slurm.states import End
 
 DEAF = "trap '' USR2 TERM; "
 WARNED = f"{DEAF}kill -USR2 $PPID; exit {TRY_AGAIN}"
@@ -92,6 +97,17 @@ def test_the_place_of_the_interpreter_is_filled_in_where_it_runs(tmp_path: Path)
     one = element(tmp_path, "")
     one.job["command"] = ["{python}", "-m", "pack"]
     assert one._command() == [sys.executable, "-m", "pack"]
+
+
+@pytest.mark.parametrize(("status", "end"), [(UNFIT, End.UNFIT), (LACKING, End.FAILED), (3, End.FAILED)])
+def test_what_a_job_lacked_is_in_its_record_and_the_note_on_it(tmp_path: Path, status: int, end: End) -> None:
+    element(tmp_path, f"echo asked for 1 GPU; echo; exit {status}").run()
+    own = RecordFiles(tmp_path).read("abc")[1]
+    standing = judge(Sighting("7", 1, "8", "FAILED"), own, Silence(), 0.0, Patience(1.0, 1.0))
+    assert (standing.end, standing.note) == (
+        end,
+        "it ended with status 3" if status == 3 else "asked for 1 GPU",
+    )
 
 
 @pytest.mark.parametrize(("status", "again"), [(0, False), (3, True), (TRY_AGAIN, True)])

@@ -195,6 +195,11 @@ def test_only_the_gpus_of_the_allocation_are_used(ours: str) -> None:
     assert gpus_here(2, "") == ["0", "1"]
 
 
+def test_of_mig_slices_each_process_sees_one_and_each_job_has_its_own() -> None:
+    assert gpus_here(1, "MIG-a,MIG-b") == ["MIG-a", "MIG-b"]
+    assert gpus_here(0, "MIG-a") == []
+
+
 def test_more_slots_than_gpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"cluster\.slots=3 is more than the 2 GPUs"):
         of(tmp_path, 3, 2)

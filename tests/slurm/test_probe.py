@@ -73,6 +73,15 @@ def test_each_thing_that_is_otherwise_fails_with_its_remedy(
     assert failed.subject == subject and words in str(failed)
 
 
+def test_of_two_mig_slices_a_process_uses_one() -> None:
+    site = replace(SITE, gpus=2)
+    (gpu,) = failures(site, visible=["MIG-1", "MIG-2"], torch="2.13.0 1")
+    assert str(gpu) == (
+        "FAIL  GPU: Slurm gave 2, and torch sees 1; one process uses one MIG slice: ask for whole GPUs, or"
+        " for one slice (cluster.gpus=1)"
+    )
+
+
 def test_a_torch_that_cannot_be_imported_is_the_interpreters_fault_and_sees_no_gpu() -> None:
     interpreter, gpu = failures(SITE, torch="ImportError: no libcuda")
     assert str(interpreter).endswith("(/opt/python) on n1: ImportError: no libcuda; mend torch there")

@@ -16,13 +16,14 @@ from perfsweep.slurm.states import LIVE, TERMINAL, End, end_of, remedy
         (End.VANISHED, (0, 1, 3)),
         (End.STOPPED, (0, 1, 3)),
         (End.NO_RESULT, (0, 1, 1)),
+        (End.UNFIT, (0, 1, 1)),
         (End.TIMEOUT, (0, 10, 30)),
         (End.OOM, (0, 2, 6)),
     ],
 )
 def test_the_sites_number_of_retries_counts_by_the_kind_of_end(end: End, tries: tuple[int, ...]) -> None:
     assert tuple(RULES[end].tries(most) for most in (0, 1, 3)) == tries
-    assert len(RULES) == 7
+    assert len(RULES) == 8
 
 
 def test_a_rule_allows_each_try_once_unless_it_says_more() -> None:
@@ -63,7 +64,7 @@ def test_what_a_person_has_not_changed_stays_counted() -> None:
         ("COMPLETED", End.NO_RESULT),
         ("FAILED", End.NO_RESULT),
         ("PREEMPTED", End.PREEMPTED),
-        *[(state, End.NODE_FAIL) for state in ("REVOKED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED")],
+        *[(state, End.NODE_FAIL) for state in ("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED")],
         ("RECONFIG_FAIL", End.NODE_FAIL),
         ("TIMEOUT", End.TIMEOUT),
         ("OUT_OF_MEMORY", End.OOM),

@@ -110,6 +110,19 @@ def test_packs_that_share_a_job_have_its_resources_each() -> None:
         ({"python": "a 'b"}, "is no command (No closing quotation)"),
         ({"sbatch": ["--time=5"]}, "--time=5 collides with what perfsweep writes itself; use the field"),
         ({"sbatch": ["--parsable"]}, "collides"),
+        (
+            {"gpus": 2, "gpu_type": "1g.10gb"},
+            "cluster.gpus=2 of type 1g.10gb: one process uses one MIG slice",
+        ),
+        ({"gpus": 2, "gpu_type": "a100-3g.20gb"}, "Say cluster.gpus=1, or ask for whole GPUs"),
+        (
+            {"sbatch": ["-M beta"]},
+            "cluster.sbatch: -M beta: jobs are followed on the cluster that answers here",
+        ),
+        (
+            {"sbatch": ["--clusters=beta"]},
+            "Start the sweep on a machine of that cluster, or name its slurm.conf",
+        ),
         ({"price": "free"}, "cluster.price=free is no price"),
     ],
 )

@@ -10,6 +10,7 @@ from stand_ins import calls, job, on_stand_ins, program
 
 from perfsweep.slurm.client import SlurmClient
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.observation import ARRAYS_A_TIME
 
@@ -249,3 +250,155 @@ def test_a_job_whose_number_nobody_was_told_and_that_a_controller_forgot_ends(
         ex.poll()
     assert ex.poll() == {"p000": JobState.FAILED}
     assert "Slurm has forgotten it" in ex.notes()["p000"]
+
+
+def said_by(ex: SlurmExecutor) -> list[str]:
+    said: list[str] = []
+    ex._say = ex._inquiry._say = said.append
+    return said
+
+
+FAILS = "Batch job submission failed: "
+POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            [
+                *("2 ERRORS FOUND:", "All GPU jobs must name a project with --account"),
+                *("All jobs must name a file system with --licenses", f"{FAILS}Unspecified error"),
+            ],
+            f"Slurm refuses the sweep: {FAILS}Unspecified error; `perfsweep doctor cluster=...` shows what it"
+            " takes\nthe site says:\n  2 ERRORS FOUND:\n  All GPU jobs must name a project with --account\n"
+            "  All jobs must name a file system with --licenses",
+        ),
+        (
+            [
+                "Invalid partition and qos names are listed at go/slurm",
+                f"{FAILS}Invalid feature specification",
+            ],
+            f"Slurm refuses cluster.constraint: {FAILS}Invalid feature specification\nthe site says:\n"
+            "  Invalid partition and qos names are listed at go/slurm",
+        ),
+        (
+            ["Connection refused? See go/vpn. QOSMaxSubmitJob is 9", f"{FAILS}Invalid account specified"],
+            f"Slurm refuses cluster.account: {FAILS}Invalid account specified\nthe site says:\n"
+            "  Connection refused? See go/vpn. QOSMaxSubmitJob is 9",
+        ),
+        (
+            ["QOSMinGRES", POLICY],
+            "Slurm refuses the sweep: QOSMinGRES: this qos takes larger jobs only: ask for more, or choose"
+            " another cluster.qos",
+        ),
+        (
+            ["QOSMaxCpuPerJobLimit", POLICY],
+            "Slurm refuses the sweep: QOSMaxCpuPerJobLimit: ask for less, or choose another partition or qos",
+        ),
+        (
+            ["AssocMaxWallDurationPerJobLimit", POLICY],
+            "Slurm refuses the sweep: AssocMaxWallDurationPerJobLimit: lower cluster.time_min, or choose",
+        ),
+        (
+            ["AssocGrpBillingMinutes", POLICY],
+            "Slurm refuses the sweep: AssocGrpBillingMinutes: this budget is spent: ask the site for more",
+        ),
+        (
+            ["AccountNotAllowed", POLICY],
+            "Slurm refuses the sweep: AccountNotAllowed: choose another cluster.",
+        ),
+        (["QOSNotAllowed", POLICY], "Slurm refuses the sweep: QOSNotAllowed: choose another cluster."),
+        (["jobs with invalid qos are refused"], "Slurm refuses the sweep: jobs with invalid qos are refused"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_will_not_change_by_waiting_ends_the_sweep_with_slurms_word_and_the_sites(
+    stand_in: Path, tmp_path: Path, lines: list[str], message: str
+) -> None:
+    own = "" if len(lines) == 1 else "sbatch: error: "  # what a wrapper says is no word of Slurm's
+    (stand_in / "said").write_text("".join(f"{own}{line}\n" for line in lines))
+    program(stand_in, "sbatch", f"cat {stand_in}/said >&2; exit 1")
+    ex, _ = on_stand_ins(tmp_path)
+    with pytest.raises(ClusterError) as refused:
+        ex.submit([job(f"p{n:03d}") for n in range(8)])
+    assert str(refused.value).startswith(message)
+    assert calls(stand_in, "sbatch") == 1
+    assert not ex.journal.open_names()
+
+
+def test_a_limit_of_this_user_is_waited_for_whatever_else_the_site_says(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    lines = ("Invalid qos? See go/qos", "QOSMaxSubmitJobPerUserLimit", POLICY)
+    (stand_in / "said").write_text("".join(f"sbatch: error: {line}\n" for line in lines))
+    program(stand_in, "sbatch", f"cat {stand_in}/said >&2; exit 1")
+    ex, _ = on_stand_ins(tmp_path)
+    said = said_by(ex)
+    ex.submit([job()])
+    assert ex.poll()["p000"] is JobState.PENDING
+    assert said == [f"the site says: sbatch: error: {line}" for line in lines]
+
+
+def test_what_a_site_says_of_a_job_that_it_takes_is_shown_once_and_changes_nothing(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(
+        stand_in,
+        "sbatch",
+        "echo 'Batch job submission failed: never here'; echo Submitted batch job $$\n"
+        "printf 'sbatch: error: Invalid qos is what you will never hear\\n\\033[2Jlua: 3 days left\\n' >&2",
+    )
+    ex, _ = on_stand_ins(tmp_path, max_array=1)
+    said = said_by(ex)
+    ex.submit([job("p000"), job("p001")])
+    assert ex.journal.open_names() == {"p000", "p001"}
+    assert said == [
+        "the site says: sbatch: error: Invalid qos is what you will never hear",
+        "the site says: [2Jlua: 3 days left",
+    ]
+
+
+@pytest.mark.parametrize("name", ["SBATCH_CLUSTERS", "SLURM_CLUSTERS"])
+def test_a_shell_that_names_another_cluster_is_refused_before_sbatch(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    program(stand_in, "scontrol", "echo 'ClusterName = alpha'")
+    program(stand_in, "sbatch", "echo Submitted batch job 7")
+    monkeypatch.setenv(name, "beta")
+    ex, _ = on_stand_ins(tmp_path)
+    with pytest.raises(ClusterError, match=f"^{name}=beta: jobs go to alpha, .* Unset {name}, or start"):
+        ex.submit([job()])
+    assert calls(stand_in, "sbatch") == 0 and not ex.journal.open_names()
+    monkeypatch.setenv(name, "alpha")
+    ex.submit([job()])
+    assert ex.journal.open_names() == {"p000"}
+
+
+@pytest.mark.parametrize("how", ["sbatch names another", "revoked here"])
+def test_a_job_that_another_cluster_has_is_never_forgotten_and_never_submitted_twice(
+    stand_in: Path, tmp_path: Path, how: str
+) -> None:
+    program(stand_in, "scontrol", "echo 'ClusterName = alpha'")
+    named = how == "sbatch names another"
+    program(stand_in, "sbatch", f"echo Submitted batch job 7{' on cluster beta' if named else ''}")
+    ex, clock = on_stand_ins(tmp_path)
+    said = said_by(ex)
+    ex.submit([job()])
+    (token,) = ex.journal.submissions
+    assert ex.journal.submissions[token].cluster == ("beta" if named else "alpha")
+    if not named:
+        program(stand_in, "squeue", f"echo '7|0|7|REVOKED|None||perfsweep:{token}|demo.{token}|N/A'")
+    for _ in range(20):
+        clock.now += 100
+        assert ex.poll() == {"p000": JobState.PENDING}
+    assert ex.held() == ["p000"]
+    assert ex.notes()["p000"] == "on another cluster: follow it from a machine of that cluster"
+    told = "packs of this sweep are on cluster beta, and this is alpha: its Slurm knows nothing of them"
+    assert said == ([told] if named else [])
+    assert calls(stand_in, "sbatch") == 1
+    own = tmp_path / "sweep" / "submissions" / token
+    own.mkdir(parents=True)
+    (own / "0.end-0.json").write_text('{"status": 0, "signals": []}')
+    clock.now += 100
+    assert ex.poll() == {"p000": JobState.ENDED}, "its own word counts everywhere"

@@ -31,6 +31,7 @@ class Command(Workload):
     checks = ()
     shape = "job"
     unit = "run"
+    own_device = True
     custom: ClassVar[CustomToggles] = CustomToggles((), {})
     sources: ClassVar[results.Sources] = results.Sources()
 

@@ -104,8 +104,9 @@ def device_facts(kind: str = "auto") -> Device:
     visible = gpus.visible() if kind != "cpu" and cuda else ()
     if visible:
         first = visible[0]
+        count = 1 if first.sliced else len(visible)  # CUDA uses one MIG instance in each process
         return Device(
-            "cuda", len(visible), first.name, first.memory_bytes, first.capability, _cores(), can_compile()
+            "cuda", count, first.name, first.memory_bytes, first.capability, _cores(), can_compile()
         )
     if kind == "cuda":
         why = (
@@ -114,8 +115,12 @@ def device_facts(kind: str = "auto") -> Device:
             else "this torch is built without CUDA"
         )
         raise UnsupportedHere(f"device=cuda cannot be used here: {why}; use device=cpu or another node")
-    memory = min(filter(None, (_memory_bytes("MemTotal"), _memory_limit())), default=0)
-    return Device("cpu", 0, _cpu_model(), memory, cores=_cores(), compiler=can_compile())
+    return Device("cpu", 0, _cpu_model(), memory_here(), cores=_cores(), compiler=can_compile())
+
+
+def memory_here() -> int:
+    """Bytes of the node, or of the control group where that has less; 0 where neither tells."""
+    return min(filter(None, (_memory_bytes("MemTotal"), _memory_limit())), default=0)
 
 
 def refuse_old_driver() -> None:

@@ -64,6 +64,11 @@ class Gpu:
     processes: int = 0
     foreign: int = 0
 
+    @property
+    def sliced(self) -> bool:
+        """Whether this is a MIG instance, of which a process of CUDA uses one."""
+        return "MIG" in self.name
+
 
 def visible() -> tuple[Gpu, ...]:
     """GPUs that CUDA_VISIBLE_DEVICES leaves, in its order.

@@ -17,6 +17,7 @@ from bench import alive
 from waiting import until
 
 from perfsweep.pipelines.execution import nodes
+from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, Unfit
 from perfsweep.pipelines.execution.nodes import Node, OtherNodes, Ranks
 from perfsweep.pipelines.execution.spawn import Exec, Termination, failure_of, wait
 from perfsweep.pipelines.store.records import Failure, Outcome, write_rank_failure
@@ -177,10 +178,26 @@ def test_a_pack_that_is_gone_takes_its_ranks_along(
 
 def test_a_node_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     node = Node("n2", [sys.executable, "-c", ""])
-    with pytest.raises(ClusterError, match="node n2 of this allocation started no server"):
+    with pytest.raises(
+        ClusterError, match=r"n2 of this allocation started no server \(its step ended at once"
+    ):
         node.start(tmp_path / "spec.json", range(1, 2), {})
     with pytest.raises(ClusterError, match="no-such-srun cannot be started"):
         Node("n2", ["no-such-srun"])
+
+
+@pytest.mark.slow
+def test_a_node_that_lacks_what_was_asked_for_ends_the_pack_with_its_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(VARIABLE, Allotment(scratch=True).text)
+    monkeypatch.setenv("PERFSWEEP_SCRATCH", "/proc/nowhere")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    node = Node("n2", [sys.executable, "-m", "perfsweep.pipelines.execution.node_server"])
+    with pytest.raises(
+        Unfit, match=r"^node n2: asked for a folder on the node's own disk, and /proc/nowhere "
+    ):
+        node.start(tmp_path / "spec.json", range(1, 2), {})
 
 
 class Noted(Node):

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toys.spinner import Spinner
 
 from perfsweep.pipelines.config.types import ArmResources, ClusterConfig, DesignConfig
 from perfsweep.pipelines.execution import pack_jobs
+from perfsweep.pipelines.execution.allotment import Allotment
 from perfsweep.pipelines.plan.plan import make_plan
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.jobs import Job
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.user_environment import user_environment
@@ -78,6 +81,27 @@ def test_packs_that_share_a_job_are_given_what_the_largest_needs_each(many: tupl
 
 def test_on_this_machine_packs_share_no_job(many: tuple[Manifest, Path]) -> None:
     assert len(jobs(many, executor="local", packs_per_job=2)) == 3
+
+
+def test_a_job_hears_what_was_asked_for_it_and_nothing_on_this_machine(many: tuple[Manifest, Path]) -> None:
+    own = {"gpus": 1, "gpu_type": "h100", "memory": "2G"}
+    (shared, last) = jobs(many, packs_per_job=2, **own)
+    assert Allotment.here(shared.env) == Allotment(1, "h100", 3, 2 * 2**30), "each pack of a job by itself"
+    assert Allotment.here(last.env) == Allotment.here(shared.env)
+    assert {Allotment.here(job.env) for job in jobs(many, executor="local", **own)} == {None}
+
+
+def test_packs_are_not_measured_on_the_cpu_of_a_job_with_gpus_that_torch_does_not_see(
+    many: tuple[Manifest, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ClusterError, match=r"^this job has 1 GPU, torch \S+ sees 0: "):
+        jobs(many, executor="local")
+    assert len(jobs(many)) == 3, "what is submitted has GPUs of its own"
+    monkeypatch.setattr(Spinner, "own_device", True)
+    assert len(jobs(many, executor="local")) == 3, "its programs may see them"
 
 
 def test_an_arm_that_asks_for_more_has_it_in_its_packs_job_alone(many: tuple[Manifest, Path]) -> None:

@@ -14,6 +14,7 @@ from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.execution.pack import CANNOT_WRITE
 from perfsweep.pipelines.execution.shared_job import SharedJob, combined, job_of, jobs_for, shares
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.trial.machine.gpus import Gpu
 
 ALIKE = {f"p{number:03d}": {} for number in range(5)}
 
@@ -96,6 +97,28 @@ def test_each_pack_runs_with_its_share_of_gpus_and_its_own_log(
     assert log(tmp_path, "p003")[0] == f"{words} p003 oom on [6,7]"
     ran("p000", "p003")
     assert len(log(tmp_path, "p000")) == 12, "a later start goes on in the same log"
+
+
+@pytest.mark.parametrize(
+    ("variable", "on_node", "seen"),
+    [(None, 4, ["[g0,g1]", "[g2,g3]"]), (None, 0, ["[]", "[]"]), ("5", 4, ["[]", "[]"])],
+    ids=["variable unset", "no GPU", "fewer GPUs than packs"],
+)
+def test_no_pack_sees_the_gpus_of_another_whatever_slurm_has_set(
+    tmp_path: Path,
+    ran: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str | None,
+    on_node: int,
+    seen: list[str],
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    found = tuple(Gpu("H100", f"g{number}", 0, None) for number in range(on_node))
+    monkeypatch.setattr(shared_job.gpus, "visible", lambda: found)
+    assert ran("p000", "p003") == 0
+    assert [log(tmp_path, pack)[0].split(" on ")[1] for pack in ("p000", "p003")] == seen
 
 
 def test_packs_that_ended_badly_are_told_with_the_end_of_their_logs(

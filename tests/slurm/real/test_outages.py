@@ -182,6 +182,29 @@ def test_a_submit_limit_is_kept_by_a_window_and_all_run(counted, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ("MinTRESPerJob=cpu=3", "QOSMinCpuNotSatisfied: this qos takes larger jobs only"),
+        ("MaxTRESPerJob=cpu=1", "QOSMaxCpuPerJobLimit: ask for less"),
+        ("MaxWall=1", "QOSMaxWallDurationPerJobLimit: lower cluster.time_min"),
+        ("GrpTRESMins=cpu=1", "QOSGrpCPUMinutesLimit: this budget is spent"),
+    ],
+)
+def test_a_limit_that_no_waiting_lifts_is_named_by_the_first_sbatch(
+    counted, tmp_path: Path, limit: str, sentence: str
+) -> None:
+    bench = Bench(counted, tmp_path)
+    qos = limit.partition("=")[0].lower()
+    for words in (("add", "qos", qos, limit, "flags=DenyOnLimit"), ("modify", "user", "set", f"qos+={qos}")):
+        bench.cluster.client("sacctmgr", "-i", *words, check=False)
+    ex = bench.executor(account="bench", qos=qos, cpus_per_task=2)
+    with pytest.raises(ClusterError, match=f"^Slurm refuses the sweep: {sentence}"):
+        ex.submit([bench.job(name, "true") for name in ("one", "two")])
+    assert len(ex.journal.submissions) == 1
+
+
+@pytest.mark.slow
 def test_a_wrong_account_is_refused_by_field(counted, tmp_path: Path) -> None:
     bench = Bench(counted, tmp_path)
     with pytest.raises(ClusterError, match=r"cluster\.account=nobody"):

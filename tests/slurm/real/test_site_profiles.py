@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -199,6 +200,7 @@ class Config:
 
 class Seen(Workload):
     Config = Config
+    own_device = True
     toggles = tuple(
         Toggle(name, (Level("off"), Level("on", witness=name)), "count more")
         for name in ("one", "two", "three")
@@ -231,6 +233,22 @@ class Seen(Workload):
 """
 
 
+def with_gpus(bench: Bench) -> dict[str, str]:
+    """The variables of commands whose nodes have the GPUs that Slurm hands out, by NVML's pretended word."""
+    folder = bench.folder / "nvml"
+    folder.mkdir()
+    (folder / "pynvml.py").write_text(NVML)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{bench.env({})['PYTHONPATH']}"}
+
+
+NVML = """
+import sys
+from fake_nvml import FakeNvml
+
+sys.modules[__name__] = FakeNvml({"name": "H100", "uuid": "GPU-0"}, {"name": "H100", "uuid": "GPU-1"})
+"""
+
+
 @pytest.mark.slow
 def test_packs_share_an_exclusive_node_each_with_a_gpu_of_its_own_and_arms_ask_for_their_own_time(
     bench: Bench,
@@ -240,7 +258,7 @@ def test_packs_share_an_exclusive_node_each_with_a_gpu_of_its_own_and_arms_ask_f
         PROFILE.format(conf=bench.cluster.settings.conf, node=bench.folder / "node")
     )
     words = ("workload=seen:Seen", "sweep=quick", "name=seen", "tracking=disabled")
-    done = bench.perfsweep("sweep", *words)
+    done = bench.perfsweep("sweep", *words, **with_gpus(bench))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "up to 2 packs in a job" in done.stdout
     assert "cluster.arm_resources: no arm of this sweep has four=on" in done.stdout

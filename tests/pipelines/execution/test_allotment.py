@@ -1,0 +1,182 @@
+"""A pack that finds less than was asked for ends with a sentence, and measures nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from fake_nvml import FakeNvml
+from recorded import build
+
+from perfsweep.pipelines.execution import allotment, pack
+from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, refuse_unfit, refuse_unseen_gpus
+from perfsweep.pipelines.store.locks import newest
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.machine.installed import TorchBuild
+from perfsweep.slurm.element import LACKING, UNFIT
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.site import Shape, SiteProfile
+from perfsweep.workloads.api import Device
+
+CPU = Device("cpu", cores=2)
+A100 = Device("cuda", 1, "NVIDIA A100-SXM4-80GB", cores=2)
+SLICE = Device("cuda", 1, "NVIDIA H100 1g.10gb MIG", cores=2)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch for CUDA, on a node of 8 cores and 16 GiB."""
+    monkeypatch.setattr(allotment, "torch_build", lambda: TorchBuild("2.13.0+cu130", "13.0"))
+    monkeypatch.setattr(environment, "memory_here", lambda: 16 * 2**30)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(environment, "refuse_old_driver", lambda: None)
+    monkeypatch.setattr(environment.gpus, "visible", tuple)
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize(
+    ("asked", "device", "variables", "sentence"),
+    [
+        (
+            Allotment(gpus=1),
+            CPU,
+            {"CUDA_VISIBLE_DEVICES": ""},
+            "asked for 1 GPU, torch 2.13.0+cu130 sees 0: CUDA_VISIBLE_DEVICES is ''; choose another",
+        ),
+        (
+            Allotment(gpus=2),
+            SLICE,
+            {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"},
+            "asked for 2 GPUs, torch 2.13.0+cu130 sees 1: one process uses one MIG slice",
+        ),
+        (
+            Allotment(gpus=1, gpu_type="h100"),
+            A100,
+            {},
+            "asked for a GPU of type h100, and this is NVIDIA A100-SXM4-80GB: correct cluster.gpu_type",
+        ),
+        (
+            Allotment(gpus=1, by_torch=False),
+            CPU,
+            {},
+            "asked for 1 GPU, NVML sees 0: CUDA_VISIBLE_DEVICES is ",
+        ),
+        (Allotment(cores=4), CPU, {}, "asked for 4 cores, and this job may use 2: "),
+        (
+            Allotment(memory_bytes=32 * 2**30),
+            CPU,
+            {},
+            "asked for 32.0 GiB of memory, and this job may use 16.0 GiB: lower cluster.memory",
+        ),
+        (
+            Allotment(scratch=True),
+            CPU,
+            {"PERFSWEEP_SCRATCH": "/proc/nowhere"},
+            "asked for a folder on the node's own disk, and /proc/nowhere cannot be written (",
+        ),
+    ],
+    ids=["no GPU", "two MIG slices", "another type", "programs of its own", "cores", "memory", "scratch"],
+)
+def test_what_is_missing_is_said_with_what_was_asked_for(
+    asked: Allotment,
+    device: Device,
+    variables: dict[str, str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {VARIABLE: asked.text, **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(allotment.Unfit) as refused:
+        refuse_unfit(device, tmp_path / "p000" / "log.txt")
+    assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize(("shift_s", "way"), [(3600, "fast"), (-3600, "slow")])
+def test_a_clock_that_is_wrong_is_said(
+    shift_s: int, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, Allotment().text)
+    now = allotment.time.time
+    monkeypatch.setattr(allotment.time, "time", lambda: now() + shift_s)
+    with pytest.raises(allotment.Unfit, match=rf"this node's clock is 3\d+ s {way} by the file system's"):
+        refuse_unfit(CPU, tmp_path / "log.txt")
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize(
+    ("asked", "device"),
+    [
+        (Allotment(), CPU),
+        (Allotment(gpus=1, gpu_type="a100_3g.20gb"), A100),
+        (Allotment(gpus=1, gpu_type="big"), A100),  # a name of the site's own says nothing
+        (Allotment(gpus=1, gpu_type="p4d"), A100),
+        (Allotment(gpus=1, cores=2, memory_bytes=16 * 2**30), A100),
+        (Allotment(cores=64), Device("cpu", cores=8)),  # declared larger than it is, and nothing confines it
+    ],
+)
+def test_what_is_as_it_was_asked_for_passes(
+    asked: Allotment, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, asked.text)
+    refuse_unfit(device, tmp_path / "log.txt")
+
+
+def test_what_was_asked_for_is_read_from_the_profile_and_the_shape() -> None:
+    site = SiteProfile(memory="2G", mem_flag="mem-per-cpu", scratch="$TMPDIR", gpu_type="a100")
+    shape = Shape.of(site, 2, {"memory": "3000", "gpu_type": "h100"})
+    assert Allotment.of(site, shape) == Allotment(2, "h100", 8, 8 * 3000 * 2**20, True)
+    assert Allotment.of(site, Shape(0, 4), by_torch=False) == Allotment(0, "a100", 4, 2**33, True, False)
+    assert Allotment.here({VARIABLE: Allotment(1, "h100", 4).text}) == Allotment(1, "h100", 4)
+    assert Allotment.here({VARIABLE: ""}) is None, "this machine is as it is"
+
+
+def test_a_pack_measures_nothing_on_the_cpu_of_a_job_with_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = build(tmp_path / "sweep").folder
+    before = newest(folder, "p000")
+    monkeypatch.setattr(pack.interruption, "listen", lambda: None)
+    monkeypatch.setattr(allotment, "torch_build", lambda: TorchBuild("2.13.0+cpu", None))
+    monkeypatch.setenv(VARIABLE, Allotment(gpus=1).text)
+    assert pack.main([str(folder.path), "p000"]) == LACKING, "no node has what this torch lacks"
+    assert capsys.readouterr().out.startswith("asked for 1 GPU, torch 2.13.0+cpu sees 0: install a torch")
+    monkeypatch.setattr(allotment, "torch_build", lambda: TorchBuild("2.13.0+cu130", "13.0"))
+    monkeypatch.setattr(environment.gpus, "visible", tuple)
+    assert pack.main([str(folder.path), "p000"]) == UNFIT, "another node may have it"
+    assert newest(folder, "p000") == before, "a copy elsewhere goes on"
+
+
+def test_two_mig_slices_are_one_gpu_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {"name": "NVIDIA H100", "uuid": "GPU-1", "memory": 2**36, "capability": (9, 0)}
+    slices = [
+        {"mig": f"MIG-{n}", "instance": {"name": "H100 1g.10gb", "uuid": f"MIG-{n}", "whole": whole}}
+        for n in (1, 2)
+    ]
+    monkeypatch.setitem(environment.sys.modules, "pynvml", FakeNvml(*slices))
+    monkeypatch.setattr(environment, "torch_build", lambda: TorchBuild("2.13.0+cu130", "13.0"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2")
+    assert [gpu.uuid for gpu in environment.gpus.visible()] == ["MIG-1", "MIG-2"]
+    assert environment.device_facts().count == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "refused"),
+    [
+        ({"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "1"}, True),
+        ({"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "1", "CUDA_VISIBLE_DEVICES": ""}, False),
+        ({"SLURM_JOB_ID": "7"}, False),
+        ({"SLURM_GPUS_ON_NODE": "1"}, False),
+    ],
+)
+def test_in_a_job_with_gpus_a_sweep_is_measured_on_the_cpu_only_where_that_is_said(
+    environ: dict[str, str], refused: bool
+) -> None:
+    refuse_unseen_gpus(A100, environ)
+    if not refused:
+        refuse_unseen_gpus(CPU, environ)
+        return
+    with pytest.raises(ClusterError, match=r"this job has 1 GPU, torch \S+ sees 0: .*CUDA_VISIBLE_DEVICES= "):
+        refuse_unseen_gpus(CPU, environ)
