@@ -115,7 +115,8 @@ def device_facts(kind: str = "auto") -> Device:
         )
         raise UnsupportedHere(f"device=cuda cannot be used here: {why}; use device=cpu or another node")
     memory = min(filter(None, (_memory_bytes("MemTotal"), _memory_limit())), default=0)
-    return Device("cpu", 0, _cpu_model(), memory, cores=_cores(), compiler=can_compile())
+    own = {"cores": _cores(), "compiler": can_compile(), "vendor": _cpu_field("vendor_id")}
+    return Device("cpu", 0, _cpu_model(), memory, **own)
 
 
 def refuse_old_driver() -> None:
