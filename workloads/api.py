@@ -15,7 +15,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar, Literal, Protocol
 
-from perfsweep.workloads.allocators import ALLOCATOR
 from perfsweep.workloads.contract import declaration_problems
 from perfsweep.workloads.declarations import (
     REPLAY,
@@ -34,6 +33,7 @@ from perfsweep.workloads.declarations import (
     Toggle,
 )
 from perfsweep.workloads.errors import ConfigError, ContractError
+from perfsweep.workloads.preloads import ALLOCATOR, MKL_VECTORS
 
 __all__ = [
     "REPLAY",
@@ -154,7 +154,8 @@ class Workload:
     alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
     for more; `files` decide what is computed, next to the sources that the class's module imports. Fields of
     Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
-    workload waits for its loader. `replaces` names the modules in which levels put functions in the place of
+    workload waits for its loader; work in `extra_phases` is what some users leave out, so that answers give
+    times without it too. `replaces` names the modules in which levels put functions in the place of
     others. Of its `remarks`, each a counter and a sentence, tables say those whose counter is above zero in a
     baseline. One that works in programs of its own has its `own_device`: whether these have the GPUs of a
     job is for the node to say, and not for the torch of this interpreter. Folders of sweeps begin with
@@ -164,7 +165,7 @@ class Workload:
 
     Config: ClassVar[type]
     toggles: ClassVar[tuple[Toggle, ...]]
-    on_request: ClassVar[tuple[Toggle, ...]] = (ALLOCATOR,)
+    on_request: ClassVar[tuple[Toggle, ...]] = (ALLOCATOR, MKL_VECTORS)
     claims: ClassVar[tuple[Claim, ...]] = ()
     checks: ClassVar[tuple[Check, ...]]
     shape: ClassVar[Literal["steps", "job"]] = "steps"
@@ -177,6 +178,7 @@ class Workload:
     files: ClassVar[tuple[Path, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
     data_phases: ClassVar[tuple[str, ...]] = ("data",)
+    extra_phases: ClassVar[tuple[str, ...]] = ()
     replaces: ClassVar[frozenset[str]] = frozenset()
     remarks: ClassVar[tuple[tuple[str, str], ...]] = ()
     cadence: int = 1

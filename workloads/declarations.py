@@ -46,6 +46,7 @@ class Device:
     """Facts about where trials run, gathered without initialising an accelerator.
 
     `capability` is CUDA's, None where it is not known: a login node cannot ask the GPUs of its queues.
+    `vendor` is the maker of an x86 processor as it calls itself, such as GenuineIntel.
     """
 
     type: str = "cpu"
@@ -55,6 +56,7 @@ class Device:
     capability: tuple[int, int] | None = None
     cores: int = 1
     compiler: bool = False
+    vendor: str = ""
 
     def below(self, major: int, minor: int) -> bool:
         """Whether the capability is known to be lower."""
@@ -76,7 +78,8 @@ class Level:
     requires_any : other toggles of which one at least must have such a level
     refused : reason why this level cannot go with a workload configuration and the other levels, or None
     unsupported : reason why this level cannot act on a device, or None
-    env : variables set before the process starts importing; ``{scratch_dir}`` is filled in
+    env : variables set before the process starts importing; ``{scratch_dir}`` is filled in, and
+        ``{built:FILE}`` by the library that is built from a C++ source in `workloads`
     compiles_anew : whether compiled code that other trials left is out of a trial's reach
     autotunes : whether compiling chooses kernels by timing them, so that equal code may come out otherwise
     ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that

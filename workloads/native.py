@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -36,6 +37,22 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     UnsupportedHere
         There is no compiler, or it cannot build them.
     """
+    return ctypes.CDLL(str(_built(source, toggle, flags)))
+
+
+def filled(name: str, text: str) -> str:
+    """Fill ``{built:FILE}`` in a variable of a level by what is built from a source of this folder.
+
+    Empty where it cannot be built: the trial says why its level cannot act, or that it changed nothing.
+    """
+    try:
+        return re.sub(r"\{built:([\w.]+)\}", lambda found: str(_built(HEADERS / found[1], name)), text)
+    except UnsupportedHere:
+        return ""
+
+
+def _built(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> Path:
+    """Where the library lies that is built from a source, by now."""
     compiler = compiler_here()
     if compiler is None:
         raise UnsupportedHere(f"toggles.{toggle} needs a C++ compiler and neither g++ nor clang++ is on PATH")
@@ -47,7 +64,7 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     path = _folder() / f"{source.parent.name}-{source.stem}-{key}.so"
     if not path.exists():
         _build([*command, str(source)], path, toggle)
-    return ctypes.CDLL(str(path))
+    return path
 
 
 def _build(command: list[str], path: Path, toggle: str) -> None:

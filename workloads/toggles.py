@@ -41,6 +41,17 @@ def needs_graphs(device: Device) -> str | None:
     return None if device.type == "cuda" else f"replays CUDA graphs, and {device.type} has none"
 
 
+GPU = Device("cuda", count=8, compiler=True)
+"""A GPU of which no more is known, and others next to it."""
+
+
+def on_gpu(level: Level) -> str:
+    """Whether a level acts on a GPU: ``yes``, ``as graphs`` that are replayed there, or ``CPU only``."""
+    if level.unsupported is needs_graphs:
+        return "as graphs"
+    return "CPU only" if level.unsupported(GPU) else "yes"
+
+
 def needs_tensor_cores(device: Device) -> str | None:
     """Reason why TF32 products cannot act here: CUDA capability 8.0 or newer is needed."""
     if reason := needs_cuda(device):

@@ -56,6 +56,14 @@ ARMS: tuple[Column[ArmResult], ...] = (
         style=soft,
     ),
     Column(
+        "on_gpu",
+        "on a GPU",
+        lambda arm: arm.on_gpu,
+        doc="of an arm measured on a CPU: `yes`, `as graphs` that are replayed, or `CPU only`",
+        optional=True,
+        style=soft,
+    ),
+    Column(
         "ns_per_unit",
         "time per {unit}",
         lambda arm: arm.ns_per_unit,

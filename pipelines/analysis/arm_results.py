@@ -36,9 +36,10 @@ class ArmResult:
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
     several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
     those beside time that were chosen, by key, `bounds` the 95 % intervals of those that have one of an arm
-    alone, and `comments` words on some of them. `paired_ns` is the time per unit from the rounds that the
-    arm shares with the first reference: medians of rounds that drift may order arms otherwise than effects
-    do.
+    alone, and `comments` words on some of them. `on_gpu` says of an arm measured on a CPU whether it acts on
+    a GPU too. Work in `extra_phases` is what some users leave out. `paired_ns` is the time per unit from the
+    rounds that the arm shares with the first reference: medians of rounds that drift may order arms otherwise
+    than effects do.
     """
 
     label: str
@@ -64,6 +65,14 @@ class ArmResult:
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     comments: Mapping[str, str] = field(default_factory=dict)
     paired_ns: float | None = None
+    on_gpu: str = ""
+    extra_phases: tuple[str, ...] = ()
+
+    @property
+    def lean_ns(self) -> float | None:
+        """Time per unit without `extra_phases`, by its marked phases; None without a time."""
+        extra_ns = sum(one.ns_per_unit for one in self.phases if one.phase in self.extra_phases)
+        return None if self.ns_per_unit is None else self.ns_per_unit - extra_ns
 
 
 def arm_results(
@@ -94,6 +103,8 @@ def arm_results(
                 name=names[arm.id],
                 mfu=_median(own["mfu"]),
                 id=arm.id,
+                on_gpu=judge.on_gpu(arm),
+                extra_phases=tuple(one.phase for one in shares if one.phase in judge.declared.extra_phases),
                 **_kernel_counts(own),
                 **_rank_figures(judge.records, arm.id),
             )

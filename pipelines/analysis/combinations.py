@@ -10,7 +10,7 @@ from statistics import mean
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult, counts
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest
 from perfsweep.workloads.api import LevelValue
@@ -143,6 +143,47 @@ class Together:
     whole: EffectResult
     steps: tuple[EffectResult, ...]
     parts: tuple[EffectResult | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One arm's gain against the baseline that a step begins at, and against the one that it ends at."""
+
+    arm: str
+    whole: EffectResult
+    method: EffectResult
+
+
+@dataclass(frozen=True)
+class Part:
+    """A step from one baseline to another that is a part of every gain on the first; the rest is method.
+
+    Attributes
+    ----------
+    name : what the sweep calls it, such as ``processor``
+    start, end : names of the baselines
+    step : the second against the first, which run the same code; None where the sweep does not list it
+    gains : of each arm that was measured against both
+    """
+
+    name: str
+    start: str
+    end: str
+    step: EffectResult | None
+    gains: tuple[Gain, ...]
+
+
+def parts_of(steps: Mapping[str, tuple[str, str]], effects: Sequence[EffectResult]) -> tuple[Part, ...]:
+    """Tell gains apart by the steps that a sweep names."""
+    timed = {(r.effect.toggle, r.effect.reference): r for r in effects if r.effect.design == "arms"}
+    arms = dict.fromkeys(arm for arm, _ in timed)
+    found = []
+    for name, (start, end) in steps.items():
+        pairs = ((arm, timed.get((arm, start)), timed.get((arm, end))) for arm in arms)
+        gains = (Gain(arm, whole, rest) for arm, whole, rest in pairs if whole and rest and whole.ratio)
+        counted = tuple(one for one in gains if one.method.ratio and counts(one.whole) and counts(one.method))
+        found.append(Part(name, start, end, timed.get((end, start)), counted))
+    return tuple(found)
 
 
 ALONE, BESIDE = "one_at_a_time", "leave_one_out"

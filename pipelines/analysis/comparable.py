@@ -6,9 +6,11 @@ the most trials counts, and an effect between arms of different data has no time
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import polars as pl
 
@@ -93,7 +95,10 @@ def machine_name(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 
 def machine_words(progress: Progress) -> str:
-    """What trials ran on, in few words: ``2 CPU cores, torch 2.13.0``; empty without any."""
+    """What trials ran on, in few words; empty without any.
+
+    Such as ``2 CPU cores, AMD EPYC, family 26 model 2 (AVX512, avx512_bf16), torch 2.13.0``.
+    """
     records = (trial.record for trial in progress.every)
     facts = next((one.environment for one in records if one.environment), None)
     if facts is None:
@@ -103,9 +108,24 @@ def machine_words(progress: Progress) -> str:
     quota = facts.get("cpu_limit")  # pauses are subtracted from times, but caches are cold after each
     if quota and quota < facts.get("cores", 0):
         processor += f" of which a quota allows {quota:.2g}"
-    name = device.get("name") if device.get("type") == "cuda" else processor
+    gpu = device.get("name") if device.get("type") == "cuda" else ""
     torch = progress.machine.get("torch")
-    return ", ".join(filter(None, [name or processor, f"torch {torch}" if torch else ""]))
+    on = [gpu] if gpu else [processor, _processor(facts)]
+    return ", ".join(filter(None, [*on, f"torch {torch}" if torch else ""]))
+
+
+_DECORATION = re.compile(r"\((?:R|TM)\)|\bCPU\b|\bProcessor\b|@ [\d.]+ ?GHz", re.IGNORECASE)
+_OF_CAPABILITY = ("avx2", "avx512f", "asimd", "sve")
+"""Vectors that the capability of PyTorch's kernels names; what else a processor has may speed products up."""
+
+
+def _processor(facts: Mapping[str, Any]) -> str:
+    """Maker, name and family of the processor, the vectors of PyTorch's kernels, and units beyond these."""
+    name = " ".join(_DECORATION.sub(" ", facts.get("cpu_model") or "").split()).replace(" ,", ",")
+    capability = facts.get("cpu_capability")
+    beyond = (one for one in facts.get("cpu_features", ()) if one not in _OF_CAPABILITY)
+    vectors = ", ".join(filter(None, (capability, *beyond)))
+    return f"{name} ({vectors})" if name and vectors else name
 
 
 def _commonest(trials: pl.DataFrame, column: str) -> str | None:

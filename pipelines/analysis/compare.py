@@ -9,15 +9,17 @@ from typing import Any
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.arm_records import Counts, Scaling, outcome_counts, scaling_of, sum_counts
+from perfsweep.pipelines.analysis.arm_records import Counts, outcome_counts, scaling_of, sum_counts
 from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality, arm_results, judge_quality
 from perfsweep.pipelines.analysis.columns import parquet_table
 from perfsweep.pipelines.analysis.combinations import (
     AloneAndBeside,
     Corners,
+    Part,
     Together,
     alone_and_beside,
     interaction_corners,
+    parts_of,
 )
 from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name, machine_words
 from perfsweep.pipelines.analysis.effect_columns import effect_name
@@ -76,6 +78,7 @@ class Comparison:
     noise : what kept the machine from being at rest, where that matters
     winners : of each toggle the level to turn on, by their gains alone
     together : all of them at once; None while no second sweep has measured that
+    parts : what of each gain is a step from one baseline to another
     workload, options : its name, and its fields off their default
     in_code : by toggle and level as text, what to change in a program, where a level says it
     """
@@ -99,6 +102,7 @@ class Comparison:
     noise: tuple[str, ...] = ()
     winners: tuple[EffectResult, ...] = ()
     together: Together | None = None
+    parts: tuple[Part, ...] = ()
     workload: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     in_code: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -132,7 +136,10 @@ def compare(
     beside = _beside(folder, quantities, judge, progress)
     effects = tuple(
         replace(
-            r, trials=_trials_behind(r, ended), scaling=_scaling(r, judge), quantities=beside.of_effect(r)
+            r,
+            trials=_trials_behind(r, ended),
+            scaling=scaling_of(r.effect, r.ratio, r.low, r.high, judge.records),
+            quantities=beside.of_effect(r),
         )
         for r in judge.effects()
     )
@@ -149,7 +156,7 @@ def compare(
     for name, table in (
         ("effects", parquet_table(effect_table(quantities), effects)),
         ("arms", parquet_table(arm_table(quantities), arms)),
-        ("rulings", ruling_table(rulings, manifest, judge.device().name)),
+        ("rulings", ruling_table(rulings, manifest, judge.device.name)),
     ):
         write_parquet(folder.tables_dir / f"{name}.parquet", table)
     return Comparison(
@@ -166,7 +173,7 @@ def compare(
             ),
         ),
         rulings=rulings,
-        quality=judge_quality(manifest.arm_names, judge.declared.checks, judge.evidence_of),
+        quality=judge_quality(manifest.arm_names, judge.declared.checks, judge.agreement.evidence),
         corners=tuple(interaction_corners(manifest, sound.trials)),
         alone_and_beside=tuple(alone_and_beside(effects)),
         failures=failed_trials(progress, manifest),
@@ -176,12 +183,10 @@ def compare(
         machine=machine_words(progress),
         noise=(*scatter_warning(judge), *disturbance(sound.trials)),
         winners=tuple(winners(effects, next(iter(manifest.sweep.references.values())))),
+        parts=parts_of(manifest.sweep.parts, effects),
         workload=manifest.sweep.workload,
         options=judge.declared.options,
-        in_code={
-            name: {str(level.value): level.in_code for level in levels if level.in_code}
-            for name, levels in judge.declared.levels.items()
-        },
+        in_code=judge.declared.in_code,
     )
 
 
@@ -223,11 +228,6 @@ def _reference(manifest: Manifest, used: pl.DataFrame) -> Reference | None:
         if times := used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list():
             return Reference(name, median(times), len(times))
     return None
-
-
-def _scaling(result: EffectResult, judge: Judge) -> Scaling | None:
-    """How well the ranks of the arm are used."""
-    return scaling_of(result.effect, result.ratio, result.low, result.high, judge.records)
 
 
 def _trials_behind(result: EffectResult, ended: Mapping[str, Counts]) -> Counts:

@@ -156,6 +156,16 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         lambda r: r.scaling.work.value if r.scaling else None,
         doc="what an iteration does where ranks are added: the same in all (`strong`) or for each (`weak`)",
     ),
+    Column(
+        "on_gpu",
+        "on a GPU",
+        lambda r: r.on_gpu,
+        doc="of an arm measured on a CPU: `yes`, `as graphs` that are replayed, or `CPU only`",
+        optional=True,
+        width=10,
+        drop=1,
+        style=soft,
+    ),
     Column("cost", "cost", text=_cost_text, where=Where.TERMINAL, width=10),
     Column(
         "memory_bytes",

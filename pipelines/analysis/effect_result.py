@@ -117,6 +117,7 @@ class EffectResult:
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
     scaling: Scaling | None = None  # where the arm has more ranks than its base
     quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
+    on_gpu: str = ""  # of an arm measured on a CPU: whether it acts on a GPU too
 
     def __repr__(self) -> str:
         """In one line: ``gc=frozen: 1.53x faster [1.33 .. 1.75], identical``."""

@@ -24,7 +24,6 @@ from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, read_evidence
 from perfsweep.pipelines.store.stop_rule import apart
-from perfsweep.workloads.api import Device, Evidence
 
 
 def cells_of(used: pl.DataFrame, figure: str) -> Iterator[Cell]:
@@ -62,6 +61,7 @@ class Judge:
         self.manifest, self.declared = manifest, declared_by(manifest, progress.every)
         self.agreement = Agreement(manifest, progress, read_evidence)
         self.records = ArmRecords(progress, manifest.packs, left_out)
+        self.device = self.records.device()
         self.data = self.agreement.sharing(data or {})
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.times = rounds_of(used, "ns_per_unit", apart(manifest))
@@ -121,6 +121,7 @@ class Judge:
             outcome=excluded.outcome if excluded else "",
             note=excluded.reason if excluded else self._note(arm, parity, judgement),
             derivation=decisions.derivation(effect, self.times),
+            on_gpu=self.on_gpu(arm),
             held_back=judgement.reason if judgement and judgement.verdict is Verdict.HELD_BACK else "",
         )
         if estimate:
@@ -173,10 +174,6 @@ class Judge:
         why = unsettled[0].alarm or "warm-up"
         return f"iterations did not settle in {len(unsettled)} of {len(records)} rounds ({why})"
 
-    def device(self) -> Device:
-        """The device that the trials ran on, as they recorded it."""
-        return self.records.device()
-
     def _break_even(self, arm: str, base: str) -> float | None:
         """Iterations that repay the arm's set-up and its compilation with nothing compiled yet."""
         once_s = [self.records.one_off_s(name) or 0.0 for name in (arm, base)]
@@ -212,9 +209,9 @@ class Judge:
             return None
         return sum(weight * known[arm] for arm, weight in effect.contrast.items())
 
-    def evidence_of(self, arm: str) -> Evidence | None:
-        """What the arm's evidence trial kept; None without one."""
-        return self.agreement.evidence(arm)
+    def on_gpu(self, arm: Arm) -> str:
+        """Whether an arm acts on a GPU; empty where one measured it."""
+        return "" if self.device.type == "cuda" else self.declared.on_gpu(arm)
 
 
 def _code(excluded: Exclusion | None, judgement: Judgement | None) -> ReasonCode:

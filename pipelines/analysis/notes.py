@@ -14,7 +14,7 @@ from perfsweep.pipelines.analysis.failed_trials import notes_on_other_machines
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
 from perfsweep.pipelines.store.progress import Progress
-from perfsweep.pipelines.store.records import Manifest
+from perfsweep.pipelines.store.records import Manifest, Outcome
 from perfsweep.pipelines.versions.environments import environment_lines
 
 
@@ -31,7 +31,7 @@ def comparison_notes(
         *_scatter(judge),
         *_recompiles(judge),
         *_growth(judge),
-        *_missing_references(manifest, used),
+        *_missing_references(judge, used),
         *sound.notes,
         *notes_on_other_machines(progress, manifest),
         *_left_out(manifest, progress),
@@ -112,10 +112,15 @@ def scatter_warning(judge: Judge) -> list[str]:
     ]
 
 
-def _missing_references(manifest: Manifest, used: pl.DataFrame) -> list[str]:
-    """References that nothing can be held against, where others can."""
+def _missing_references(judge: Judge, used: pl.DataFrame) -> list[str]:
+    """References that nothing can be held against, where others can; a row says which cannot act."""
     there = set(used["arm"].to_list())
-    missing = [name for name, arm in manifest.sweep.references.items() if arm not in there]
+    missing = [
+        name
+        for name, arm in judge.manifest.sweep.references.items()
+        if arm not in there
+        and all(record.outcome is not Outcome.UNSUPPORTED for record in judge.records.failed(arm))
+    ]
     if not missing or not there:
         return []
     return [f"baseline {name} has no finished round, so nothing is compared with it" for name in missing]
@@ -151,7 +156,7 @@ def _references_as_timed(judge: Judge) -> list[str]:
 
 def _samples(judge: Judge) -> list[str]:
     """One line where the arms did a sample of their work (evidence number `sampled_share` below 1)."""
-    evidence = [judge.evidence_of(arm.id) for arm in judge.manifest.arms]
+    evidence = [judge.agreement.evidence(arm.id) for arm in judge.manifest.arms]
     share = min((one.numbers.get("sampled_share", 1.0) for one in evidence if one), default=1.0)
     if share >= 1:
         return []

@@ -17,7 +17,9 @@ from perfsweep.workloads.errors import ConfigError, PerfsweepError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-FREE = re.compile(r"(workload|toggles|axes|cluster\.env_set|tune\.(levels|reference))\.|sweep\.references\b")
+FREE = re.compile(
+    r"(workload|toggles|axes|cluster\.env_set|tune\.(levels|reference))\.|sweep\.(references|parts)\b"
+)
 """Keys below these depend on the workload: Hydra is told to add them."""
 
 _PLAIN = re.compile(r"[\w.]+|\[[\w.]+(, ?[\w.]+)*\]", re.ASCII)

@@ -275,7 +275,13 @@ class SweepPart(TypedDict, total=False):
     designs: Sequence[DesignPart]
     """Designs whose arms the sweep measures."""
     references: Mapping[str, Mapping[str, Any]]
-    """Baselines by name, with their levels: what others are measured against; the first is the default."""
+    """Baselines by name, with their levels: what others are measured against, the first before all; empty:
+    `naive`, no level moved.
+    """
+    parts: Mapping[str, Sequence[str]]
+    """Steps from one baseline to another by which gains are told apart, as {processor: [naive, wide]}: of an
+    arm's gain on the first, the step is that part, and the rest is method.
+    """
     together: bool
     """Measure all winners of the sweep at once, step by step, in a second sweep after it."""
 

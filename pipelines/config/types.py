@@ -100,8 +100,14 @@ class SweepConfig:
     name: str = option(REQUIRED, "Name of the sweep.")
     designs: list[DesignConfig] = option(list, "Designs whose arms the sweep measures.")
     references: dict[str, dict[str, Any]] = option(
-        lambda: {"naive": {}},
-        "Baselines by name, with their levels: what others are measured against; the first is the default.",
+        dict,
+        "Baselines by name, with their levels: what others are measured against, the first before all; empty:"
+        " `naive`, no level moved.",
+    )
+    parts: dict[str, list[str]] = option(
+        dict,
+        "Steps from one baseline to another by which gains are told apart, as {processor: [naive, wide]}: of"
+        " an arm's gain on the first, the step is that part, and the rest is method.",
     )
     together: bool = option(
         True, "Measure all winners of the sweep at once, step by step, in a second sweep after it."

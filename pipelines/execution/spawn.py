@@ -20,6 +20,7 @@ from typing import Protocol
 from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failures
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial.parent import Reply, descendants, kill_all
+from perfsweep.workloads import native
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
 
@@ -106,7 +107,9 @@ class Exec:
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks of a trial with its levels' variables; with `stay` each waits at a pipe."""
         scratch = str(spec_file.parent / "scratch")
-        values = {name: text.replace("{scratch_dir}", scratch) for name, text in env.items()}
+        values = {
+            name: native.filled(name, text.replace("{scratch_dir}", scratch)) for name, text in env.items()
+        }
         variables = {**self._env, **values}
         log = spec_file.parent / "log.txt"
         if self._nodes is None or world == 1:

@@ -221,6 +221,26 @@ def named_arms(
     return Design(tuple(effects))
 
 
+def steps(parts: Mapping[str, Sequence[str]], references: Mapping[str, Levels]) -> list[PlannedEffect]:
+    """Plan the step from one reference to another that each part of gains is.
+
+    Raises
+    ------
+    ConfigError
+        A part names no two references of the sweep.
+    """
+    for name, ends in parts.items():
+        if len(ends) != 2 or len(set(ends) & set(references)) != 2:
+            raise ConfigError(
+                f"sweep.parts.{name}=[{','.join(map(str, ends))}]: it must be two baselines of the sweep."
+                f" Choose from: {', '.join(references)}."
+            )
+    return [
+        PlannedEffect("arms", end, f"vs {start}", ((dict(references[end]), dict(references[start])),), start)
+        for start, end in parts.values()
+    ]
+
+
 def _levels(space: Space, axes: Mapping[str, Sequence[Any]] | None) -> list[tuple[Toggle, LevelValue]]:
     if axes is None:
         return [(toggle, level.value) for toggle in space.toggles.values() for level in toggle.levels]

@@ -84,6 +84,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         report=command.report,
         price=command.cluster.price,
         keep=_keep(command, cls),
+        parts=command.sweep.parts,
         versions=cast.versions if cast else (),
         **placement(command),
     )
@@ -126,8 +127,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
     start = "exec" if cls.needs_exec(levels) else "fork"
     own = {"name": f"run-{folder_name(cls, name)}", "references": {arm.label: arm.id}}
-    own["keep"] = _keep(command, cls)
-    own |= placement(command)
+    own |= {"keep": _keep(command, cls), **placement(command)}
     sweep = _sweep(cls, config, [arm], workload=name, measure=_measure(command, space), code=code, **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
@@ -226,6 +226,7 @@ def _designed(
         design = _design(space, config, command.axes, references)
         effects += design.effects
         refused += design.refused
+    effects += designs.steps(command.sweep.parts, references)
     if not effects and not command.measure.placebo:
         raise ConfigError(f"sweep={command.sweep.name} compares nothing: no level differs from the baseline")
     return effects, refused

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality
+from perfsweep.pipelines.analysis.combinations import Part
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
@@ -51,6 +52,26 @@ class TogetherObject:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GainObject:
+    """One arm's gain, told apart by a step from one baseline to another; speeds, 2 is twice as fast."""
+
+    arm: str = member("what the sweep calls the arm")
+    whole: float | None = member("of the arm against `start`")
+    method: float | None = member("of the arm against `end`")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartObject:
+    """A step from one baseline to another that is a part of every gain on the first."""
+
+    name: str = member("what the sweep calls it, such as `processor`")
+    start: str = member("baseline that it begins at")
+    end: str = member("baseline that it ends at")
+    speed: float | None = member("of `end` against `start`; null where one cannot be measured here")
+    gains: tuple[GainObject, ...] = member("of each arm that was measured against both")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviationObject:
     """One check of one arm against the oracle."""
 
@@ -90,6 +111,7 @@ class ComparisonObject:
     machine: str = member("what ran it, in few words; empty while nothing has run")
     noise: tuple[str, ...] = member("what kept the machine from being at rest, where that matters")
     together: TogetherObject | None = member("all levels to turn on at once; null where not measured")
+    parts: tuple[PartObject, ...] = member("what of each gain is a step from one baseline to another")
     command: str | None = member("that runs the best arm; null where nothing is faster")
     open: tuple[str, ...] = member("effects without an answer, why, and what would decide, in sentences")
     notes: tuple[str, ...] = member("what else a reader must know, in the sentences below the tables")
@@ -136,6 +158,7 @@ def comparison_object(
         machine=comparison.machine,
         noise=comparison.noise,
         together=_together(comparison),
+        parts=tuple(map(_part, comparison.parts)),
         command=use(comparison) or None,
         open=tuple(open_questions(comparison)),
         notes=tuple(footnotes(comparison)[len(comparison.missing) :]),
@@ -152,6 +175,12 @@ def _together(comparison: Comparison) -> TogetherObject | None:
         whole=effect_rows(comparison, (found.whole,)),
         steps=effect_rows(comparison, found.steps),
     )
+
+
+def _part(part: Part) -> PartObject:
+    gains = (GainObject(arm=one.arm, whole=one.whole.speed, method=one.method.speed) for one in part.gains)
+    speed = part.step.speed if part.step else None
+    return PartObject(name=part.name, start=part.start, end=part.end, speed=speed, gains=tuple(gains))
 
 
 def _reference(found: Reference) -> ReferenceObject:

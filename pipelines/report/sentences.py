@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
-from perfsweep.pipelines.analysis.combinations import Together
+from perfsweep.pipelines.analysis.combinations import Part, Together
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import (
     SHOWN_ROUNDS,
@@ -20,10 +20,11 @@ from perfsweep.pipelines.analysis.effect_result import (
 )
 from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
-from perfsweep.pipelines.report.tables import design_title, has_several_designs
+from perfsweep.pipelines.report.tables import design_title, has_several_designs, lacks_baseline
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.schema import Outcome
 from perfsweep.pipelines.terminal import shell_line
-from perfsweep.pipelines.units import duration
+from perfsweep.pipelines.units import duration, speed
 
 
 def headline(comparison: Comparison) -> str:
@@ -56,6 +57,8 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
         ("Use it", use(comparison)),
         ("In code", _in_code(comparison)),
         ("Why", _why(comparison)),
+        *((one.name.capitalize(), _no_part(one)) for one in comparison.parts),
+        *_without_extras(comparison),
         ("Oracle", _oracle(comparison)),
         ("Next", _next(comparison)),
     )
@@ -187,6 +190,31 @@ def _why(comparison: Comparison) -> str:
     )
 
 
+def _no_part(part: Part) -> str:
+    """Why gains are not told apart by a step from one baseline to another; empty where they are."""
+    if part.gains or part.step is None:
+        return ""
+    if part.step.outcome == Outcome.UNSUPPORTED:
+        return f"no part of these gains, which are all method: {part.end} cannot act here"
+    return f"not told apart from the method: {part.step.note or part.step.word}"
+
+
+def _without_extras(comparison: Comparison) -> list[tuple[str, str]]:
+    """What a unit takes each arm without phases that some leave out, and the speed against the baseline."""
+    times_ns = {arm.name: arm.lean_ns for arm in comparison.arms if arm.lean_ns}
+    phases = dict.fromkeys(phase for arm in comparison.arms for phase in arm.extra_phases)
+    base = comparison.reference.name if comparison.reference else ""
+    if not phases or base not in times_ns:
+        return []
+    each = (
+        f"{name} {duration(ns)} ({speed(ns / times_ns[base])})"
+        for name, ns in times_ns.items()
+        if name != base
+    )
+    texts = [f"{base} {duration(times_ns[base])} per {comparison.unit}", *each]
+    return [(f"Without {' and '.join(phases)}", ", ".join(texts))]
+
+
 def _oracle(comparison: Comparison) -> str:
     """In one sentence which arms keep to the limits of the workload's oracle."""
     broken = {row.arm: [one for one in row.deviations if not one.holds] for row in comparison.quality}
@@ -237,7 +265,7 @@ def open_questions(comparison: Comparison) -> list[str]:
     said: dict[str, list[str]] = {}
     names = _names(comparison)
     for result in by_todo(comparison.effects):
-        if todo(result) in ANSWERED and (why := _why_open(comparison, result)):
+        if todo(result) in ANSWERED and not lacks_baseline(result) and (why := _why_open(comparison, result)):
             said.setdefault(why, []).append(names[result.effect.id])
     return [f"{_few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items()]
 

@@ -24,14 +24,15 @@ from perfsweep.pipelines.analysis.columns import (
     soft,
     visible_columns,
 )
-from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
+from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners, Gain, Part
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim, size
+from perfsweep.pipelines.analysis.exclusions import BASE
 from perfsweep.pipelines.analysis.failed_trials import FAILURES
 from perfsweep.pipelines.analysis.quantities.completed import Quantity, arm_table, effect_table
 from perfsweep.pipelines.analysis.todo import IN_ORDER, by_todo, todo
-from perfsweep.pipelines.store.schema import PLACEBO
+from perfsweep.pipelines.store.schema import PLACEBO, Outcome
 from perfsweep.pipelines.units import speed
 
 
@@ -89,6 +90,7 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
         for title, results in effects_by_design(part.effects)
     ]
     beside = (
+        *map(_parts_table, comparison.parts),
         Table("Two toggles at a time", CORNERS, comparison.corners),
         Table("Alone and with the others", ALONE_AND_BESIDE, comparison.alone_and_beside, ALONE_CAPTION),
         Table("Against the oracle", oracle_columns(comparison.quality), _oracle_rows(comparison, where)),
@@ -98,6 +100,21 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     for table in (one.at(where) for one in (*effects, *beside) if one.rows):
         if table.columns:
             yield table
+
+
+def _parts_table(part: Part) -> Table[Gain]:
+    """Gains with what of each is a step from one baseline to another."""
+    step = size(part.step) if part.step else ""
+    columns: tuple[Column[Gain], ...] = (
+        Column("arm", "arm", text=lambda one: one.arm, width=NAME_WIDTH),
+        Column("whole", f"against {part.start}", text=lambda one: size(one.whole), width=NAME_WIDTH),
+        Column("method", "method", text=lambda one: size(one.method), width=NAME_WIDTH),
+        Column("part", part.name, text=lambda one: step, width=NAME_WIDTH),
+    )
+    caption = (
+        f"Method: the arm against {part.end}. {part.name.capitalize()}: {part.end} against {part.start}."
+    )
+    return Table(f"Parts of each gain: method and {part.name}", columns, part.gains, caption)
 
 
 def _oracle_rows(comparison: Comparison, where: Where) -> tuple[Quality, ...]:
@@ -149,12 +166,27 @@ def changes_table(comparison: Comparison) -> Table[ArmChange]:
 
 
 def effects_by_design(effects: Sequence[EffectResult]) -> list[tuple[str, list[EffectResult]]]:
-    """Effects in the designs' order, each design with its title, those of use first."""
-    designs = dict.fromkeys(result.effect.design for result in effects)
+    """Effects in the designs' order, each design with its title, those of use first.
+
+    Listed arms come in a table for each baseline that they are measured against; none for one that cannot
+    act here, as its own row says.
+    """
+    kinds: dict[tuple[str, str], list[EffectResult]] = {}
+    for result in effects:
+        listed = result.effect.design == "arms" and result.effect.reference
+        against = f" against {result.effect.reference}" if listed else ""
+        if not lacks_baseline(result):
+            kinds.setdefault((result.effect.design, against), []).append(result)
+    several = sum(bool(against) for _, against in kinds) > 1
     return [
-        (design_title(design), _in_order(design, [r for r in effects if r.effect.design == design]))
-        for design in designs
+        (design_title(design) + against * several, _in_order(design, results))
+        for (design, against), results in kinds.items()
     ]
+
+
+def lacks_baseline(result: EffectResult) -> bool:
+    """Whether a listed arm has no time for its baseline alone, which cannot act here."""
+    return result.effect.design == "arms" and result.outcome == BASE + Outcome.UNSUPPORTED.value
 
 
 def design_title(design: str) -> str:

@@ -10,6 +10,7 @@ from perfsweep.pipelines.store.planned import known_workload
 from perfsweep.pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
 from perfsweep.pipelines.store.trial_schema import TrialRecord
 from perfsweep.workloads.api import Level, Parity, Workload
+from perfsweep.workloads.toggles import on_gpu
 
 
 class _Trial(Protocol):
@@ -33,6 +34,7 @@ def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:
         levels={name: tuple(every.values()) for name, every in levels.items()},
         loosened=loosened,
         data_phases=cls.data_phases,
+        extra_phases=cls.extra_phases,
         remarks=cls.remarks,
         claims=any(claim.speaks_of(config) for claim in cls.claims),
         options=dict(_options(config)),
@@ -55,6 +57,7 @@ def _as_data(level: Level) -> DeclaredLevel:
         bounds=dict(level.bounds),
         witness=level.witness,
         in_code=level.in_code.replace("{value}", str(level.value)),
+        on_gpu=on_gpu(level),
     )
 
 

@@ -88,6 +88,7 @@ class DeclaredLevel(StoredValue):
     bounds: dict[str, float] = {}
     witness: str | None = None
     in_code: str = ""
+    on_gpu: str = ""
 
 
 class Declared(StoredValue):
@@ -100,6 +101,7 @@ class Declared(StoredValue):
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
     options : fields of the configuration off their default
     data_phases : phases in which it waits for its loader
+    extra_phases : phases whose work some users leave out
     remarks : counters, each with a sentence for readers of its tables where it is above zero in a baseline
     """
 
@@ -111,13 +113,33 @@ class Declared(StoredValue):
     claims: bool = False
     options: dict[str, Any] = {}
     data_phases: tuple[str, ...] = ("data",)
+    extra_phases: tuple[str, ...] = ()
     remarks: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def in_code(self) -> dict[str, dict[str, str]]:
+        """By toggle and level as text, what to change in a program, where a level says it."""
+        return {
+            name: {str(level.value): level.in_code for level in levels if level.in_code}
+            for name, levels in self.levels.items()
+        }
 
     def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:
         """Look up the levels of an arm by toggle, each in its class with the others."""
         own = {name: self._level(name, value) for name, value in arm.levels.items()}
         loosened = self.loosened.get(arm.id, {})
         return own | {name: own[name].model_copy(update={"parity": loosened[name]}) for name in loosened}
+
+    def on_gpu(self, arm: Arm) -> str:
+        """Whether all levels of an arm act on a GPU: `yes`, `as graphs`, `CPU only`; empty: not known."""
+        words = {self._limited.get((name, str(value)), "yes") for name, value in arm.levels.items()}
+        return next((word for word in ("", "CPU only", "as graphs") if word in words), "yes")
+
+    @cached_property
+    def _limited(self) -> dict[tuple[str, str], str]:
+        """What is not `yes`, by toggle and level: few of thousands of arms' levels."""
+        every = ((name, level) for name, levels in self.levels.items() for level in levels)
+        return {(name, str(one.value)): one.on_gpu for name, one in every if one.on_gpu != "yes"}
 
     def _level(self, toggle: str, value: str | int | float) -> DeclaredLevel:
         return next(level for level in self.levels[toggle] if level.value == value)
@@ -208,6 +230,7 @@ class Sweep(StoredValue):
     report: ReportConfig = ReportConfig()
     price: str | None = None  # of the cluster, with its unit
     keep: Keep | None = None
+    parts: dict[str, tuple[str, str]] = {}  # steps from one reference to another that gains are told apart by
     nodes: int = 1  # of each pack
     ntasks_per_node: int | None = None  # ranks on each; None: spread evenly
 
@@ -303,7 +326,7 @@ class Manifest(StoredValue):
 
     def measures_the_same(self, other: Manifest) -> bool:
         """Whether another plan differs in nothing but what reports show, and the price that they count."""
-        shown = {"report": other.sweep.report, "price": other.sweep.price}
+        shown = {"report": other.sweep.report, "price": other.sweep.price, "parts": other.sweep.parts}
         ours = self.sweep.model_copy(update=shown)
         return self.model_copy(update={"sweep": ours}) == other
 

@@ -14,7 +14,7 @@ import mmap
 import os
 import random
 
-from perfsweep.workloads.allocators import STEADY
+from perfsweep.workloads.preloads import STEADY
 
 _PADDING = "PERFSWEEP_PADDING"
 _PAGE = mmap.PAGESIZE

@@ -28,6 +28,7 @@ from perfsweep.pipelines.trial.timing.iterations import (
     whole_cadences,
 )
 from perfsweep.pipelines.trial.timing.regions import MetricLog, clock_of
+from perfsweep.workloads import preloads
 from perfsweep.workloads.api import Device, Evidence, NullClock, Workload
 from perfsweep.workloads.errors import ConfigError
 
@@ -45,7 +46,7 @@ def counting_trial(
     iterations = whole_cadences(workload, spec.measure.counting_iterations)
     with CompileCounting() as compiling, CountingGc() as collecting:
         iterate(workload, clock, iterations)
-    own = {**workload.counters(), "wandb_calls": log.calls}
+    own = {**workload.counters(), "mkl_asked": preloads.mkl_asked(), "wandb_calls": log.calls}
     if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
         own = {name: value / iterations for name, value in own.items()}
     units = workload.progress()

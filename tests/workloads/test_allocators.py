@@ -11,16 +11,16 @@ from perfsweep.pipelines.execution import launch, pack
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.workloads import allocators
-from perfsweep.workloads.allocators import ALLOCATOR, LIBRARIES, STEADY
+from perfsweep.workloads import preloads
 from perfsweep.workloads.api import Device
+from perfsweep.workloads.preloads import ALLOCATOR, LIBRARIES, STEADY
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_that_the_loader_would_not_find_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocators, "_FOLDERS", (str(tmp_path),))
+    monkeypatch.setattr(preloads, "_FOLDERS", (str(tmp_path),))
     level = ALLOCATOR.level(name)
     assert level.unsupported(Device()) == f"needs {LIBRARIES[name]}, which is not installed"
     (tmp_path / "x86_64-linux-gnu").mkdir()

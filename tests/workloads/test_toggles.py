@@ -21,6 +21,22 @@ TABLES: dict[str, tuple[Toggle, ...]] = {
     "latentwire": latentwire.TOGGLES,
 }
 
+
+@pytest.mark.parametrize(
+    ("level", "word"),
+    [
+        (Level("plain"), "yes"),
+        (Level("copies", unsupported=shared.needs_cuda), "yes"),
+        (Level("compiled", unsupported=shared.needs_compiler), "yes"),
+        (Level("split", unsupported=shared.needs_ranks), "yes"),
+        (Level("replayed", unsupported=shared.needs_graphs), "as graphs"),
+        (Level("written", unsupported=shared.needs_host_compiler), "CPU only"),
+    ],
+)
+def test_whether_a_level_acts_on_a_gpu_follows_from_what_it_needs(level: Level, word: str) -> None:
+    assert shared.on_gpu(level) == word
+
+
 # Level names of each shared toggle; None where a workload names sizes, scopes or modes of its own.
 SHARED: dict[str, set[object] | None] = {
     "amp": {"off", "bf16", "fp16"},

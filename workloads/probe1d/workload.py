@@ -55,6 +55,7 @@ class Probe1D(JobOfPasses, Workload):
     checks = CHECKS
     shape = "job"
     unit = "pair"
+    extra_phases = ("loss", "confusion")
 
     @classmethod
     def planned(cls, config: Probe1DConfig) -> Probe1DConfig:

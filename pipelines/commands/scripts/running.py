@@ -25,6 +25,7 @@ from perfsweep.pipelines.store.records import Kind, Manifest, read_evidence, rea
 from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads import native
 from perfsweep.workloads.api import Evidence, Levels, Workload
 from perfsweep.workloads.errors import ConfigError
 
@@ -144,7 +145,8 @@ def _evidence(manifest: Manifest, cls: type[Workload], folder: Path) -> Evidence
 
 def _variables(cls: type[Workload], levels: Levels) -> dict[str, str]:
     """Variables that levels set before a process starts."""
-    return {name: text for level in cls.levels_of(levels).values() for name, text in level.env.items()}
+    chosen = (one for level in cls.levels_of(levels).values() for one in level.env.items())
+    return {name: native.filled(name, text) for name, text in chosen}
 
 
 def _refusal(path: str, shown: str, result: ParityResult) -> str:

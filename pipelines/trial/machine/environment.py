@@ -115,7 +115,8 @@ def device_facts(kind: str = "auto") -> Device:
             else "this torch is built without CUDA"
         )
         raise UnsupportedHere(f"device=cuda cannot be used here: {why}; use device=cpu or another node")
-    return Device("cpu", 0, _cpu_model(), memory_here(), cores=_cores(), compiler=can_compile())
+    own = {"cores": _cores(), "compiler": can_compile(), "vendor": _cpu_field("vendor_id")}
+    return Device("cpu", 0, _cpu_model(), memory_here(), **own)
 
 
 def memory_here() -> int:

@@ -99,6 +99,7 @@ def test_a_file_holds_of_an_arm() -> None:
         "ok": 9,
         "oom": 2,
         "arm": "abc",
+        "on_gpu": "",
     }
     without_any = {one.value for one in Outcome} - {"ok", "oom"}
     assert {key for key, value in values.items() if value == 0} == {*without_any, "straggling"}

@@ -12,7 +12,7 @@ from measured import compared, cost, simulated
 from planned_sweeps import arm, effect, manifest
 
 from perfsweep.pipelines.analysis.columns import Where
-from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners
+from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners, parts_of
 from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
@@ -200,3 +200,58 @@ def test_where_a_combination_is_missing_only_settings_that_all_corners_have_weig
     other = plan.model_copy(update={"sweep": plan.sweep.model_copy(update={"references": {"naive": "1100"}})})
     (turned,) = interaction_corners(other, pl.DataFrame(rows))
     assert turned.low == (1, 1) and math.log(turned.both) == pytest.approx(-3.0)
+
+
+STEP = {"processor": ("naive", "wide")}
+
+
+def listed(name: str, reference: str, ratio: float | None, **fields: object) -> EffectResult:
+    own = Effect(
+        id=f"{name} {reference}",
+        design="arms",
+        toggle=name,
+        level=f"vs {reference}",
+        pairs=(("a", "b"),),
+        reference=reference,
+    )
+    verdict = fields.pop("verdict", Verdict.FASTER if ratio else None)
+    return EffectResult(own, name, reference, verdict, ratio, **fields)  # type: ignore[arg-type]
+
+
+def test_gains_are_told_apart_by_the_step_from_one_baseline_to_another() -> None:
+    fast = [listed("fast", name, ratio) for name, ratio in (("naive", 0.25), ("wide", 0.5), ("late", 0.9))]
+    step = listed("wide", "naive", 0.5)
+    (part,) = parts_of(STEP, [*fast, step])
+    assert (part.name, part.start, part.end, part.step) == ("processor", "naive", "wide", step)
+    assert [(one.arm, one.whole, one.method) for one in part.gains] == [("fast", fast[0], fast[1])]
+    assert parts_of({}, [*fast, step]) == ()
+
+
+@pytest.mark.parametrize(
+    "against_wide",
+    [{"ratio": None, "outcome": "base unsupported"}, {"ratio": 0.5, "verdict": Verdict.DIFFERENT}],
+)
+def test_a_gain_that_has_no_time_against_both_baselines_is_not_told_apart(against_wide: dict) -> None:
+    (part,) = parts_of(STEP, [listed("fast", "naive", 0.25), listed("fast", "wide", **against_wide)])
+    assert part.gains == () and part.step is None
+
+
+def test_a_sweep_measures_the_step_that_it_names(command) -> None:
+    sweep = command(
+        DesignConfig("arms", arms={"fast": {"work": "single", "slab": 4}}),
+        measure=ROUNDS,
+        references={"naive": {}, "wide": {"work": "single"}},
+    )
+    sweep.sweep.parts = {"work": ["naive", "wide"]}
+    found = compared(*simulated(sweep, slower_together))
+    (part,) = found.parts
+    (gain,) = part.gains
+    assert part.step is not None and part.step.ratio == pytest.approx(0.5, rel=0.01)
+    assert gain.whole.ratio == pytest.approx(0.5 * 4 / 3, rel=0.01)
+    assert gain.method.ratio == pytest.approx(4 / 3, rel=0.01)
+    titles = [one.title for one in answer_tables(found, Where.TERMINAL)]
+    assert titles[:3] == [
+        "Effects: arms against naive",
+        "Effects: arms against wide",
+        "Parts of each gain: method and work",
+    ]

@@ -114,9 +114,15 @@ def test_where_the_time_does_not_count_the_word_is_in_the_place_of_the_speed(ver
     assert (found["speed"], found["interval"]) == (verdict.value, "")
 
 
+def test_where_it_was_measured_on_a_cpu_a_person_reads_whether_it_acts_on_a_gpu() -> None:
+    assert cells(replace(FULL, on_gpu="CPU only"))["on_gpu"] == "CPU only"
+    assert "on_gpu" not in cells(FULL)
+
+
 def test_a_file_holds_of_an_effect() -> None:
     assert row_values(EFFECTS, FULL) == {
         "design": "leave_one_out",
+        "on_gpu": "",
         "toggle": "amp",
         "level": "bf16",
         "also": "fuse, loader",

@@ -75,6 +75,22 @@ def test_a_quota_of_cpu_time_is_said_with_the_machine(swept) -> None:
         assert ("quota" in compared(folder, manifest).machine) == (quota < 2)
 
 
+MODEL = "AMD EPYC(TM) 9R45 64-Core Processor @ 2.60GHz, family 26 model 2"
+FEATURES = ["avx2", "avx512f", "avx512_bf16"]
+
+
+def test_the_processor_is_named_with_its_family_and_its_vectors(swept) -> None:
+    folder, manifest = swept()
+    own = {"cores": 1, "cpu_model": MODEL, "cpu_features": FEATURES, "cpu_capability": "AVX512"}
+    for record in folder.path.glob("trials/*/*/record.json"):
+        change(record, environment=own)
+    words = "1 CPU core, AMD EPYC 9R45 64-Core, family 26 model 2 (AVX512, avx512_bf16)"
+    assert compared(folder, manifest).machine.partition(", torch")[0] == words
+    for record in folder.path.glob("trials/*/*/record.json"):
+        change(record, environment={**own, "device": {"type": "cuda", "name": "a GPU", "capability": None}})
+    assert compared(folder, manifest).machine.partition(", torch")[0] == "a GPU"
+
+
 def timings(folder: SweepFolder, arm: str = "*", rounds: str = "*") -> list[Path]:
     return sorted(folder.path.glob(f"trials/{arm}/p000-r{rounds}-a0/record.json"))
 

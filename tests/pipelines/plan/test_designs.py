@@ -199,3 +199,22 @@ def test_an_interaction_needs_every_arm_and_is_shown_by_those_that_weigh_most(
     ((most, least),) = effect.pairs
     assert weights[space.label(most)] > 0 > weights[space.label(least)]
     assert len(effect.arms) == 6 and all(arm in effect.arms for arm, _ in effect.contrast)
+
+
+NAMED = {"naive": {"slab": 8}, "wide": {"slab": "all"}, "late": {"slab": 4}}
+
+
+def test_a_part_of_gains_is_the_step_from_one_baseline_to_another() -> None:
+    (step,) = designs.steps({"processor": ["naive", "wide"]}, NAMED)
+    assert (step.design, step.toggle, step.level, step.reference) == ("arms", "wide", "vs naive", "naive")
+    assert step.pairs == (({"slab": "all"}, {"slab": 8}),)
+
+
+@pytest.mark.parametrize(
+    "ends", [["naive"], ["naive", "naive"], ["naive", "other"], ["naive", "wide", "late"]]
+)
+def test_a_part_of_gains_that_is_no_step_between_two_baselines_is_refused(ends: list[str]) -> None:
+    message = f"sweep.parts.processor=[{','.join(ends)}]: it must be two baselines of the sweep. Choose from:"
+    with pytest.raises(ConfigError) as refused:
+        designs.steps({"processor": ends}, NAMED)
+    assert str(refused.value) == f"{message} naive, wide, late."

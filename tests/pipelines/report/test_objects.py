@@ -13,6 +13,7 @@ from object_page import PAGE, described, differences, table
 
 from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
+from perfsweep.pipelines.analysis.combinations import Gain, Part
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult, RuledClaim
@@ -61,6 +62,7 @@ WHOLE = Comparison(
     failures=(FailedTrials("amp=bf16", "2 timing", Outcome.OOM, "", "", Path("log.txt"), True),),
     elsewhere=(Elsewhere("another GPU", (FOUND,)),),
     missing=("rounds are missing: 2 of 6 in p000",),
+    parts=(Part("processor", "naive", "wide", NOTHING, (Gain("tuned", FOUND, NOTHING),)),),
 )
 EMPTY = Comparison("demo", "pair", 0.01, None, (), (), ())
 

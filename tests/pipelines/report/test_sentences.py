@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
-from perfsweep.pipelines.analysis.combinations import Together
+from perfsweep.pipelines.analysis.combinations import Gain, Part, Together
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
@@ -363,3 +363,39 @@ def test_arms_whose_trials_were_lost_are_told_between_what_is_missing_and_what_e
     )
     found = comparison(arms=arms, missing=("rounds are missing",), notes=("a note",))
     assert footnotes(found) == ["rounds are missing", "big: 4 ok, 2 oom trials", "a note"]
+
+
+def step(outcome: str, **fields: object) -> Part:
+    """The step from naive to wide, without a time."""
+    made = effect("wide vs naive", None, design="arms", outcome=outcome, **fields)
+    return Part("processor", "naive", "wide", made, ())
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (step("unsupported"), "no part of these gains, which are all method: wide cannot act here"),
+        (step("oom", note="it needs 3 GB"), "not told apart from the method: it needs 3 GB"),
+        (step("oom"), "not told apart from the method: oom"),
+    ],
+)
+def test_gains_that_are_not_told_apart_have_a_sentence_that_says_why(part: Part, words: str) -> None:
+    assert said(comparison(parts=(part,)))["Processor"] == words
+    gain = Gain("fast", FAST, FASTER)
+    assert "Processor" not in said(comparison(parts=(replace(part, gains=(gain,)),)))
+
+
+def test_an_arm_whose_baseline_cannot_act_here_is_no_question() -> None:
+    lost = effect("fast vs wide", None, design="arms", outcome="base unsupported", note="its base wide: why")
+    own = effect("wide vs naive", None, design="arms", outcome="unsupported", note="why")
+    assert open_questions(comparison(lost, own)) == ["wide vs naive: why"]
+
+
+def test_times_are_given_without_the_phases_that_some_leave_out() -> None:
+    loss, solve = PhaseShare("loss", "host", 400.0), PhaseShare("solve", "host", 600.0)
+    naive = ArmResult("baseline", 6, 1e4, None, {}, name="naive", phases=(loss,), extra_phases=("loss",))
+    fast = replace(naive, name="fast", ns_per_unit=1000.0, phases=(loss, solve))
+    found = comparison(arms=(naive, fast, replace(fast, name="failed", ns_per_unit=None)))
+    assert said(found)["Without loss"] == "naive 9.6 us per pair, fast 600 ns (16.0x faster)"
+    plain = comparison(arms=(replace(naive, extra_phases=()), replace(fast, extra_phases=())))
+    assert not any(label.startswith("Without") for label in said(plain))

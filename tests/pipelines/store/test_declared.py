@@ -13,6 +13,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.declared import declare, declared_by
 from perfsweep.pipelines.store.records import Arm, Manifest, SweepFolder
+from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
 from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
 from perfsweep.workloads.errors import ConfigError
 
@@ -54,7 +55,29 @@ def manifest(command) -> Manifest:
 def test_a_level_is_kept_with_its_class_its_bounds_its_witness_and_what_to_change_in_code() -> None:
     level = declare(Dropping, Dropping.Config(), [ODD]).levels_of(ODD)["batch"]
     expected = {"value": 3, "parity": Parity.EXACT, "bounds": {"trace": 1e-3}, "witness": "batches"}
-    assert level.model_dump() == {**expected, "in_code": "batches of 3"}
+    assert level.model_dump() == {**expected, "in_code": "batches of 3", "on_gpu": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("levels", "word"),
+    [
+        ({"a": "on", "b": "off"}, "yes"),
+        ({"a": "off", "b": "on"}, "as graphs"),
+        ({"a": 8, "b": "on"}, "CPU only"),
+        ({"a": "old", "b": "on"}, ""),
+    ],
+)
+def test_an_arm_acts_on_a_gpu_as_far_as_its_levels_do(levels: dict, word: str) -> None:
+    values = {
+        "a": {"off": "yes", "on": "yes", 8: "CPU only", "old": ""},
+        "b": {"off": "yes", "on": "as graphs"},
+    }
+    known = {
+        name: tuple(DeclaredLevel(value=value, on_gpu=text) for value, text in own.items())
+        for name, own in values.items()
+    }
+    declared = Declared(unit="pair", shape="steps", checks=(), levels=known)
+    assert declared.on_gpu(Arm(id="x", label="x", levels=levels)) == word
 
 
 def test_the_class_that_other_levels_demand_is_decided_by_the_plan() -> None:

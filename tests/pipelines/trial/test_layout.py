@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from perfsweep.pipelines.trial import layout
-from perfsweep.workloads.allocators import STEADY
+from perfsweep.workloads.preloads import STEADY
 
 MOVED = """
 import sys
