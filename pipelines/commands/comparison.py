@@ -12,7 +12,7 @@ from perfsweep.pipelines.analysis.across import baselines
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Changes
 from perfsweep.pipelines.analysis.across.version_history import CommitVersions, History, commit_versions
 from perfsweep.pipelines.analysis.across.version_history import history as follow
-from perfsweep.pipelines.commands.sweep import show_comparison, show_report, status_of
+from perfsweep.pipelines.commands.sweep import show_comparison, status_of
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import explanation
@@ -85,10 +85,12 @@ def compare(
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
     if as_json:
-        report = show_report(console, opened)
+        report = opened.report()
+        console.print(f"report: {report}", highlight=False, soft_wrap=True)
+        path = None if report.read_only else report.path
         others_found = [changes.against(one, margin) for one in every]
         workload = opened.manifest.sweep.workload
-        print_json(comparison_object(opened.comparison, workload, sweep, report, status, store, others_found))
+        print_json(comparison_object(opened.comparison, workload, sweep, path, status, store, others_found))
     elif as_csv:
         _print_csv(opened, every, margin)
     else:

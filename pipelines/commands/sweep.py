@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -96,16 +95,8 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
 def show_comparison(console: Console, sweep: Sweep) -> int:
     """Print the comparison of a sweep and write its report; status 1 where an arm failed."""
     terminal_table.show(console, sweep.comparison)
-    show_report(console, sweep)
+    console.print(f"report: {sweep.report()}", highlight=False, soft_wrap=True)
     return status_of(sweep)
-
-
-def show_report(console: Console, sweep: Sweep) -> Path | None:
-    """Write the report and say where it is; None where neither it nor the tables can be kept."""
-    written, kept = sweep.report().path, sweep.folder.kept
-    instead = f"not kept, as {sweep.folder.path} is read-only; --output DIR keeps it and the tables there"
-    console.print(f"report: {written if kept else instead}", highlight=False, soft_wrap=True)
-    return written if kept else None
 
 
 def status_of(sweep: Sweep) -> int:

@@ -99,7 +99,9 @@ class Sweep:
         """Write report.html and report.md again; the path of the first, which a notebook links."""
         html.write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
         markdown.write_markdown(self.folder, self.comparison, self.provenance)
-        return Report(self.folder.report_file, self.comparison)
+        return Report(
+            self.folder.report_file, self.comparison, None if self.folder.kept else self.folder.path
+        )
 
 
 @dataclass(frozen=True)

@@ -60,16 +60,22 @@ class Comparison(compare.Comparison):
 
 @dataclass(frozen=True)
 class Report(os.PathLike[str]):
-    """The page of a sweep: a path wherever one is asked for; a notebook links it."""
+    """The page of a sweep: a path wherever one is asked for; a notebook links it.
+
+    Of a sweep that is `read_only` it lasts as long as this process, and as text it says so.
+    """
 
     path: Path
     comparison: compare.Comparison = dataclasses.field(repr=False)
+    read_only: Path | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
 
     def __str__(self) -> str:
-        return str(self.path)
+        if self.read_only is None:
+            return str(self.path)
+        return f"not kept, as {self.read_only} is read-only; --output DIR keeps it and the tables there"
 
     def _repr_html_(self) -> str:
         """Link the page; the tables are where the sweep or its comparison is shown."""
