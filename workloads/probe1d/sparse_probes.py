@@ -150,8 +150,8 @@ def _checked(latents: Any, classes: int, width: int) -> np.ndarray:
     if wrong.any():
         row = int(wrong.argmax())
         raise ConfigError(
-            f"latents={found[row].tolist()}: of class {row} are not k different numbers from 0 to {width - 1}."
-            " Give such."
+            f"latents={found[row].tolist()}: of class {row} are not k different numbers from 0 to"
+            f" {width - 1}. Give such."
         )
     return found.astype(np.int64)
 
