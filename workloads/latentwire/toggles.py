@@ -48,13 +48,27 @@ UPDATED = {"terms": 1e-6, "grad_norm": 1e-6, "gradient": 1e-6}  # one update, in
 
 def effective_batch(baseline: int) -> Toggle:
     """The toggle of that name, whose baseline is the batch of a preset."""
-    other = Level(0, parity=Parity.STOCHASTIC, witness="examples_per_step")
+    other = Level(0, parity=Parity.STOCHASTIC, refused=_few_examples, witness="examples_per_step")
     return Toggle(
         "effective_batch",
-        (Level(baseline), *(dataclasses.replace(other, value=size) for size in (256, 1024))),
+        (
+            Level(baseline, refused=_few_examples),
+            *(dataclasses.replace(other, value=size) for size in (256, 1024)),
+        ),
         "examples of one optimiser step",
         "5",
         Numbers(1, like=other),
+    )
+
+
+def _few_examples(config: Any, levels: Levels) -> str | None:
+    there = getattr(config, "most_examples", None)
+    if there is None or int(levels["effective_batch"]) <= there:
+        return None
+    return (
+        f"workload.data={config.data} has {there} examples without the {config.held_out} that"
+        " workload.held_out keeps for the evaluation: give more examples, or toggles.effective_batch from 1"
+        f" to {there}"
     )
 
 

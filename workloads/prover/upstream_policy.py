@@ -150,7 +150,7 @@ def converted(
 
 
 def _renamed(state: Mapping[str, torch.Tensor], where: str) -> dict[str, torch.Tensor]:
-    """The tensors that actions depend on; an extractor that stands in three places is one."""
+    """The tensors that actions depend on; upstream names one extractor three times."""
     found: dict[str, torch.Tensor] = {}
     for name, tensor in state.items():
         if UNREAD.search(name):

@@ -40,7 +40,7 @@ def check_files(config: SpdConfig) -> None:
         values = read_values(Path(config.values_path).expanduser())
     saved = read(Path(config.resume).expanduser()) if config.resume is not None else None
     if config.target is not None:
-        return _beside_a_program(config)
+        return _of_a_program(config)
     if config.target_path is not None:
         target, spec = load_gpt2(Path(config.target_path).expanduser())
     else:
@@ -55,7 +55,7 @@ def check_files(config: SpdConfig) -> None:
     return None
 
 
-def _beside_a_program(config: SpdConfig) -> None:
+def _of_a_program(config: SpdConfig) -> None:
     assert config.target is not None
     file = source_of(config.target)
     if file is not None and not file.is_file():
