@@ -7,7 +7,8 @@ autoencoders after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ class SparseProbes:
     f1_held_out : harmonic mean of precision and recall at a probability above 1/2, float64 [C]; 0 without
         either
     converged : bool [C], whether the gradient came below `tol`
+    width : latents that there were, L
     """
 
     latents: np.ndarray
@@ -49,10 +51,19 @@ class SparseProbes:
     auroc_held_out: np.ndarray | None
     f1_held_out: np.ndarray | None
     converged: np.ndarray
+    width: int
 
     def logits(self, x: Any) -> np.ndarray:
-        """Log odds of every class, float64 [N, C], for activations [N, L] in any form that the fit takes."""
+        """Log odds of every class, float64 [N, C], for activations [N, L] in any form that the fit takes.
+
+        Raises
+        ------
+        ConfigError
+            They are no matrix of numbers, or have other latents.
+        """
         columns = stored_matrix(x, "x").tocsc()
+        if columns.shape[1] != self.width:
+            raise ConfigError(f"x={columns.shape}: has other latents. Give rows of {self.width}.")
         return np.stack([self._logit(columns, number) for number in range(len(self.intercepts))], axis=1)
 
     def _logit(self, columns: Any, number: int) -> np.ndarray:
@@ -114,12 +125,14 @@ def fit_sparse_probes(
         for number, own in enumerate(chosen)
     ]
     w, b, done = (np.stack([fit[part] for fit in fits]) for part in range(3))
-    probes = SparseProbes(chosen, w, b, np.empty(0), None, None, None, done)
+    probes = SparseProbes(chosen, w, b, np.empty(0), None, None, None, done, columns.shape[1])
     losses, _, _ = _scores(probes, columns, data.labels)
     held = (None, None, None)
     if data.x_val is not None and data.labels_val is not None:
         held = _scores(probes, _matrix(data.x_val).tocsc(), data.labels_val)
-    return SparseProbes(chosen, w, b, losses, *held, done)
+    return replace(
+        probes, losses=losses, losses_held_out=held[0], auroc_held_out=held[1], f1_held_out=held[2]
+    )
 
 
 def _refuse_unusable(
@@ -128,18 +141,21 @@ def _refuse_unusable(
     if (k is None) == (latents is None):
         raise ConfigError("fit_sparse_probes: k and latents are two ways to say one thing. Give one of them.")
     for name, value in (("k", k), ("max_iter", max_iter)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        if value is not None and not (isinstance(value, Integral) and value >= 1):
             raise ConfigError(f"{name}={value!r}: is out of range. Give a whole number from 1.")
     if class_weight not in WEIGHTS:
         raise ConfigError(f'class_weight={class_weight!r}: is not known. Give None or "balanced".')
     for name, value, least in (("ridge", ridge, 1e-12), ("tol", tol, 1e-14)):
-        if not least <= value < 1:
+        if not (isinstance(value, Real) and least <= value < 1):
             raise ConfigError(f"{name}={value!r}: is out of range. Give a number from {least:g} to below 1.")
 
 
 def _checked(latents: Any, classes: int, width: int) -> np.ndarray:
     """A choice of the user's, int64 [C, k]."""
-    found = np.asarray(latents)
+    try:
+        found = np.asarray(latents)
+    except ValueError:  # rows of different lengths
+        found = np.empty(0)
     if found.ndim != 2 or found.shape[0] != classes or not found.shape[1] or found.dtype.kind not in "iu":
         raise ConfigError(
             f"latents={found.dtype} {list(found.shape)}: does not fit. Give whole numbers"

@@ -92,6 +92,12 @@ def test_balanced_weights_find_a_rare_class():
     assert found[1] > found[0] + 0.2
 
 
+def test_rows_of_other_latents_have_no_log_odds():
+    x, labels = activations()
+    with pytest.raises(ConfigError, match=r"x=\(400, 11\): has other latents. Give rows of 12"):
+        fit_sparse_probes(x, labels, k=np.int64(2)).logits(x[:, :11])
+
+
 def test_latents_of_ones_own_choice_are_taken():
     x, labels = activations()
     chosen = np.array([[0, 4], [1, 5], [2, 6]])
@@ -121,6 +127,8 @@ def test_a_class_that_its_latents_separate_has_a_minimum():
         ({}, "k and latents are two ways to say one thing"),
         ({"k": 2, "latents": [[0], [1], [2]]}, "Give one of them"),
         ({"k": 0}, "k=0: is out of range"),
+        ({"k": 2, "tol": "small"}, "tol='small': is out of range"),
+        ({"latents": [[0], [1, 2], [3]]}, "does not fit. Give whole numbers"),
         ({"k": 13}, "k=13: is more than the 12 latents"),
         ({"k": 2, "class_weight": "equal"}, "class_weight='equal': is not known"),
         ({"k": 2, "ridge": 0.0}, "ridge=0.0: is out of range. Give a number from 1e-12"),
