@@ -155,7 +155,7 @@ def _checked(latents: Any, classes: int, width: int) -> np.ndarray:
     try:
         found = np.asarray(latents)
     except ValueError:  # rows of different lengths
-        found = np.empty(0)
+        found = np.empty((0, 0))
     if found.ndim != 2 or found.shape[0] != classes or not found.shape[1] or found.dtype.kind not in "iu":
         raise ConfigError(
             f"latents={found.dtype} {list(found.shape)}: does not fit. Give whole numbers"

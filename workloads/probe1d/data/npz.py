@@ -65,8 +65,9 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except Exception as error:  # a damaged archive ends in whatever numpy's and zip's parsers meet
+        said = str(error).split(". ")[0]  # without numpy's advice to unpickle what is foreign
         raise ConfigError(
-            f"workload.data={path}: cannot be read as .npz ({error}); write it with numpy.savez, arrays:"
+            f"workload.data={path}: cannot be read as .npz ({said}); write it with numpy.savez, arrays:"
             f" {FORMAT}"
         ) from error
 
