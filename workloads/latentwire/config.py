@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -222,21 +221,6 @@ class LatentWireConfig:
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
             raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
-
-    @functools.cached_property
-    def most_examples(self) -> int | None:
-        """Examples of a file to train on, with those that cannot be cut where scaffold and answer meet.
-
-        Raises
-        ------
-        ConfigError
-            The data cannot be used.
-        """
-        if self.data in KINDS:
-            return None
-        from perfsweep.workloads.latentwire.data.corpus import load_examples
-
-        return len(load_examples(self)) - self.held_out
 
     @property
     def sizes(self) -> Preset:

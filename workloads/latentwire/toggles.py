@@ -7,6 +7,8 @@ Declarations only: neither torch nor the code they describe is imported. Every l
 from __future__ import annotations
 
 import dataclasses
+import functools
+from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads import toggles as shared
@@ -21,6 +23,7 @@ from perfsweep.workloads.api import (
     Parity,
     Toggle,
 )
+from perfsweep.workloads.latentwire.presets import KINDS
 
 CHECKS = (
     Check("terms", Comparator.RELATIVE),  # each loss term and the total, of a fixed probe batch
@@ -61,9 +64,21 @@ def effective_batch(baseline: int) -> Toggle:
     )
 
 
+@functools.lru_cache(maxsize=8)
+def _examples(file: str, data_format: str, unanswerable: str, written: int) -> int:
+    """Examples of a file as it was `written`, those that no training can use among them."""
+    from perfsweep.workloads.latentwire.data import readers
+
+    return len(readers.read(Path(file), data_format, unanswerable))
+
+
 def _few_examples(config: Any, levels: Levels) -> str | None:
-    there = getattr(config, "most_examples", None)
-    if there is None or int(levels["effective_batch"]) <= there:
+    data = getattr(config, "data", KINDS[0])
+    if data in KINDS or not Path(data).is_file():
+        return None
+    found = _examples(data, config.data_format, config.unanswerable, Path(data).stat().st_mtime_ns)
+    there = config.data_n or found - config.held_out
+    if int(levels["effective_batch"]) <= there:
         return None
     return (
         f"workload.data={config.data} has {there} examples without the {config.held_out} that"
