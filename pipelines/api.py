@@ -29,7 +29,7 @@ from perfsweep.pipelines.report.notebook import Comparison
 from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store import provenance as origin
 from perfsweep.pipelines.store.options import ReportConfig
-from perfsweep.pipelines.store.records import Pack, SweepFolder, opened, readable
+from perfsweep.pipelines.store.records import Pack, SweepFolder, opened
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.versions.tree import notices as version_notices
 from perfsweep.slurm import executors
@@ -185,15 +185,14 @@ def open_sweep(
     """Open the sweep in a folder, such as ``runs/digits-demo``.
 
     `columns` are shown next to time in place of those that its ``report.columns`` chose. Tables and reports
-    are written into `output`, into the sweep's folder by default, or nowhere if that is read-only.
+    go into `output`; by default into the sweep's folder, if that can be written.
 
     Raises
     ------
     ConfigError
         There is none, or a column is unknown.
     """
-    folder, manifest = opened(str(path))
-    folder = readable(folder) if output is None else SweepFolder(folder.path, output)
+    folder, manifest = opened(str(path), output)
     if columns is None:
         return Sweep(folder, manifest)
     report = ReportConfig(list(columns))

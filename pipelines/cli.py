@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import click
 
 from perfsweep.pipelines.commands.catalog import COMMANDS
-from perfsweep.pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED
+from perfsweep.pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED, harmless
 from perfsweep.slurm.errors import SlurmError
 from perfsweep.workloads.errors import PerfsweepError
 
@@ -71,8 +71,6 @@ def _nobody_reads() -> int:
 
 
 def _complain(sentence: str, status: int) -> int:
-    from perfsweep.pipelines.terminal import harmless  # brings rich along
-
     print(harmless(sentence), file=sys.stderr)
     return status
 

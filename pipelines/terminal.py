@@ -13,6 +13,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from perfsweep.pipelines.exits import harmless
+
 WIDTH = 100
 """Columns where output goes to a file or a pipe, unless ``COLUMNS`` says otherwise."""
 
@@ -21,13 +23,6 @@ _AS_TEXT: dict[str, Any] = {"emoji": False, "markup": False}
 
 _KERNEL = {"TERM": "xterm-color", "CLICOLOR": "1", "GIT_PAGER": "cat"}
 """What ipykernel sets for the processes that it starts, whoever has started it."""
-
-_HARMLESS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: " "}
-
-
-def harmless(text: str) -> str:
-    """Text without control characters: what is in a sweep's files never steers a terminal."""
-    return text.translate(_HARMLESS)
 
 
 class _TextConsole(Console):

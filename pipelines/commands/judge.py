@@ -11,10 +11,10 @@ import click
 
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import TwoVersions
-from perfsweep.pipelines.exits import DONE
+from perfsweep.pipelines.exits import DONE, harmless
 from perfsweep.pipelines.report import markdown, version_answer
 from perfsweep.pipelines.report.version_answer import Side
-from perfsweep.pipelines.terminal import error_console, harmless
+from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository
 from perfsweep.workloads.errors import ConfigError

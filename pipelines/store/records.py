@@ -327,8 +327,8 @@ def readable(folder: SweepFolder) -> SweepFolder:
     return SweepFolder(folder.path, aside, kept=False)
 
 
-def opened(path: str) -> tuple[SweepFolder, Manifest]:
-    """Open the sweep in a folder.
+def opened(path: str, output: Path | str | None = None) -> tuple[SweepFolder, Manifest]:
+    """Open the sweep in a folder, with tables and reports in `output` or, by default, where they can be.
 
     Raises
     ------
@@ -341,6 +341,7 @@ def opened(path: str) -> tuple[SweepFolder, Manifest]:
     if not folder.manifest_file.exists():
         raise ConfigError(f"{path} is no folder of a sweep: it has no manifest.jsonl; sweeps lie under runs/")
     try:
-        return folder, folder.read_manifest()
+        manifest = folder.read_manifest()
     except RecordError as error:
-        raise RecordError(f"{error}; start the sweep again, which writes its plan anew") from error
+        raise RecordError(f"{error}; start the sweep again, which writes its plan again") from error
+    return (readable(folder) if output is None else SweepFolder(path, output)), manifest

@@ -24,7 +24,11 @@ from perfsweep.pipelines.profiling.profile_trials import wanted
 from perfsweep.pipelines.search import factors, ladders
 from perfsweep.slurm.site import Shape
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.latentwire import workload as latentwire_workload
+from perfsweep.workloads.latentwire.workload import LatentWire
+from perfsweep.workloads.probe1d.workload import Probe1D
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.workload import Prover
+from perfsweep.workloads.spd.workload import Spd
 
 QUICK = ("README.md", "index.md")
 
@@ -75,7 +79,10 @@ def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     # Models, data and checkpoints that the pages name are the reader's.
-    monkeypatch.setattr(latentwire_workload, "check_files", lambda config: None)
+    for workload in (LatentWire, Probe1D, Prover, Spd):
+        monkeypatch.setattr(workload, "planned", lambda config: config)
+    own = ProverConfig(data="kinship").problem
+    monkeypatch.setattr(ProverConfig, "problem", own)
     return tmp_path
 
 

@@ -21,10 +21,11 @@ from perfsweep.pipelines import terminal
 from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.config.tracking import CHOSEN_SERVER
 from perfsweep.pipelines.config.wandb_settings import own_environment
+from perfsweep.pipelines.exits import harmless
 from perfsweep.pipelines.publish.server import api_key, probe
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.schema import Manifest
-from perfsweep.pipelines.terminal import error_console, harmless, plain_console
+from perfsweep.pipelines.terminal import error_console, plain_console
 from perfsweep.workloads import native
 
 THEIRS = "https://theirs.example"

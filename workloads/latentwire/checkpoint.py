@@ -137,14 +137,9 @@ def resume(
         It is no checkpoint, one of another training, or its tensors are not those that are trained here.
     """
     about, weights = read(folder)
-    for name, value in json.loads(json.dumps(facts)).items():
-        if about.get(name) != value:
-            raise ConfigError(
-                f"workload.resume={folder} was kept with {name}={about.get(name)}, and here it is {value}; go"
-                " on as it was kept"
-            )
+    refuse_other(folder, about, facts)
     _require_equal_shapes(folder / "weights.safetensors", weights, _weights(modules))
-    held = read_file(folder / "optimizer.safetensors", "resume")
+    held = read_moments(folder)
     stepped = {number: name for number, name in enumerate(_parameters(modules)) if f"{name}.step" in held}
     expected = {f"{name}.{part}": weights[name] for name in stepped.values() for part in MOMENTS}
     expected |= {name: torch.empty(()) for name in SCALARS}
@@ -164,6 +159,33 @@ def resume(
         },
         "random": held["random"],
     }
+
+
+def refuse_other(folder: Path, about: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that says other facts about itself.
+
+    Raises
+    ------
+    ConfigError
+        The message names the first that differs.
+    """
+    for name, value in json.loads(json.dumps(facts)).items():
+        if about.get(name) != value:
+            raise ConfigError(
+                f"workload.resume={folder} was kept with {name}={about.get(name)}, and here it is {value}; go"
+                " on as it was kept"
+            )
+
+
+def read_moments(folder: Path) -> dict[str, Tensor]:
+    """The optimizer's tensors of a checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        There is no such file, or it is damaged.
+    """
+    return read_file(folder / "optimizer.safetensors", "resume")
 
 
 def _within(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:

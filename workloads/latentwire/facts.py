@@ -22,12 +22,19 @@ def of_training(
     drawn by.
     """
     return {
-        "sizes": {name: getattr(config.sizes, name) for name in SIZES},
-        **{name: getattr(config, name) for name in OPTIONS},
-        "lora_targets": list(config.lora_targets),
+        **of_configuration(config),
         "frozen_models": [fingerprints[number] for number in sorted(fingerprints)],
         "data": list(data),
         "data_order": list(order),
+    }
+
+
+def of_configuration(config: LatentWireConfig) -> dict[str, Any]:
+    """Collect what must be the same as far as the configuration alone says it."""
+    return {
+        "sizes": {name: getattr(config.sizes, name) for name in SIZES},
+        **{name: getattr(config, name) for name in OPTIONS},
+        "lora_targets": list(config.lora_targets),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfsweep.workloads.latentwire import checkpoint
+from perfsweep.workloads.latentwire import checkpoint, facts
 from perfsweep.workloads.latentwire.build import model_shapes
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.data.corpus import layouts_for, load_examples
@@ -30,4 +30,7 @@ def check_files(config: LatentWireConfig) -> None:
         for shape, folder in zip(shapes, config.lm_folders, strict=True):
             check_weights(shape, folder)
     if config.resume is not None:
-        checkpoint.read(Path(config.resume))
+        folder = Path(config.resume)
+        about, _ = checkpoint.read(folder)
+        checkpoint.refuse_other(folder, about, facts.of_configuration(config))
+        checkpoint.read_moments(folder)

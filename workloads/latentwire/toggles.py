@@ -7,6 +7,8 @@ Declarations only: neither torch nor the code they describe is imported. Every l
 from __future__ import annotations
 
 import dataclasses
+import functools
+from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads import toggles as shared
@@ -21,6 +23,7 @@ from perfsweep.workloads.api import (
     Parity,
     Toggle,
 )
+from perfsweep.workloads.latentwire.presets import KINDS
 
 CHECKS = (
     Check("terms", Comparator.RELATIVE),  # each loss term and the total, of a fixed probe batch
@@ -48,13 +51,39 @@ UPDATED = {"terms": 1e-6, "grad_norm": 1e-6, "gradient": 1e-6}  # one update, in
 
 def effective_batch(baseline: int) -> Toggle:
     """The toggle of that name, whose baseline is the batch of a preset."""
-    other = Level(0, parity=Parity.STOCHASTIC, witness="examples_per_step")
+    other = Level(0, parity=Parity.STOCHASTIC, refused=_few_examples, witness="examples_per_step")
     return Toggle(
         "effective_batch",
-        (Level(baseline), *(dataclasses.replace(other, value=size) for size in (256, 1024))),
+        (
+            Level(baseline, refused=_few_examples),
+            *(dataclasses.replace(other, value=size) for size in (256, 1024)),
+        ),
         "examples of one optimiser step",
         "5",
         Numbers(1, like=other),
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _examples(file: str, data_format: str, unanswerable: str, written: int) -> int:
+    """Examples of a file as it was `written`, those that no training can use among them."""
+    from perfsweep.workloads.latentwire.data import readers
+
+    return len(readers.read(Path(file), data_format, unanswerable))
+
+
+def _few_examples(config: Any, levels: Levels) -> str | None:
+    data = getattr(config, "data", KINDS[0])
+    if data in KINDS or not Path(data).is_file():
+        return None
+    found = _examples(data, config.data_format, config.unanswerable, Path(data).stat().st_mtime_ns)
+    there = config.data_n or found - config.held_out
+    if int(levels["effective_batch"]) <= there:
+        return None
+    return (
+        f"workload.data={config.data} has {there} examples without the {config.held_out} that"
+        " workload.held_out keeps for the evaluation: give more examples, or toggles.effective_batch from 1"
+        f" to {there}"
     )
 
 

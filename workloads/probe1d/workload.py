@@ -23,7 +23,13 @@ from perfsweep.workloads.probe1d.claims import CLAIMS
 from perfsweep.workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.npz import save_probes
-from perfsweep.workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
+from perfsweep.workloads.probe1d.data.sources import (
+    load_data,
+    place,
+    requested_classes,
+    sampled_classes,
+    sources,
+)
 from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.pass_timing import make_hook
@@ -59,9 +65,17 @@ class Probe1D(JobOfPasses, Workload):
 
     @classmethod
     def planned(cls, config: Probe1DConfig) -> Probe1DConfig:
-        """The configuration with the path of a data file made absolute: jobs may run in another folder."""
-        if not config.data.endswith(".npz"):
+        """The configuration with the path of a data file made absolute: jobs may run in another folder.
+
+        Raises
+        ------
+        ConfigError
+            The data are no preset and no file, or cannot be solved.
+        """
+        if config.data in sources():
             return config
+        data = load_data(config.data, config.data_seed, "cpu", Path(), config.classes)
+        place(data, "cpu", config.storage_dtype)
         return dataclasses.replace(config, data=str(Path(config.data).absolute()))
 
     def setup(self, config: Probe1DConfig, levels: Levels, context: Context) -> None:

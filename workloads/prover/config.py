@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.data.formats import Problem, read_problem
@@ -13,6 +12,8 @@ from perfsweep.workloads.prover.data.generator import generate
 MODES = ("head", "tail", "both")
 GENERATORS = ("kinship", "countries", "wide")
 FULL = (250, 256, 8)
+SIZES = {"embedding": 32, "width": 32, "layers": 2}
+"""Of a policy with random weights."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,13 @@ class ProverConfig:
     data : generator name (kinship, countries, wide) or a folder with train.txt, test.txt and rules.txt
     data_seed, size, hide, distractors : of a generator; `size` is clans, countries or entities
     arity : largest number of arguments of a relation
-    weights : file of a policy, see `perfsweep.workloads.prover.policy_file`; null: random weights
-    embedding, width, layers, policy_seed : the policy's sizes, and the seed of random weights
+    weights : file of a policy, see `perfsweep.workloads.prover.policy_file`, or of upstream's; null: random
+        weights
+    atom_embedder, state_embedder, variables : of upstream's policy: how it makes goals of rows of its
+        tables, transe or sum, and states of goals, mean or sum, and how many rows of its table of constants
+        are for variables
+    embedding, width, layers : the policy's sizes; null: those of the file, or 32, 32 and 2
+    policy_seed : of random weights
     gain : factor of the last random layer, so that logits reach some hundreds, as sharp as after training,
         and not ten or so
     imitation : passes over shortest proofs of training queries before the evaluation; 0 leaves the policy as
@@ -46,9 +52,12 @@ class ProverConfig:
     distractors: int = 0
     arity: int = 2
     weights: str | None = None
-    embedding: int = 32
-    width: int = 32
-    layers: int = 2
+    atom_embedder: str | None = None
+    state_embedder: str | None = None
+    variables: int = 1000
+    embedding: int | None = None
+    width: int | None = None
+    layers: int | None = None
     policy_seed: int = 0
     gain: float = 4.25
     imitation: int = 0
@@ -79,32 +88,37 @@ class ProverConfig:
             self._require(
                 "modes", self.mode_names == ("head",), "head, for relations with one argument have no tail"
             )
-        self._refuse_random_weights_beside_a_file()
-        # Whether a folder is there is asked where the trials run, when it is read.
+        self._refuse_what_is_about_other_weights()
         named = self.data in GENERATORS or "/" in self.data
         path = f"the path of a folder with a slash in it, such as ./{self.data}"
         self._require("data", named, f"{path}, or one of: {', '.join(GENERATORS)}")
 
-    def _refuse_random_weights_beside_a_file(self) -> None:
-        if self.weights is None:
-            return
-        self._require("weights", bool(self.weights), "null or the path of a file")
-        for name in ("policy_seed", "gain"):
+    def _refuse_what_is_about_other_weights(self) -> None:
+        self._require("weights", self.weights != "", "null or the path of a file")
+        of_files, random = ("atom_embedder", "state_embedder", "variables"), ("policy_seed", "gain")
+        names, about = (of_files, "a policy's file") if self.weights is None else (random, "random weights")
+        for name in names:
             if getattr(self, name) != getattr(ProverConfig, name):
                 raise ConfigError(
-                    f"workload.{name}={getattr(self, name)} is about random weights, and"
+                    f"workload.{name}={getattr(self, name)} is about {about}, and"
                     f" workload.weights={self.weights} gives others; leave one of them out"
                 )
 
     def _check_whole_numbers(self) -> None:
-        for name in ("size", "embedding", "width", "provable_limit"):
+        for name in ("size", "variables", "provable_limit"):
             self._require(name, _whole(getattr(self, name), 1), "a whole number from 1")
         seeds = ("data_seed", "policy_seed", "query_seed", "corruption_seed")
-        for name in (*seeds, "distractors", "layers", "imitation"):
+        for name in (*seeds, "distractors", "imitation"):
             self._require(name, _whole(getattr(self, name), 0), "a whole number from 0")
-        for name in ("queries", "corruptions"):
+        for name, least in (
+            ("queries", 1),
+            ("corruptions", 1),
+            ("embedding", 1),
+            ("width", 1),
+            ("layers", 0),
+        ):
             value = getattr(self, name)
-            self._require(name, value is None or _whole(value, 1), "null or a whole number from 1")
+            self._require(name, value is None or _whole(value, least), f"null or a whole number from {least}")
 
     @property
     def mode_names(self) -> tuple[str, ...]:
@@ -112,27 +126,28 @@ class ProverConfig:
         return tuple(mode.strip() for mode in self.modes.split(",") if mode.strip())
 
     @functools.cached_property
-    def problem(self) -> Problem | None:
-        """The data themselves, as they were when first asked for; None where there is no such folder here.
+    def problem(self) -> Problem:
+        """The data themselves, as they were when first asked for.
 
         Raises
         ------
         ConfigError
-            A file holds something that cannot be used; the message names file, line and text.
+            There is no such folder, or a file holds something that cannot be used; the message names file,
+            line and text.
         """
         if self.data in GENERATORS:
             return generate(self.data, self.size, self.data_seed, self.hide, self.distractors)
-        return read_problem(self.data, self.arity) if Path(self.data).is_dir() else None
+        return read_problem(self.data, self.arity)
 
     @functools.cached_property
     def largest_id(self) -> int:
-        """Largest id that packing meets; 0 where the data cannot be asked."""
-        return self.problem.largest_id(self.arity) if self.problem else 0
+        """Largest id that packing meets."""
+        return self.problem.largest_id(self.arity)
 
     @functools.cached_property
     def longest_body(self) -> int:
-        """Atoms of the longest body of a rule; 0 where the data cannot be asked."""
-        return self.problem.longest_body if self.problem else 0
+        """Atoms of the longest body of a rule."""
+        return self.problem.longest_body
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.config import SIZES, ProverConfig
 from perfsweep.workloads.prover.data.corruption import Corruptor, no_corruption
-from perfsweep.workloads.prover.data.formats import Problem, Triple, read_problem
+from perfsweep.workloads.prover.data.formats import Problem, Triple
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase, Vocabulary
 from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, make_weights
 from perfsweep.workloads.prover.policy_file import read_policy
-
-
-def load(config: ProverConfig) -> Problem:
-    """The problem that a configuration names.
-
-    Raises
-    ------
-    ConfigError
-        There is no such folder, or a file holds something that cannot be used.
-    """
-    return config.problem or read_problem(config.data, config.arity)
+from perfsweep.workloads.prover.upstream_policy import UpstreamForm
 
 
 def chosen_queries(problem: Problem, kb: KnowledgeBase, config: ProverConfig) -> Tensor:
@@ -46,26 +34,29 @@ def _asked(problem: Problem, config: ProverConfig) -> list[Triple]:
     return triples[: config.queries]
 
 
-def first_weights(config: ProverConfig, vocabulary: Vocabulary) -> Weights:
-    """Weights before any imitation: those of a file, or random ones.
+def first_policy(config: ProverConfig, vocabulary: Vocabulary) -> tuple[Weights, PolicyShape]:
+    """The policy before any imitation: that of a file, or random weights.
 
     Raises
     ------
     ConfigError
         The file holds no whole policy, or one of other sizes or names.
     """
-    shape = PolicyShape(config.embedding, config.width, config.layers)
     if config.weights is None:
-        return make_weights(shape, vocabulary, config.policy_seed, config.gain)
-    policy = read_policy(config.weights, where=f"workload.weights={config.weights}")
-    if policy.shape != shape:
-        own = " ".join(f"workload.{name}={size}" for name, size in asdict(policy.shape).items())
-        raise ConfigError(f"{policy.where} is a network of other sizes; set {own}")
-    return policy.weights_for(vocabulary)
+        given = {name: getattr(config, name) for name in SIZES}
+        shape = PolicyShape(**SIZES | {name: size for name, size in given.items() if size is not None})
+        return make_weights(shape, vocabulary, config.policy_seed, config.gain), shape
+    form = UpstreamForm(config.atom_embedder, config.state_embedder, config.variables, "workload.")
+    policy = read_policy(config.weights, f"workload.weights={config.weights}", vocabulary, form)
+    for name in SIZES:
+        own, given = getattr(policy.shape, name), getattr(config, name)
+        if given not in (None, own):
+            raise ConfigError(f"{policy.where}: workload.{name}={given} is not its {own}; leave it out")
+    return policy.weights_for(vocabulary), policy.shape
 
 
 def refuse_unusable(config: ProverConfig) -> None:
-    """Refuse, as far as they can be read here, data and a policy that trials could not use.
+    """Refuse data and a policy that trials could not use.
 
     Raises
     ------
@@ -73,13 +64,11 @@ def refuse_unusable(config: ProverConfig) -> None:
         The message names file, line and text, or the tensor.
     """
     problem = config.problem
-    if problem is None:
-        return
     kb = KnowledgeBase.build(problem, config.arity)
     queries = chosen_queries(problem, kb, config)
     for mode in config.mode_names:
         corruptor = Corruptor(kb, mode, min(config.corruptions or 2, 2), config.corruption_seed)
         if all(corruptor.together(block).sizes.max() < 2 for block in queries.split(16)):
             raise no_corruption(mode)
-    if config.weights and Path(config.weights).is_file():
-        first_weights(config, kb.vocabulary)
+    if config.weights:
+        first_policy(config, kb.vocabulary)

@@ -1,7 +1,8 @@
 """Policies as files: tensors of a network, and the relations and entities that rows of its tables stand for.
 
-A file is ``torch.save`` of a mapping with `format`, `version`, `predicates`, `constants` and `tensors`. With
-P relations, C entities and r arguments, the tensors, all float32, are
+A file is ``torch.save`` of a mapping with `format`, `version`, `predicates`, `constants`, `tensors` and,
+where it is not 1/2, `decay`: what a slot counts of the one before it. With P relations, C entities and r
+arguments, the tensors, all float32, are
 
 ``predicates.weight`` [1+P+3, E]
     row 0 padding (zeros), relations in the order of `predicates`, then TRUE, FALSE and END
@@ -29,18 +30,17 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.data.formats import STATE_ATOMS
 from perfsweep.workloads.prover.data.knowledge import Vocabulary
 from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights
+from perfsweep.workloads.prover.upstream_policy import VARIABLES, UpstreamForm, converted, is_upstream
 
 FORMAT = "perfsweep prover policy"
 VERSION = 1
 FIELDS = ("format", "version", "predicates", "constants", "tensors")
+OPTIONAL = ("decay",)
 SPECIAL = 3
 """Rows of TRUE, FALSE and END."""
 TABLES = ("U", "V", *(f"V{place}" for place in range(2, 8)))
 """What the network calls the tables of arguments."""
-FORM = (
-    "policy_from_state_dict(names=...) says which of yours it is; one table for all arguments, and goals that"
-    " are added up or averaged without 2^-k, as in upstream's networks, are not implemented"
-)
+FORM = "policy_from_state_dict(names=...) says which of yours it is"
 PARTS = {"linear.weight": "weight", "linear.bias": "bias", "norm.weight": "scale", "norm.bias": "shift"}
 
 
@@ -53,12 +53,14 @@ class SavedPolicy:
     predicates, constants : names in the order of the rows of the tables
     tensors : float32 by the names of the format
     where : what messages call it
+    decay : what a slot of a state counts of the one before it, above 0 and at most 1
     """
 
     predicates: tuple[str, ...]
     constants: tuple[str, ...]
     tensors: Mapping[str, Tensor]
     where: str = "this policy"
+    decay: float = PolicyShape.decay
 
     def __post_init__(self) -> None:
         """Refuse what is no whole policy.
@@ -68,6 +70,8 @@ class SavedPolicy:
         ConfigError
             A tensor is missing, surplus, or of another shape or type; the message names it.
         """
+        if not (isinstance(self.decay, float) and 0 < self.decay <= 1):
+            raise self._wrong(f"decay is {self.decay!r} and must be a number above 0 and at most 1")
         for kind in ("predicates", "constants"):
             self._refuse_doubled(kind, getattr(self, kind))
         self._refuse_other_names()
@@ -84,10 +88,10 @@ class SavedPolicy:
 
     @property
     def shape(self) -> PolicyShape:
-        """E, D and L."""
+        """E, D, L and the decay."""
         layers = sum(bool(re.fullmatch(r"trunk\.\d+\.linear\.weight", name)) for name in self.tensors)
         width, embedding = self._matrix("trunk.0.linear.weight")
-        return PolicyShape(embedding, width, layers - 1)
+        return PolicyShape(embedding, width, layers - 1, self.decay)
 
     def weights_for(self, vocabulary: Vocabulary) -> Weights:
         """The network's weights, rows in the order of another vocabulary of the same names.
@@ -205,7 +209,7 @@ def policy_of(weights: Weights, shape: PolicyShape, vocabulary: Vocabulary) -> S
         outer: weights[inner].detach().cpu()
         for outer, inner in inner_names(shape.layers, vocabulary.arity).items()
     }
-    return SavedPolicy(vocabulary.predicates, vocabulary.constants, tensors)
+    return SavedPolicy(vocabulary.predicates, vocabulary.constants, tensors, decay=shape.decay)
 
 
 def policy_from_state_dict(
@@ -213,14 +217,21 @@ def policy_from_state_dict(
     predicates: Sequence[str],
     constants: Sequence[str],
     names: Mapping[str, str] | None = None,
+    *,
+    arity: int = 2,
+    atom_embedder: str | None = None,
+    state_embedder: str | None = None,
+    variables: int = VARIABLES,
 ) -> SavedPolicy:
-    """Make a policy of the ``state_dict()`` of a network of yours.
+    """Make a policy of the ``state_dict()`` of a network of yours, or of upstream's ActorCriticPolicy.
 
     Parameters
     ----------
     state : tensors by name
     predicates, constants : names in the order of the tables' rows, from row 1 on
     names : the format's name of each tensor that has another name in `state`
+    arity, atom_embedder, state_embedder, variables : of upstream's network alone: number of arguments, transe
+        or sum, mean or sum, and rows of its table of constants that are for variables
 
     Raises
     ------
@@ -233,7 +244,31 @@ def policy_from_state_dict(
     renamed = {names.get(name, name): value for name, value in state.items()}
     if len(renamed) < len(state):
         raise ConfigError(f"{where}: names gives two tensors one name")
-    return SavedPolicy(tuple(predicates), tuple(constants), _tensors(renamed, where), where)
+    form = UpstreamForm(atom_embedder, state_embedder, variables)
+    return _policy(_tensors(renamed, where), predicates, constants, arity, form, where)
+
+
+def _policy(
+    tensors: Mapping[str, Tensor],
+    predicates: Sequence[str],
+    constants: Sequence[str],
+    arity: int,
+    form: UpstreamForm,
+    where: str,
+) -> SavedPolicy:
+    """A policy of tensors without names for its rows; `form` is about upstream's."""
+    named = tuple(predicates), tuple(constants)
+    if is_upstream(tensors):
+        return SavedPolicy(*named, converted(tensors, len(constants), arity, form, where), where, decay=1.0)
+    _refuse_form(form, where)
+    return SavedPolicy(*named, tensors, where)
+
+
+def _refuse_form(form: UpstreamForm, where: str) -> None:
+    if form.given:
+        raise ConfigError(
+            f"{where}: is no policy of upstream's, which {form.option}{form.given[0]} is about; leave it out"
+        )
 
 
 def save_policy(policy: SavedPolicy, file: str | os.PathLike[str]) -> None:
@@ -253,6 +288,7 @@ def save_policy(policy: SavedPolicy, file: str | os.PathLike[str]) -> None:
         "predicates": list(policy.predicates),
         "constants": list(policy.constants),
         "tensors": {name: tensor.clone() for name, tensor in policy.tensors.items()},
+        **({"decay": policy.decay} if policy.decay != PolicyShape.decay else {}),
     }
     part = path.with_name(path.name + ".partial")
     try:
@@ -262,20 +298,31 @@ def save_policy(policy: SavedPolicy, file: str | os.PathLike[str]) -> None:
         raise ConfigError(f"{path} cannot be written: {_first_line(error)}") from None
 
 
-def read_policy(file: str | os.PathLike[str], where: str = "") -> SavedPolicy:
+def read_policy(
+    file: str | os.PathLike[str],
+    where: str = "",
+    vocabulary: Vocabulary | None = None,
+    form: UpstreamForm | None = None,
+) -> SavedPolicy:
     """Read a policy.
 
     Parameters
     ----------
     where : what messages call the file; empty: its path
+    vocabulary, form : what a file of upstream's, a ``state_dict()`` of its ActorCriticPolicy, does not say:
+        names in the order that it sorts them, and how it combines rows of its tables
 
     Raises
     ------
     ConfigError
         The file is missing, damaged, of another kind or version, or holds no whole policy.
     """
-    where = where or str(file)
+    where, form = where or str(file), form or UpstreamForm()
     content = _loaded(Path(file), where)
+    if vocabulary is not None and isinstance(content, Mapping) and is_upstream(content):
+        names = vocabulary.predicates, vocabulary.constants
+        return _policy(_tensors(content, where), *names, vocabulary.arity, form, where)
+    _refuse_form(form, where)
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
         raise ConfigError(
             f"{where}: the file is no policy of this workload{_among(content)}; make one of a state_dict with"
@@ -291,10 +338,11 @@ def read_policy(file: str | os.PathLike[str], where: str = "") -> SavedPolicy:
             raise ConfigError(
                 f"{where}: the file has no {name}; save it anew with perfsweep.workloads.prover.save_policy"
             )
-    if surplus := sorted(map(str, content.keys() - set(FIELDS))):
+    if surplus := sorted(map(str, content.keys() - {*FIELDS, *OPTIONAL})):
         raise ConfigError(f"{where}: the file has a field {surplus[0]}, which would be ignored; remove it")
     names = {kind: _names(content[kind], kind, where) for kind in ("predicates", "constants")}
-    return SavedPolicy(tensors=_tensors(content["tensors"], where), where=where, **names)
+    decay = content.get("decay", PolicyShape.decay)
+    return SavedPolicy(tensors=_tensors(content["tensors"], where), where=where, decay=decay, **names)
 
 
 def _loaded(file: Path, where: str) -> Any:

@@ -20,7 +20,7 @@ from perfsweep.workloads.prover.claims import CLAIMS
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.counters import Counts
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
-from perfsweep.workloads.prover.inputs import chosen_queries, first_weights, load, refuse_unusable
+from perfsweep.workloads.prover.inputs import chosen_queries, first_policy, refuse_unusable
 from perfsweep.workloads.prover.maths.compiled import CompiledStep
 from perfsweep.workloads.prover.maths.job import Job, Task
 from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, macs, weights_digest
@@ -85,14 +85,13 @@ class Prover(JobOfPasses, Workload):
         self._begin()
 
     def _load(self) -> None:
-        problem = load(self.config)
+        problem = self.config.problem
         self.kb = KnowledgeBase.build(problem, self.config.arity, self.context.device.type)
         self.queries = chosen_queries(problem, self.kb, self.config)
 
     def _assemble(self) -> None:
         config, context = self.config, self.context
-        self.shape_of_policy = PolicyShape(config.embedding, config.width, config.layers)
-        self.weights = self._weights()
+        self.weights, self.shape_of_policy = self._policy()
         self.machinery = assemble(self.kb, self.weights, self.shape_of_policy, self.choices, self._phase)
         self.budget = device_budget(config.memory_gb, context.memory_budget, context.device.type)
         self.step_function = self._compiled() if self.choices.static else self.machinery.step
@@ -111,14 +110,14 @@ class Prover(JobOfPasses, Workload):
             self.context,
         )
 
-    def _weights(self) -> Weights:
+    def _policy(self) -> tuple[Weights, PolicyShape]:
         config = self.config
-        weights = first_weights(config, self.kb.vocabulary)
+        weights, shape = first_policy(config, self.kb.vocabulary)
         if not config.imitation:
-            return weights
-        key = f"{self.kb.digest()} {weights_digest(weights)} {self.shape_of_policy} {config.imitation}"
+            return weights, shape
+        key = f"{self.kb.digest()} {weights_digest(weights)} {shape} {config.imitation}"
         file = self.context.cache_dir / f"prover-policy-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
-        return trained(self.kb, weights, self.shape_of_policy, config.imitation, file)
+        return trained(self.kb, weights, shape, config.imitation, file), shape
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
         return self.clock.phase(name)
@@ -275,7 +274,7 @@ class Prover(JobOfPasses, Workload):
         config = self.config
         asked = hashlib.sha256(self.queries.cpu().numpy().tobytes()).hexdigest()[:16]
         drawn = f"{config.modes} {config.corruptions} {config.corruption_seed}"
-        key = f"{self.kb.digest()} {asked} {drawn} {weights_digest(self.weights)}"
+        key = f"{self.kb.digest()} {asked} {drawn} {weights_digest(self.weights)} {self.shape_of_policy}"
         return hashlib.sha256(key.encode()).hexdigest()[:16]
 
     def work(self) -> Work:

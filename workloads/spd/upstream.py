@@ -48,7 +48,7 @@ _THERE_GLOBAL = re.compile(
 )
 _FREQUENCIES = "attn.rope.inv_freq"
 _PAIR = re.compile(r"_components\.([^.]+)\.([VU])")
-_OF_TARGET = "target_model."
+OF_TARGET = "target_model."
 _BIAS = re.compile(r"_components\.[^.]+\.bias")
 
 
@@ -115,7 +115,7 @@ def imported(
     for name, tensor in tensors.items():
         if name.endswith(_FREQUENCIES):
             _refuse_other_base(tensor, frequencies)
-        elif not name.startswith(_OF_TARGET) and not _BIAS.fullmatch(name):
+        elif not name.startswith(OF_TARGET) and not _BIAS.fullmatch(name):
             new = _name_here(name, prefix)
             first = kind == "vector_mlp" and new.endswith("weights.0") and tensor.dim() == 3
             # [C, in, h] -> [in, C*h]: here the first layers of all components are one product.
@@ -157,7 +157,7 @@ def _global_here(match: re.Match[str]) -> str:
 
 
 def _of_target(target: Target, sites: Sequence[Site]) -> dict[str, Tensor]:
-    values = {f"{_OF_TARGET}{name}": value for name, value in target.published().items()}
+    values = {f"{OF_TARGET}{name}": value for name, value in target.published().items()}
     prefix = target.prefix.replace(".", "-")
     biases = {f"{prefix}{site.key}": bias_of(target.get_submodule(site.name)) for site in sites}
     return values | {f"_components.{key}.bias": bias for key, bias in biases.items() if bias is not None}
@@ -166,9 +166,9 @@ def _of_target(target: Target, sites: Sequence[Site]) -> dict[str, Tensor]:
 def _refuse_other_target(tensors: Mapping[str, Tensor], target: Target) -> None:
     own = target.published()
     for name, tensor in tensors.items():
-        if not name.startswith(_OF_TARGET):
+        if not name.startswith(OF_TARGET):
             continue
-        here = own.get(name.removeprefix(_OF_TARGET))
+        here = own.get(name.removeprefix(OF_TARGET))
         same = here is not None and here.shape == tensor.shape
         if here is None or not same or not _equal(here, tensor):
             what = "is not in" if here is None else "differs from"

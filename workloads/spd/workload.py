@@ -22,6 +22,7 @@ from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.counters import COUNTED
 from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
 from perfsweep.workloads.spd.maths import user_models
+from perfsweep.workloads.spd.named_files import check_files
 from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
 from perfsweep.workloads.toggles import product_type
 from perfsweep.workloads.training.precision import tf32_is_on
@@ -58,7 +59,15 @@ class Spd(Workload):
 
     @classmethod
     def planned(cls, config: SpdConfig) -> SpdConfig:
-        """The configuration with the user's network by its file, wherever the trial runs."""
+        """The configuration with the user's network by its file, wherever the trial runs.
+
+        Raises
+        ------
+        ConfigError
+            A file that it names cannot be used.
+        """
+        if any(getattr(config, name) is not None for name in ("target", *cls.paths)):
+            check_files(config)
         file = user_models.source_of(config.target) if config.target is not None else None
         if file is None or config.target is None or not config.target.rpartition(":")[0].endswith(".py"):
             return config

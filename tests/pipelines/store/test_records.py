@@ -55,7 +55,7 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> Non
     missing = f"manifest.jsonl has {len(lines) - 2} of {len(lines)} lines"
     with pytest.raises(RecordError, match=missing):
         folder.read_manifest()
-    with pytest.raises(RecordError, match=f"{missing}; start the sweep again, which writes its plan anew"):
+    with pytest.raises(RecordError, match=f"{missing}; start the sweep again, which writes its plan again"):
         opened(str(tmp_path))
 
 

@@ -86,6 +86,17 @@ def test_a_folder_that_cannot_be_used_is_refused_in_the_plan(name: str, copied: 
     assert "\n" not in str(raised.value)
 
 
+def test_a_file_of_fewer_examples_than_a_step_takes_is_refused_in_the_plan(tmp_path: Path) -> None:
+    line = {"id": "1", "context": "Ba is Den.", "question": "Ba?", "answers": {"text": ["Den"]}}
+    lines = [json.dumps({**line, "id": str(number)}) for number in range(12)]
+    (tmp_path / "few.jsonl").write_text("\n".join(lines))
+    config = LatentWireConfig(data=str(tmp_path / "few.jsonl"), held_out=8)
+    toggle = next(one for one in LatentWire.toggles if one.name == "effective_batch")
+    refused = {size: toggle.level(size).refused for size in (64, 4)}
+    said = {size: one and one(config, {"effective_batch": size}) for size, one in refused.items()}
+    assert said[4] is None and "has 4 examples without the 8 that workload.held_out keeps" in str(said[64])
+
+
 def test_the_fused_loss_is_refused_where_logits_are_capped(copied: Path) -> None:
     level = next(one for one in LatentWire.toggles if one.name == "logits").level("fused_ce")
     assert level.refused is not None

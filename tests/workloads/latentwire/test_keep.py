@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from tiers import longer
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire import load_compressor
+from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.data.batches import source_bytes
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext
+from perfsweep.workloads.latentwire.workload import LatentWire
 
 pytest.importorskip("safetensors")
 
@@ -91,6 +94,22 @@ def test_training_goes_on_where_it_was_kept(optimizer, start, run, kept) -> None
 def test_another_training_cannot_go_on_from_it(config, message, start, kept) -> None:
     with pytest.raises(ConfigError, match=message):
         start(QUICK, **{"dtype": "float64", "resume": str(kept / "checkpoint"), **ADDED, **config})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"lora_rank": 3}, "kept with lora_rank=2, and here it is 3"),
+        ({"resume": "without"}, "optimizer.safetensors"),
+    ],
+)
+def test_what_a_checkpoint_says_is_refused_in_the_plan(config, message, kept, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    copytree(kept / "checkpoint", "without", ignore=ignore_patterns("optimizer*"))
+    own = {"preset": "test", "dtype": "float64", "resume": str(kept / "checkpoint"), **ADDED}
+    LatentWire.planned(LatentWireConfig(**own))
+    with pytest.raises(ConfigError, match=message):
+        LatentWire.planned(LatentWireConfig(**{**own, **config}))
 
 
 def test_what_is_no_checkpoint_is_named(start, kept, tmp_path) -> None:

@@ -139,7 +139,8 @@ def knowledge(problem: Callable[..., Problem]) -> Callable[..., KnowledgeBase]:
 def oracles(workload: Prover) -> tuple[Resolver, Scorer]:
     """The resolver and the policy in float64 for what a workload evaluates."""
     weights = {name: tensor.double().numpy() for name, tensor in workload.weights.items()}
-    return resolver_of(workload.kb), Scorer(weights, workload.config.layers)
+    shape = workload.shape_of_policy
+    return resolver_of(workload.kb), Scorer(weights, shape.layers, shape.decay)
 
 
 @pytest.fixture

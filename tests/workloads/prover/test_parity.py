@@ -17,7 +17,7 @@ from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.maths.results import ranked
 from perfsweep.workloads.prover.oracle import resolution
-from perfsweep.workloads.prover.workload import Prover, load
+from perfsweep.workloads.prover.workload import Prover
 
 pytestmark = pytest.mark.workloads
 
@@ -134,7 +134,7 @@ def test_results_do_not_depend_on_the_order_of_the_queries(set_up, run_to_end):
 
 def expected_of(workload, resolver, scorer):
     """Episodes of all candidates by the oracle, mode by mode, and ranks."""
-    problem, vocabulary = load(workload.config), workload.kb.vocabulary
+    problem, vocabulary = workload.config.problem, workload.kb.vocabulary
     true = {vocabulary.encode(triple) for triple in (*problem.facts, *problem.valid, *problem.test)}
     domain, config = workload.kb.domain.tolist(), workload.config
     parts = {"head": [(0, config.corruptions)], "tail": [(1, config.corruptions)]}

@@ -27,7 +27,6 @@ from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, make_weights
 from perfsweep.workloads.prover.maths.results import ranked, scores
 from perfsweep.workloads.prover.training.imitation import trained
-from perfsweep.workloads.prover.workload import load
 
 FAST = {**BEST, "slab_size": 16}
 ASKED = {"data": "countries", "size": 40, "modes": "head,tail", "queries": 4, "corruptions": 5}
@@ -55,7 +54,7 @@ def test_ranks_are_kept_with_names_and_every_candidate(kept):
     assert found["mode"].tolist() == ["head", "tail"]
     queries = list(dict.fromkeys(found["query"]))
     assert len(queries) == 4
-    names = {f"{relation}({a},{b})" for relation, a, b in load(workload.config).test}
+    names = {f"{relation}({a},{b})" for relation, a, b in workload.config.problem.test}
     assert set(queries) <= names
     start = 0
     for number, mode in enumerate(found["mode"]):
@@ -128,7 +127,7 @@ def test_training_leaves_padding_zero_in_every_table(problem, tmp_path):
 
 def test_weights_of_other_sizes_are_refused_with_what_to_set(kept, set_up):
     with pytest.raises(
-        ConfigError, match=r"workload\.weights=.*set workload\.embedding=32 workload\.width=32 "
+        ConfigError, match=r"workload\.weights=.*: workload\.width=48 is not its 32; leave it out"
     ):
         set_up(FAST, weights=str(kept[1] / "policy.pt"), width=48, **ASKED)
 
@@ -142,7 +141,7 @@ def test_nothing_is_kept_of_a_job_that_has_not_ended_or_where_nothing_can_be_wri
 
 def test_evaluation_from_python_is_that_of_the_workload(kept):
     workload, folder = kept
-    kb = load(workload.config)
+    kb = workload.config.problem
     queries = [
         triple
         for text in np.load(folder / "ranks.npz")["query"]

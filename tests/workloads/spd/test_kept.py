@@ -19,11 +19,13 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.spd import decompose, paths
 from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.data.weight_files import read_safetensors
 from perfsweep.workloads.spd.paths import PATHS
 from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
+from perfsweep.workloads.spd.workload import Spd
 
 OWN: dict[str, Any] = {
     "target": "tests:Network",
@@ -108,6 +110,39 @@ def test_what_cannot_be_begun_with_is_refused(kept, start, network, tokens) -> N
     ):
         with pytest.raises(ConfigError, match=sentence):
             start(config={**OWN, field: str(folder / name)}, given=Given(network, tokens))
+
+
+def test_what_files_say_is_refused_when_the_plan_is_made(run, start, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    toy = {"preset": "tms_5-2_test"}
+    workload = start(config=toy)
+    run(workload, 1)
+    Path("kept").mkdir()
+    workload.keep(Path("kept"))
+    np.save("ids.npy", np.array([1, 2, 300]))
+    np.save("words.npy", np.array(["a"]))
+    Path("cut.safetensors").write_bytes(Path("kept/decomposition.safetensors").read_bytes()[:-9])
+    own = {key: value for key, value in OWN.items() if key != "tokens_path"} | {"target": "mine.py:build"}
+    Path("mine.py").touch()
+    Spd.planned(SpdConfig(**toy, resume="kept/checkpoint.pt"))
+    Spd.planned(SpdConfig(**toy, values_path="kept/decomposition.safetensors"))
+    Spd.planned(SpdConfig(**toy, values_path="kept/upstream.pth"))
+    Spd.planned(SpdConfig(**own, tokens_path="ids.npy"))
+    for fields, sentence in (
+        ({**toy, "resume": "gone.pt"}, r"workload\.resume=gone\.pt does not exist"),
+        ({**toy, "resume": "kept/upstream.pth"}, "is no checkpoint of SPD"),
+        ({**toy, "components": 9, "resume": "kept/checkpoint.pt"}, "belongs to another architecture"),
+        ({**toy, "values_path": "cut.safetensors"}, "is no whole safetensors file"),
+        ({**toy, "components": 9, "values_path": "kept/upstream.pth"}, "belongs to another architecture"),
+        ({"tokens_path": "gone.npy"}, r"workload\.tokens_path=gone\.npy does not exist"),
+        ({"tokens_path": "ids.npy"}, "holds token id 300"),
+        ({"preset": "gpt2_one", "target_path": "./gone"}, r"workload\.target_path=\./gone"),
+        ({**own, "tokens_path": "words.npy"}, "whole numbers"),
+        ({**own, "target": "gone.py:build", "tokens_path": "ids.npy"}, r"there is no file gone\.py"),
+    ):
+        with pytest.raises(ConfigError, match=sentence) as refusal:
+            Spd.planned(SpdConfig(**fields))
+        assert "\n" not in str(refusal.value)
 
 
 def test_a_folder_that_takes_no_files_is_named(kept, tmp_path) -> None:

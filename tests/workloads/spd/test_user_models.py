@@ -138,8 +138,10 @@ def test_its_file_belongs_to_what_decides_on_results(tmp_path) -> None:
 
 def test_a_file_is_found_from_wherever_the_trial_runs(tmp_path, monkeypatch) -> None:
     (tmp_path / "mine.py").write_text(FILE)
+    np.save(tmp_path / "given.npy", np.arange(9))
     monkeypatch.chdir(tmp_path)
-    assert Spd.planned(SpdConfig(**{**OWN, "target": "mine.py:build"})).target == f"{tmp_path}/mine.py:build"
+    config = SpdConfig(**{**OWN, "target": "mine.py:build", "tokens_path": "given.npy"})
+    assert Spd.planned(config).target == f"{tmp_path}/mine.py:build"
 
 
 @pytest.mark.parametrize(

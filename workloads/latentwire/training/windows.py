@@ -40,8 +40,8 @@ def window_shape(
     world, rank = (ranks.world, ranks.rank) if ranks.splits_rows else (1, 0)
     if effective > examples:
         raise ConfigError(
-            f"toggles.effective_batch={effective} is more than the {examples} examples of workload.data;"
-            " lower it"
+            f"toggles.effective_batch={effective} is more than the {examples} examples of workload.data that"
+            " can be trained on; lower it"
         )
     if effective < world:
         raise ConfigError(

@@ -18,7 +18,9 @@ def arrays(x: Any, labels: Any, suffix: str) -> dict[str, np.ndarray]:
     ConfigError
         Either is of a kind or of a shape that no numbers can be taken from; the message names it.
     """
-    parts = zip(("indptr", "indices", "values", "shape"), _csr(x, f"x{suffix or '_csr'}"), strict=True)
+    matrix = stored_matrix(x, f"x{suffix or '_csr'}")
+    csr = matrix.indptr, matrix.indices, matrix.data, np.array(matrix.shape)
+    parts = zip(("indptr", "indices", "values", "shape"), csr, strict=True)
     labels = _whole(_numpy(labels), f"labels{suffix}")
     name = "labels_multihot" if labels.ndim == 2 else "labels"
     return {f"{one}{suffix}": array for one, array in (*parts, (name, labels))}
@@ -31,8 +33,14 @@ def _numpy(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def _csr(x: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Row pointers, columns, values and shape."""
+def stored_matrix(x: Any, name: str) -> Any:
+    """Activations of any kind as a scipy matrix by row, float32 or float64.
+
+    Raises
+    ------
+    ConfigError
+        They are no matrix of numbers; the message calls them `name`.
+    """
     from scipy import sparse
 
     if isinstance(x, torch.Tensor) and x.layout == torch.sparse_csr:
@@ -48,8 +56,7 @@ def _csr(x: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
         raise ConfigError(
             f"{name}={x.shape}: a matrix has rows and latents. Give (rows, latents), both above 0."
         )
-    matrix: Any = sparse.csr_array(_floats(x, name))
-    return matrix.indptr, matrix.indices, matrix.data, np.array(matrix.shape)
+    return sparse.csr_array(_floats(x, name))
 
 
 def _floats(values: Any, name: str) -> Any:

@@ -31,7 +31,7 @@ def load(path: Path, classes: int | None = None) -> ProbeData:
     ConfigError
         The file cannot be read, or an array is missing, unknown, misshaped, of a wrong type or out of range.
     """
-    return problem(path, path.name, _read(path), classes)
+    return problem(f"workload.data={path}", path.name, _read(path), classes)
 
 
 def problem(
@@ -65,8 +65,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except Exception as error:  # a damaged archive ends in whatever numpy's and zip's parsers meet
+        said = str(error).split(". ")[0]  # without numpy's advice to unpickle what is foreign
         raise ConfigError(
-            f"{path}: cannot be read as .npz ({error}); write it with numpy.savez, arrays: {FORMAT}"
+            f"workload.data={path}: cannot be read as .npz ({said}); write it with numpy.savez, arrays:"
+            f" {FORMAT}"
         ) from error
 
 

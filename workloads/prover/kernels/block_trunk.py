@@ -61,6 +61,7 @@ class _Folded(ctypes.Structure):
     _fields_ = [
         ("table", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("first", "second")),
+        ("decay", ctypes.c_float),
         *((name, ctypes.c_void_p) for name in ("bias", "scale", "shift")),
     ]
 
@@ -94,7 +95,7 @@ class BlockTrunk:
         if table is not None:
             parts = [weights[f"trunk.0.{part}"] for part in ("bias", "scale", "shift")]
             self._held += (table, *parts)
-            self.folded = _Folded(pointer(table), *offsets, *map(pointer, parts))
+            self.folded = _Folded(pointer(table), *offsets, shape.decay, *map(pointer, parts))
 
     def _layers(self, weights: Weights, shape: PolicyShape) -> tuple[Tensor, ...]:
         layers = [f"trunk.{layer}" for layer in range(1, shape.layers + 1)]

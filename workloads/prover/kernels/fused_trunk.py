@@ -99,6 +99,7 @@ class FusedPolicy(Policy):
         if self.from_tables and self.table is not None:
             from perfsweep.workloads.prover.kernels.native import first_layer
 
-            return first_layer(states, self.table, self.offsets, bias, scale, shift, self.dtype)
+            decay = self.shape.decay
+            return first_layer(states, self.table, self.offsets, decay, bias, scale, shift, self.dtype)
         product = self.first(states) - bias.to(self.dtype)  # the fused pass adds it again
         return self._activate(product.to(self.dtype), bias, scale, shift, None)

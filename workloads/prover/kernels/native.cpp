@@ -302,16 +302,17 @@ void activate(int64_t rows, int64_t width, const T* product, const float* bias, 
     }
 }
 
-// The first layer from folded tables: sum over real slots of 2^-k (P[p] + U[a] + V[b]), then as `activate`.
+// The first layer from folded tables: sum over real slots k of decay^k (P[p] + U[a] + V[b]), then as
+// `activate`.
 template <typename I, typename T>
-void first(int64_t rows, int64_t width, const I* states, const float* table, int64_t u, int64_t v, const float* bias,
-           const float* scale, const float* shift, float* x, T* next) {
+void first(int64_t rows, int64_t width, const I* states, const float* table, int64_t u, int64_t v, float decay,
+           const float* bias, const float* scale, const float* shift, float* x, T* next) {
     float r[WIDEST];
     for (int64_t row = 0; row < rows; ++row) {
         const I* state = states + row * ATOMS * 3;
         std::copy(bias, bias + width, r);
         float weight = 1.0f;
-        for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k, weight *= 0.5f) {
+        for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k, weight *= decay) {
             const float* p = table + static_cast<int64_t>(state[k * 3]) * width;
             const float* a = table + (u + state[k * 3 + 1]) * width;
             const float* b = table + (v + state[k * 3 + 2]) * width;
@@ -376,9 +377,9 @@ void dots_bf16(int64_t rows, int64_t width, const uint16_t* values, const float*
 }
 
 #define FIRST(NAME, INDEX, TYPE)                                                                                          \
-    void NAME(int64_t rows, int64_t width, const INDEX* states, const float* table, int64_t u, int64_t v,                 \
+    void NAME(int64_t rows, int64_t width, const INDEX* states, const float* table, int64_t u, int64_t v, float decay,    \
               const float* bias, const float* scale, const float* shift, float* x, TYPE* next) {                         \
-        first(rows, width, states, table, u, v, bias, scale, shift, x, next);                                            \
+        first(rows, width, states, table, u, v, decay, bias, scale, shift, x, next);                                     \
     }
 FIRST(first_i16_f32, int16_t, float)
 FIRST(first_i32_f32, int32_t, float)

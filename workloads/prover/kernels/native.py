@@ -160,6 +160,7 @@ def first_layer(
     states: Tensor,
     table: Tensor,
     offsets: tuple[int, int],
+    decay: float,
     bias: Tensor,
     scale: Tensor,
     shift: Tensor,
@@ -173,6 +174,7 @@ def first_layer(
         *map(ctypes.c_int64, out.shape),
         *map(pointer, (states, table)),
         *map(ctypes.c_int64, offsets),
+        ctypes.c_float(decay),
         *map(pointer, (bias, scale, shift, out, following)),
     )
     return out, following

@@ -229,6 +229,7 @@ void activate(const float* product, const float* bias, const float* scale, const
 struct Folded {
     const float* table;
     int64_t first, second;
+    float decay;  // what a slot counts of the one before it
     const float *bias, *scale, *shift;
 };
 
@@ -243,12 +244,12 @@ inline void prefetch(const int32_t* state, const Folded& folded) {
     }
 }
 
-// The sum over real slots of 2^-k (P[p] + U[a] + V[b]).
+// The sum over real slots k of decay^k (P[p] + U[a] + V[b]).
 template <int WIDTH>
 inline void embed(const int32_t* state, const Folded& folded, float* out) {
     float weight = 1.0f;
     std::memset(out, 0, WIDTH * sizeof(float));
-    for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k, weight *= 0.5f) {
+    for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k, weight *= folded.decay) {
         const float* p = folded.table + state[k * 3] * WIDTH;
         const float* a = folded.table + (folded.first + state[k * 3 + 1]) * WIDTH;
         const float* b = folded.table + (folded.second + state[k * 3 + 2]) * WIDTH;

@@ -2,9 +2,9 @@
 
 Names of dimensions: N states, A atoms, E embedding, D width, L residual layers.
 
-``e(s) = sum_k 2^-k (P[p_k] + U[a0_k] + V[a1_k])`` over real slots k: powers of two have distinct subset sums,
-so that distinct states differ. ``v = out(relu(hidden(trunk(e))))``, and ``logit = <v(current), v(successor)>
-/ sqrt(E)``.
+``e(s) = sum_k decay^k (P[p_k] + U[a0_k] + V[a1_k])`` over real slots k. Its decay is 1/2, for powers of two
+have distinct subset sums, so that distinct states differ; that of upstream's networks is 1.
+``v = out(relu(hidden(trunk(e))))``, and ``logit = <v(current), v(successor)> / sqrt(E)``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class PolicyShape:
-    """Sizes of the network: E, D, L."""
+    """Sizes of the network, E, D and L, and how much a slot counts of the one before it."""
 
     embedding: int = 250
     width: int = 256
     layers: int = 8
+    decay: float = 0.5
 
 
 def make_weights(shape: PolicyShape, vocabulary: Vocabulary, seed: int, gain: float = 1.0) -> Weights:
@@ -82,13 +83,13 @@ def macs(shape: PolicyShape, folded: bool) -> int:
     return inner if folded else inner + 2 * shape.embedding * shape.width
 
 
-def embed(weights: Weights, states: Tensor) -> Tensor:
+def embed(weights: Weights, states: Tensor, decay: float) -> Tensor:
     """Tables summed over slots, gathered slot by slot: [N, A, 1+r] to [N, E]."""
     states = states.long()
     slots = weights["P"][states[..., 0]]
     for place, name in enumerate(term_tables(weights), 1):
         slots = slots + weights[name][states[..., place]]
-    return (slots * slot_scale(states.shape[1], slots)[:, None]).sum(1)
+    return (slots * slot_scale(states.shape[1], decay, slots)[:, None]).sum(1)
 
 
 def term_tables(weights: Weights) -> list[str]:
@@ -96,9 +97,9 @@ def term_tables(weights: Weights) -> list[str]:
     return [name for name in ("U", "V", *(f"V{place}" for place in range(2, 8))) if name in weights]
 
 
-def slot_scale(slots: int, like: Tensor) -> Tensor:
-    """2^-k of each slot."""
-    return torch.exp2(-torch.arange(slots, device=like.device, dtype=like.dtype))
+def slot_scale(slots: int, decay: float, like: Tensor) -> Tensor:
+    """decay^k of each slot k."""
+    return like.new_full((slots,), decay).cumprod(0) / decay  # exact for powers of two, as torch.pow is not
 
 
 def layer_normed(x: Tensor, weights: Weights, layer: int) -> Tensor:
@@ -160,9 +161,10 @@ class Policy:
     def first(self, states: Tensor) -> Tensor:
         """What enters the first ReLU: [N, A, 1+r] to [N, D]."""
         if self.table is None:
-            return self.linear(embed(self.weights, states), "trunk.0")
+            return self.linear(embed(self.weights, states, self.shape.decay), "trunk.0")
         flat = self._table_rows(states)
-        scale = slot_scale(states.shape[1], self.table)[:, None].expand(-1, states.shape[2]).reshape(1, -1)
+        slots = slot_scale(states.shape[1], self.shape.decay, self.table)
+        scale = slots[:, None].expand(-1, states.shape[2]).reshape(1, -1)
         found = F.embedding_bag(
             flat, self.table, per_sample_weights=scale.expand_as(flat).contiguous(), mode="sum"
         )

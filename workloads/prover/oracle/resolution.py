@@ -200,12 +200,13 @@ class Scorer:
 
     weights: Mapping[str, np.ndarray]
     layers: int
+    decay: float = 0.5
 
     def value(self, state: State) -> np.ndarray:
         """v [E] of a state."""
         w = self.weights
         x = sum(
-            2.0**-slot * sum(w[table][row] for table, row in zip(TABLES, atom, strict=False))
+            self.decay**slot * sum(w[table][row] for table, row in zip(TABLES, atom, strict=False))
             for slot, atom in enumerate(state)
         )
         for layer in range(self.layers + 1):

@@ -17,7 +17,7 @@ from torch import Tensor
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes
 from perfsweep.workloads.spd.maths.persistent_sources import Moments, climbed
-from perfsweep.workloads.spd.maths.sites import Stacks, each
+from perfsweep.workloads.spd.maths.sites import Names, Stacks, each
 from perfsweep.workloads.spd.presets import LossSpec
 from perfsweep.workloads.spd.specs import Adversary
 
@@ -177,7 +177,7 @@ class PersistentSources(Steps):
 
     def __init__(self) -> None:
         self._kept: dict[str, Stacks] = {}
-        self._moments: dict[tuple[str, tuple[str, ...]], Moments] = {}
+        self._moments: dict[str, dict[Names, Moments]] = {}
 
     def of(self, spec: LossSpec, iteration: int) -> int:
         return 0
@@ -188,19 +188,22 @@ class PersistentSources(Steps):
 
     def finish(self, term: str, sources: Stacks) -> None:
         """Ascend by Adam."""
+        moments = self._moments.setdefault(term, {})
         self._kept[term] = {
-            names: self._moved((term, names), s, s.grad) if s.grad is not None else s.detach()
+            names: self._moved(moments, names, s, s.grad) if s.grad is not None else s.detach()
             for names, s in sources.items()
         }
 
-    def _moved(self, key: tuple[str, tuple[str, ...]], s: Tensor, gradient: Tensor) -> Tensor:
-        moved, self._moments[key] = climbed(s, gradient, self._moments.get(key), Adversary(), Adversary.lr)
+    @staticmethod
+    def _moved(moments: dict[Names, Moments], names: Names, s: Tensor, gradient: Tensor) -> Tensor:
+        moved, moments[names] = climbed(s, gradient, moments.get(names), Adversary(), Adversary.lr)
         return moved
 
     def state(self) -> dict[str, Any]:
         """Sources and their averages."""
-        return {"kept": self._kept, "moments": self._moments}
+        return {"kept": dict(self._kept), "moments": {term: dict(m) for term, m in self._moments.items()}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
-        self._kept, self._moments = dict(state["kept"]), dict(state["moments"])
+        # A training whose search kept nothing leaves nothing: sources are drawn.
+        self._kept, self._moments = dict(state.get("kept", {})), dict(state.get("moments", {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -117,15 +117,18 @@ class Decomposition:
 
     def named_gradients(self) -> dict[str, Tensor]:
         """Copies of gradients, named and ordered as `named_tensors`; zeros where nothing flowed."""
+        views = self.named_views(lambda one: torch.zeros_like(one.data) if one.grad is None else one.grad)
+        return {name: view.clone() for name, view in sorted(views.items())}
+
+    def named_views(self, of: Callable[[nn.Parameter], Tensor]) -> dict[str, Tensor]:
+        """`named_tensors` of what `of` gives for each parameter, in its shape: gradients or moments."""
         parameters = [*self.component_parameters(), *self.importance_parameters()]
         values = [parameter.data for parameter in parameters]
         try:
             for parameter in parameters:
-                parameter.data = (
-                    torch.zeros_like(parameter.data) if parameter.grad is None else parameter.grad
-                )
-            # The named views are views of whatever the parameters hold: for a moment, gradients.
-            return {name: tensor.detach().clone() for name, tensor in sorted(self.named_tensors().items())}
+                parameter.data = of(parameter)
+            # The named views are views of whatever the parameters hold.
+            return {name: tensor.detach() for name, tensor in self.named_tensors().items()}
         finally:
             for parameter, value in zip(parameters, values, strict=True):
                 parameter.data = value

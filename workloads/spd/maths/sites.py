@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -194,6 +195,37 @@ def stack(tensors: Mapping[str, Tensor], groups: Sequence[Names]) -> Stacks:
 def each(function: Callable[..., Tensor], *stacks: Mapping[Names, Tensor]) -> Stacks:
     """`function` of the tensors that stand at the same names."""
     return {names: function(*(other[names] for other in stacks)) for names in stacks[0]}
+
+
+def alone(stacks: Mapping[Names, Any]) -> dict[Names, Any]:
+    """What groups hold, tensors or tuples of tensors and numbers, every module for itself."""
+    return {
+        (name,): part
+        for names, held in stacks.items()
+        for name, part in zip(names, _parts(held, len(names)), strict=True)
+    }
+
+
+def together(single: Mapping[Names, Any], groups: Sequence[Names]) -> dict[Names, Any]:
+    """What `alone` gives, by other groups."""
+    return {names: _whole([single[name,] for name in names]) for names in groups if (names[0],) in single}
+
+
+def _parts(held: Any, count: int) -> Sequence[Any]:
+    if count == 1:
+        return [held]
+    if isinstance(held, tuple):
+        return list(zip(*(_parts(one, count) for one in held), strict=True))
+    return held.unbind(0) if isinstance(held, Tensor) else [held] * count
+
+
+def _whole(parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, tuple):
+        return tuple(_whole(column) for column in zip(*parts, strict=True))
+    return torch.stack(list(parts)) if isinstance(first, Tensor) else first
 
 
 def slots(stacks: Mapping[Names, Tensor]) -> dict[str, Tensor]:

@@ -35,6 +35,11 @@ def read(file: Path) -> dict[str, Any]:
             f"workload.resume={file} is no checkpoint of SPD: it lacks {', '.join(sorted(missing))}; give"
             " another one"
         )
+    if isinstance(found["optimizer"], dict) and "param_groups" in found["optimizer"]:
+        raise ConfigError(
+            f"workload.resume={file}: was saved by an earlier version, in the layout of its levels. Finish it"
+            " there, or begin from its values with workload.values_path."
+        )
     return found
 
 

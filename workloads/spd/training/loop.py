@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from perfsweep.workloads.spd.maths.decomposition import Decomposition
 from perfsweep.workloads.spd.maths.losses import annealed_p
 from perfsweep.workloads.spd.maths.masked_passes import Moment
 from perfsweep.workloads.spd.maths.objective import Objective
-from perfsweep.workloads.spd.maths.sites import Stacks
+from perfsweep.workloads.spd.maths.sites import Names, Stacks, alone, together
 from perfsweep.workloads.spd.presets import Recipe
 from perfsweep.workloads.spd.training.collector import EmptyingCollector
 from perfsweep.workloads.spd.training.metrics import EagerMetrics
@@ -204,8 +205,11 @@ class Training:
             "taken": parts.feed.taken,
             "values": parts.decomposition.state(),
             "generator": reconstruction.draws.generator.get_state(),
-            "sources": {**reconstruction.steps.state(), "persistent": reconstruction.kept.state()},
-            **parts.updates.state(),
+            "sources": {
+                name: {part: _by_term(alone, terms) for part, terms in source.state().items()}
+                for name, source in (("steps", reconstruction.steps), ("persistent", reconstruction.kept))
+            },
+            **parts.updates.state(parts.decomposition.named_views),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -219,11 +223,17 @@ class Training:
         parts = self.parts
         reconstruction = parts.objective.reconstruction
         parts.decomposition.load(state["values"])
-        parts.updates.load(state)
+        parts.updates.load(state, parts.decomposition.named_views)
         reconstruction.draws.generator.set_state(state["generator"])
-        reconstruction.steps.load(state["sources"])
-        reconstruction.kept.load(state["sources"].get("persistent", {}))
+        own = partial(together, groups=parts.decomposition.groups)
+        for name, source in (("steps", reconstruction.steps), ("persistent", reconstruction.kept)):
+            source.load({part: _by_term(own, terms) for part, terms in state["sources"][name].items()})
         self.step = self._logged_step = int(state["step"])
+
+
+def _by_term(change: Callable[..., dict[Names, Any]], terms: Mapping[str, Any]) -> dict[str, Any]:
+    """What a kind of adversary keeps of each term, in another layout."""
+    return {term: change(stacks) for term, stacks in terms.items()}
 
 
 def held_bytes(moment: Moment) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,10 @@ from perfsweep.workloads.spd.maths.losses import learning_rate
 from perfsweep.workloads.spd.presets import Recipe
 from perfsweep.workloads.training.precision import grad_scaler
 from perfsweep.workloads.training.updates import UPDATES
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+Named = Callable[[Callable[[nn.Parameter], Tensor]], dict[str, Tensor]]
+"""Tensors in the places of parameters, by names; see `Decomposition.named_views`."""
 
 
 class Updates:
@@ -83,17 +87,47 @@ class Updates:
             for name, group in self.groups.items()
         }
 
-    def state(self) -> dict[str, Any]:
-        """State for a checkpoint."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+    def state(self, named: Named) -> dict[str, Any]:
+        """State for a checkpoint: moments and numbers of steps under names that no toggle changes.
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take the state of a checkpoint."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        Parameters
+        ----------
+        named : `Decomposition.named_views`
+        """
+        held = {parameter: self.optimizer.state[parameter] for parameter in self.optimizer.state}
+        found: dict[str, dict[str, Any]] = {
+            moment: named(lambda one: held[one][moment] if one in held else torch.zeros_like(one))  # noqa: B023
+            for moment in MOMENTS
+        }
+        steps = named(
+            lambda one: one.new_tensor(float(held[one]["step"]) if one in held else 0.0).expand_as(one)
+        )
+        found["step"] = {name: float(view[(0,) * view.dim()]) for name, view in steps.items()}
+        return {"optimizer": found, "scaler": self.scaler.state_dict()}
+
+    def load(self, state: Mapping[str, Any], named: Named) -> None:
+        """Take the state of a checkpoint, whatever levels it was saved at.
+
+        Parts of a stack share their number of steps: the largest.
+        """
+        parameters = [parameter for group in self.groups.values() for parameter in group]
+        held = {part: {one: torch.zeros_like(one) for one in parameters} for part in (*MOMENTS, "step")}
+        for part, values in held.items():
+            for name, view in named(values.__getitem__).items():
+                view.copy_(torch.as_tensor(state["optimizer"][part][name]))
+        steps = [float(held["step"][one].max()) for one in parameters]
+        own = {
+            number: {"step": torch.tensor(steps[number]), **{moment: held[moment][one] for moment in MOMENTS}}
+            for number, one in enumerate(parameters)
+            if steps[number]
+        }
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": own, "param_groups": groups})
         if self._lr is not None:  # the groups have got a rate of their own, which no schedule fills
             for group in self.optimizer.param_groups:
                 group["lr"] = self._lr
-        self.scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:  # a training without scaling leaves none, and one that scales begins as usual
+            self.scaler.load_state_dict(state["scaler"])
 
 
 def _norm(parameters: list[nn.Parameter]) -> Tensor:

@@ -58,7 +58,9 @@ def test_rows_are_split_where_every_rank_has_rows_of_its_own(level: str, place: 
 
 def test_a_window_has_as_many_rows_as_there_are_examples_at_most_and_as_ranks_at_least() -> None:
     shape(examples=6)
-    with pytest.raises(ConfigError, match=r"effective_batch=6 is more than the 5 examples of workload\.data"):
+    with pytest.raises(
+        ConfigError, match=r"effective_batch=6 is more than the 5 examples of workload\.data that"
+    ):
         shape(examples=5)
     shape(Ranks("ddp", rank=0, world=6))
     with pytest.raises(ConfigError, match="effective_batch=6 leaves ranks without rows: use at least 7"):

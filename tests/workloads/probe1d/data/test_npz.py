@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.data import npz
 from perfsweep.workloads.probe1d.data.sources import load_data
+from perfsweep.workloads.probe1d.workload import Probe1D
 
 
 @pytest.fixture
@@ -62,11 +64,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("replaced", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_a_file_is_named(write_problem, dense, labels, replaced, message):
+def test_a_mistake_in_a_file_is_named_when_the_plan_is_made(write_problem, dense, labels, replaced, message):
     path = write_problem(dense, labels, **replaced)
     with pytest.raises(ConfigError, match=message) as refusal:
-        npz.load(path)
-    assert str(path) in str(refusal.value)
+        Probe1D.planned(Probe1DConfig(data=str(path)))
+    assert str(refusal.value).startswith(f"workload.data={path}: ")
 
 
 def test_a_class_beyond_the_configured_ones_is_named_with_its_row(write_problem, dense, labels):
@@ -83,11 +85,10 @@ def test_labels_with_other_values_than_booleans_are_refused(write_problem, dense
 
 
 def test_a_file_that_is_not_there_and_one_that_is_no_archive_are_told_apart(tmp_path):
-    with pytest.raises(ConfigError, match="no such file"):
-        npz.load(tmp_path / "nothing.npz")
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(ConfigError, match="cannot be read as"):
-        npz.load(tmp_path / "text.npz")
+    for name, says in (("nothing", "no such file"), ("text", "cannot be read as")):
+        with pytest.raises(ConfigError, match=says):
+            Probe1D.planned(Probe1DConfig(data=str(tmp_path / f"{name}.npz")))
 
 
 def test_an_unknown_source_lists_the_known_ones(tmp_path):

@@ -78,11 +78,11 @@ def some_states() -> torch.Tensor:
 
 def test_an_embedding_halves_from_slot_to_slot(weights) -> None:
     P, U, V = weights["P"], weights["U"], weights["V"]
-    found = embed(weights, some_states())
+    found = embed(weights, some_states(), SHAPE.decay)
     assert torch.allclose(found[0], P[1] + U[1] + V[2])
     assert torch.allclose(found[1], P[2] + U[3] + V[4] + (P[1] + U[4] + V[1]) / 2)
     assert torch.allclose(found[2], P[3])
-    assert slot_scale(4, P).tolist() == [1, 0.5, 0.25, 0.125]
+    assert slot_scale(4, 0.5, P).tolist() == [1, 0.5, 0.25, 0.125]
 
 
 def logits(form: Policy, states: torch.Tensor) -> torch.Tensor:

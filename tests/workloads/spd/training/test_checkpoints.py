@@ -41,6 +41,9 @@ def test_a_checkpoint_has_all_its_parts_and_those_that_it_lacks_are_named(tmp_pa
         ConfigError, match=r"is no checkpoint of SPD: it lacks scaler, step; give another one"
     ):
         checkpoints.read(file)
+    torch.save({**whole, "optimizer": {"state": {}, "param_groups": []}}, file)
+    with pytest.raises(ConfigError, match=r"was saved by an earlier version.*workload\.values_path"):
+        checkpoints.read(file)
     torch.save([1], file)
     with pytest.raises(ConfigError, match="it lacks generator, optimizer, "):
         checkpoints.read(file)

@@ -93,6 +93,47 @@ def test_a_resumed_training_is_the_uninterrupted_one_to_the_bit(start, run, leve
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+STACKED = {"delta": "folded", "stack_modules": "stacked"}
+KEPT = {"pgd_steps": "persistent"}
+TERM = {"persistent_pgd": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "losses"),
+    [
+        ({}, STACKED, {}),
+        (STACKED, {}, TERM),
+        ({}, STACKED, TERM),
+        (KEPT, {**STACKED, **KEPT}, {}),
+        ({}, KEPT, {}),
+        (KEPT, {"optimizer": "fused"}, {}),
+    ],
+)
+def test_a_training_goes_on_at_other_levels_from_where_it_was(start, run, one, other, losses) -> None:
+    """Values, moments and kept sources follow their modules."""
+    config = {**QUIET, "save_every": 2, "pgd_steps": 1, **({"coefficients": losses} if losses else {})}
+    whole = start(config=config, **one)
+    run(whole, 2)
+    whole.counters()  # flushes the writer
+    again = start(config={**config, "resume": str(whole.context.scratch_dir / "checkpoint.pt")}, **other)
+    expected, found = (portable(workload.training.state()) for workload in (whole, again))
+    assert all(torch.equal(found[name], value) for name, value in expected.items() if name in found)
+    assert len(expected.keys() - found.keys()) == 0 or (one, other) == (KEPT, {"optimizer": "fused"})
+    assert any(name.startswith("/optimizer/exp_avg/") and value.any() for name, value in found.items())
+    run(again, 1)
+    assert again.training.step == 3
+
+
+def portable(state, at: str = "") -> dict[str, torch.Tensor]:
+    """Tensors and numbers of values, optimiser and sources, by where they are."""
+    if isinstance(state, dict):
+        kept = state if at else {name: state[name] for name in ("values", "optimizer", "sources")}
+        return {name: t for key, part in kept.items() for name, t in portable(part, f"{at}/{key}").items()}
+    if isinstance(state, tuple):
+        return portable(dict(enumerate(state)), at)
+    return {at: torch.as_tensor(state).detach().clone()}
+
+
 def test_a_loss_that_is_no_number_stops_the_training_with_a_sentence() -> None:
     lower = {("m",): torch.rand(4, 3)}
     for metrics in (EagerMetrics(), DeferredMetrics()):

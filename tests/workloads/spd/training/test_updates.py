@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,10 +19,14 @@ def updates(capturable: bool) -> Updates:
     return Updates(PRESETS["lm_test"], [one], [other], "default", capturable)
 
 
+def named(made: Updates, of: Callable[[nn.Parameter], torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: of(one) for name, (one,) in made.groups.items()}
+
+
 @pytest.mark.parametrize("capturable", [False, True])
 def test_the_schedule_goes_on_after_a_checkpoint_was_loaded(capturable: bool) -> None:
     made = updates(capturable)
-    made.load(updates(capturable).state())
+    made.load(updates(capturable).state(partial(named, updates(capturable))), partial(named, made))
     wanted = [made.schedule(step) for step in (0, 3)]
     assert wanted[0] != wanted[1]
     for group in made.optimizer.param_groups:
