@@ -1,7 +1,7 @@
 """Jobs on Slurm: arrays through submitit, and our own truth about how they stand.
 
-A poll costs at most one squeue and one sacct however many jobs there are. What a job has written itself wins
-over what Slurm says; no answer changes nothing.
+Slurm is asked seldom: one squeue and at most one sacct however many jobs there are. What a job has written
+itself is looked at in between, and wins over what Slurm says; no answer changes nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from perfsweep.slurm.states import End, end_of
 from perfsweep.slurm.submitter import Submitter
 
 JOURNAL, SUBMISSIONS = "submissions.jsonl", "submissions"
+
+LOOK_S = 5.0
+"""Longest pause between two looks at what jobs have written; a look lists one folder for each open array."""
 
 
 class SlurmExecutor(Executor):
@@ -68,7 +71,7 @@ class SlurmExecutor(Executor):
         self._jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._standings: dict[Key, Standing] = {}
-        self._interval_s, self._next_poll = site.poll_min_s, 0.0
+        self._interval_s, self._next_poll, self._next_look = site.poll_min_s, 0.0, 0.0
         self._deaf = False
         self._records = RecordFiles(submitter.folder)
         self._observer = Observer(submitter.folder, Patience(site.fs_delay_s, site.heartbeat_s))
@@ -189,7 +192,7 @@ class SlurmExecutor(Executor):
             )
 
     def poll(self) -> dict[str, JobState]:
-        """Ask Slurm if it is time, act on what ended, submit what may be; the state of every job.
+        """Look at records and ask Slurm, each if it is time, act on what ended; the state of every job.
 
         Raises
         ------
@@ -206,6 +209,8 @@ class SlurmExecutor(Executor):
                 else self._site.poll_min_s
             )
             self._next_poll = self._clock() + self._interval_s
+        elif now >= self._next_look and self._open():
+            self._cycle(now, ask=False)
         self._submit_waiting()
         return self.states()
 
@@ -304,16 +309,19 @@ class SlurmExecutor(Executor):
             self._client.run("scancel", *targets)
         return count
 
-    def _cycle(self, now: float, act: bool = True) -> None:
+    def _cycle(self, now: float, act: bool = True, ask: bool = True) -> None:
+        """Judge what is open; without `ask` only what says itself that it has done all."""
+        self._next_look = now + min(LOOK_S, self._site.poll_min_s)
         self.journal.refresh()
         own = {s.token: self._records.read(s.token) for s in self._open()}
         answer: Answer = {}
-        if any(not own[s.token].get(i, _NOTHING).done for s in self._open() for i in s.open):
+        if ask and any(not own[s.token].get(i, _NOTHING).done for s in self._open() for i in s.open):
             answer = self._answer(act)
         for submission in self._open():
-            if act and not self._deaf:
+            judged = [i for i in submission.open if ask or own[submission.token].get(i, _NOTHING).done]
+            if judged and act and not self._deaf:
                 self._settle_fate(submission, answer, now)
-            for index in submission.open:
+            for index in judged:
                 seen = answer.get((submission.token, index), Missing.UNPROVEN)
                 records = own[submission.token].get(index, _NOTHING)
                 standing = self._observer.standing(submission, index, seen, records, now)
@@ -396,7 +404,7 @@ class SlurmExecutor(Executor):
         for submission in submissions:
             names = set(submission.names)
             self._waiting = deque(job for job in self._waiting if job.name not in names)
-            self._next_poll = min(self._next_poll, self._clock() + self._site.poll_min_s / 2)
+            self._next_poll = min(self._next_poll, self._clock() + self._site.poll_min_s)
 
     def _state(self, name: str, alive: Mapping[str, Standing], waiting: set[str]) -> JobState:
         if name in waiting:

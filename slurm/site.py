@@ -159,7 +159,12 @@ class SiteProfile:
         "Submit a last job that writes the comparison when all packs have ended; it asks for no GPU, and"
         " `cluster.sbatch` is not for it.",
     )
-    poll_min_s: float = option(5.0, "Shortest pause between two questions to Slurm, seconds.", above=0)
+    poll_min_s: float = option(
+        30.0,
+        "Shortest pause between two questions to Slurm, seconds; a pack that did all is seen sooner, by its"
+        " own record.",
+        above=0,
+    )
     poll_max_s: float = option(60.0, "Longest pause between two questions to Slurm, seconds.", above=0)
     fs_delay_s: float = option(30.0, "Seconds after which a file that a node wrote is seen here.")
     heartbeat_s: float = option(30.0, "Seconds between two signs of life of a running pack.", above=0)
@@ -192,6 +197,11 @@ class SiteProfile:
             )
         if self.teardown and not self.srun:
             yield "cluster.teardown needs cluster.srun=true: without srun the shell becomes the job"
+        if self.poll_max_s < self.poll_min_s:
+            yield (
+                f"cluster.poll_max_s={self.poll_max_s:g} is below cluster.poll_min_s={self.poll_min_s:g};"
+                " raise the first or lower the second"
+            )
         if self.packs_per_job > 1 and self.nodes > 1:
             yield "cluster.packs_per_job shares one node and cluster.nodes takes several; use one of them"
         written = set(self.options(Shape.of(self))) | OWN_OPTIONS

@@ -227,7 +227,9 @@ class ClusterPart(TypedDict, total=False):
     `cluster.sbatch` is not for it.
     """
     poll_min_s: float
-    """Shortest pause between two questions to Slurm, seconds."""
+    """Shortest pause between two questions to Slurm, seconds; a pack that did all is seen sooner, by its own
+    record.
+    """
     poll_max_s: float
     """Longest pause between two questions to Slurm, seconds."""
     fs_delay_s: float

@@ -92,6 +92,7 @@ def test_only_listed_variables_are_exported(tmp_path: Path, monkeypatch: pytest.
         ({"mem_flag": "none", "memory": "1G"}, "drop one"),
         ({"time_min": 0}, "cluster.time_min=0 must be at least 1"),
         ({"poll_min_s": 0}, "above zero"),
+        ({"poll_max_s": 20}, "cluster.poll_max_s=20 is below cluster.poll_min_s=30"),
         ({"srun": False, "teardown": ["true"]}, "cluster.teardown needs"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

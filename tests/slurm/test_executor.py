@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -197,6 +198,42 @@ def test_questions_get_rarer_while_nothing_moves_and_come_soon_after_something_d
     followed.clock.now += 0.2
     followed.ex.poll()
     assert calls(stand_in, "squeue") == before + 1
+
+
+def test_what_did_all_is_over_by_its_own_record_and_what_waited_is_submitted_while_slurm_is_left_alone(
+    tmp_path: Path, stand_in: Path
+) -> None:
+    followed = Followed(tmp_path, stand_in, max_submit=3)
+    followed.ex._site.poll_min_s = followed.ex._interval_s = SiteProfile().poll_min_s
+    followed.ex.submit([job("p003"), job("p004")])
+    asked_at = []
+    for second in range(120):
+        followed.queue(*["RUNNING"] * 3)
+        followed.clock.now += 1
+        before = calls(stand_in, "squeue")
+        followed.ex.poll()
+        asked_at += [second] * (calls(stand_in, "squeue") - before)
+        if second in (10, 20):
+            followed.record(second // 20, 0)
+        if second == 27:
+            assert [state.value for state in followed.ex.states().values()] == [
+                *("ended", "ended", "running", "pending", "pending")
+            ]
+    assert calls(stand_in, "sbatch") == 3, "each pack that waited as soon as there was room"
+    assert all(later - first >= 30 for first, later in itertools.pairwise(asked_at)), asked_at
+    assert len(asked_at) >= 3
+
+
+def test_a_pack_that_failed_by_its_own_record_is_judged_when_slurm_has_said_how(followed: Followed) -> None:
+    followed.queue("RUNNING", "RUNNING", "RUNNING")
+    followed.poll()
+    followed.record(0, 1)
+    followed.ex._next_poll = followed.clock.now + 30
+    followed.clock.now += 10
+    assert [state.value for state in followed.ex.poll().values()] == ["running"] * 3
+    followed.queue("OUT_OF_MEMORY", "RUNNING", "RUNNING")
+    followed.poll()
+    assert followed.ex.notes()["p000"].startswith("out of memory by Slurm's word")
 
 
 def test_an_answer_after_silence_is_told(followed: Followed) -> None:
