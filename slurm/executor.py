@@ -6,6 +6,7 @@ itself is looked at in between, and wins over what Slurm says; no answer changes
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections import Counter, deque
@@ -29,7 +30,7 @@ from perfsweep.slurm.observation import (
     output_file,
 )
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
-from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.site import SiteProfile, of_the_shell
 from perfsweep.slurm.states import End, end_of
 from perfsweep.slurm.submitter import Submitter
 
@@ -100,12 +101,13 @@ class SlurmExecutor(Executor):
 
     @classmethod
     def warnings(cls, site: SiteProfile) -> list[str]:
-        """Warn where packs may land on GPUs of several types."""
+        """Say what comes from sbatch's variables, and warn where packs may land on GPUs of several types."""
+        said = [*of_the_shell(site, os.environ)]
         try:
             several = diagnosis.several_gpu_types(site, diagnosis.partitions_of(SlurmClient(site.slurm_conf)))
         except ClusterError:
-            return []
-        return [several] if several else []
+            return said
+        return [*said, *filter(None, [several])]
 
     @classmethod
     def submitted(cls, folder: Path) -> dict[str, bool]:

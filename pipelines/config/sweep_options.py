@@ -166,6 +166,8 @@ class ClusterPart(TypedDict, total=False):
     """sbatch option that asks for memory; none where a site forbids asking."""
     cpus_per_task: int
     """Cores of each process; one of them is for the pack's parent."""
+    cpu_flag: Literal["cpus-per-task", "cpus-per-gpu"]
+    """sbatch option that asks for cores; some sites take cpus-per-gpu alone, where a job has GPUs."""
     time_min: int
     """Time limit of a job in minutes; a pack that needs longer continues in a requeue."""
     nodes: int
