@@ -388,7 +388,11 @@ class SlurmExecutor(Executor):
             failed = FailedNodes.of(self._client, seen)
         self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
-            self._say(f"{name}: {standing.note}; submitting it again{failed.words}")
+            times = self.journal.tries[name][end]
+            one_by_one = (
+                f"; {times} arms are lost to it: {RULES[end].remedy}" if end is End.OOM and times > 1 else ""
+            )
+            self._say(f"{name}: {standing.note}; submitting it again{failed.words}{one_by_one}")
             self._waiting.append(self._jobs[name])
 
     def _submit_waiting(self) -> None:

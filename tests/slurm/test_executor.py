@@ -151,6 +151,25 @@ def test_one_that_advanced_goes_on_and_one_that_did_not_is_told_with_what_to_cha
     assert calls(followed.programs, "sbatch") == 1 + advanced
 
 
+def test_memory_that_takes_arm_after_arm_is_told_with_what_to_change_while_there_are_tries(
+    tmp_path: Path, stand_in: Path
+) -> None:
+    followed = Followed(tmp_path, stand_in, max_retries=2)
+    followed.ex._advanced = lambda name, end: True
+    for number in range(3):
+        latest = list(followed.ex.journal.submissions.values())[-1]
+        own = f"perfsweep:{latest.token}|demo.{latest.token}"
+        program(stand_in, "squeue", f"echo '62|0|62|OUT_OF_MEMORY|None|n1|{own}'")
+        followed.poll()
+        assert calls(stand_in, "sbatch") == number + 2
+    first, *more = [text for text in followed.said if text.startswith("p000: out of memory")]
+    assert first.endswith("submitting it again")
+    assert [text.partition("again; ")[2] for text in more] == [
+        "2 arms are lost to it: raise cluster.memory",
+        "3 arms are lost to it: raise cluster.memory",
+    ]
+
+
 def asked_again(tmp_path: Path, **fields: object) -> tuple[SlurmExecutor, Clock]:
     ex, clock = on_stand_ins(tmp_path, **{"max_retries": 1, "memory": "4G", **fields})
     ex.submit([job("p000")])
