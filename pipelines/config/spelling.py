@@ -13,8 +13,7 @@ from dataclasses import Field
 from pathlib import Path
 
 from perfsweep.fields import default_of
-from perfsweep.pipelines.config import names, types
-from perfsweep.slurm import launcher
+from perfsweep.pipelines.config import launcher, names, types
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--resolve": 0}
