@@ -7,10 +7,10 @@
       manifest.jsonl        arms, effects, packs: written before anything starts
       submissions.jsonl     what was handed to an executor, and when
       submissions/          batch scripts, Slurm's output, what array elements say about themselves
-      code/<digest>/        snapshots of our packages, which the trials import
+      code/<digest>         snapshots of our packages, which the trials import: links to runs/.code/<digest>
       packs/<pack>/         log.txt, events.jsonl, idle.json, attempts/
-      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz
-                            replay/ log.txt
+      trials/<arm>/<pack>-<round>-<attempt>/   record.json iterations.npz evidence.npz replay/, and log.txt,
+                            spec.json, status.json until the trial has ended well
       tables/               Parquet, written by collect and compare
       report.html, .md      the answer: a page that opens without a network, and the same as text
       wandb/                offline runs
@@ -154,6 +154,7 @@ class SweepFolder:
         self.config_file = self.path / "sweep.yaml"
         self.submissions_file = self.path / "submissions.jsonl"
         self.code_dir = self.path / "code"
+        self.shared_code_dir = self.path.parent / ".code"
         self.cache_dir = self.path / "cache"
         self.tables_dir = self.path / "tables"
         self.report_file = self.path / "report.html"
