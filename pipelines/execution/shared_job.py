@@ -73,7 +73,7 @@ def shares(things: Sequence[Thing], count: int) -> list[list[Thing]]:
 
 
 def near_shares(cores: Sequence[int], near: Sequence[Collection[int]]) -> list[list[int]]:
-    """Give each pack as many cores, of those near its GPUs as long as there are any; the rest is nobody's.
+    """Give each pack as many cores, of those near its GPUs as long as there are any; some may be left over.
 
     Parameters
     ----------

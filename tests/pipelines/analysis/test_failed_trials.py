@@ -87,7 +87,7 @@ def test_failures_of_one_kind_are_one_row_that_says_when_the_arm_was_retired(mea
     ],
     ids=["raised", "too long", "memory of the job", "memory of the device"],
 )
-def test_below_failed_trials_stands_how_they_are_measured_again(
+def test_failed_trials_are_followed_by_how_they_are_measured_again(
     measured, outcome: str, failure: dict[str, str] | None, line: str | None
 ) -> None:
     folder, manifest = measured

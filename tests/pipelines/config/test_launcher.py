@@ -45,9 +45,7 @@ HYDRAS = (
 
 
 @pytest.mark.parametrize("name", sorted({*HYDRAS, *submitit.SlurmExecutor._valid_parameters()}))
-def test_every_parameter_of_theirs_is_read_or_left_out_with_a_reason_and_stands_on_the_page(
-    name: str,
-) -> None:
+def test_every_parameter_of_theirs_is_read_or_left_out_with_a_reason_and_is_on_the_page(name: str) -> None:
     assert (name in READ) != (name in LEFT_OUT)
     assert meant(f"slurm_{name}").startswith(("write cluster.", "leave it out: "))
     table = PAGE.read_text().partition("| Hydra's launcher, submitit |")[2].partition("\n\n")[0]
