@@ -139,13 +139,14 @@ def parameters(
     """
     options = site.options(shape)
     typed = {key: value for key, value in options.items() if key in _TYPED_BY_SUBMITIT}
-    typed |= {"nodes": shape.nodes, "ntasks_per_node": 1, "cpus_per_task": shape.cpus}
+    typed |= {"nodes": shape.nodes, "ntasks_per_node": 1, "cpus_per_task": options.pop("cpus-per-task", None)}
     further = {
         k: v
         for k, v in options.items()
-        if k not in _TYPED_BY_SUBMITIT | {"nodes", "ntasks-per-node", "cpus-per-task", "wckey"}
+        if k not in _TYPED_BY_SUBMITIT | {"nodes", "ntasks-per-node", "wckey"}
     }
     further["export"] = "ALL"
+    further["propagate"] = "NONE"  # limits of a login node, on memory above all, are none of a job's
     further["signal"] = f"{'' if site.srun else 'B:'}USR2@{site.signal_delay_s}"
     further["requeue" if site.requeue else "no-requeue"] = True
     if site.kill_invalid_dep:
@@ -221,6 +222,7 @@ def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str], env_file
     lines = [
         f"# sbatch is started with these variables alone: {' '.join(exported(site, environ))}",
         "unset SLURM_EXPORT_ENV  # srun would drop what the lines below set",
+        "unset SLURM_CPUS_PER_GPU  # srun refuses that with the next line",
         f"export SRUN_CPUS_PER_TASK={shape.cpus}  # srun does not take it from sbatch since Slurm 22.05",
     ]
     if site.env_set:

@@ -100,8 +100,8 @@ class Element:
         if not digest or digest_of(packages) == digest:
             return ""
         return (
-            f"{code} is not the code that this job was submitted with: a file below it was changed, added or"
-            " lost; delete that folder and start the same sweep command again"
+            f"{code.resolve()} is not the code that this job was submitted with: a file below it was changed,"
+            " added or lost; delete that folder and start the same sweep command again"
         )
 
     def _command(self) -> list[str]:

@@ -1,11 +1,12 @@
 """Jobs on Slurm: arrays through submitit, and our own truth about how they stand.
 
-A poll costs at most one squeue and one sacct however many jobs there are. What a job has written itself wins
-over what Slurm says; no answer changes nothing.
+Slurm is asked seldom: one squeue and at most one sacct however many jobs there are. What a job has written
+itself is looked at in between, and wins over what Slurm says; no answer changes nothing.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections import Counter, deque
@@ -29,11 +30,14 @@ from perfsweep.slurm.observation import (
     output_file,
 )
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
-from perfsweep.slurm.site import SiteProfile
+from perfsweep.slurm.site import SiteProfile, of_the_shell
 from perfsweep.slurm.states import End, end_of
 from perfsweep.slurm.submitter import Submitter
 
 JOURNAL, SUBMISSIONS = "submissions.jsonl", "submissions"
+
+LOOK_S = 5.0
+"""Longest pause between two looks at what jobs have written; a look lists one folder for each open array."""
 
 
 class SlurmExecutor(Executor):
@@ -68,7 +72,7 @@ class SlurmExecutor(Executor):
         self._jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._standings: dict[Key, Standing] = {}
-        self._interval_s, self._next_poll = site.poll_min_s, 0.0
+        self._interval_s, self._next_poll, self._next_look = site.poll_min_s, 0.0, 0.0
         self._deaf = False
         self._records = RecordFiles(submitter.folder)
         self._observer = Observer(submitter.folder, Patience(site.fs_delay_s, site.heartbeat_s))
@@ -96,14 +100,14 @@ class SlurmExecutor(Executor):
 
     @classmethod
     def warnings(cls, site: SiteProfile) -> list[str]:
-        """Warn where packs may land on GPUs of several types, and of clients that are not for us."""
-        client, several = SlurmClient(site.slurm_conf), None
+        """Say what comes from sbatch's variables, which GPUs may differ, and which clients are not for us."""
+        said, client = [*of_the_shell(site, os.environ)], SlurmClient(site.slurm_conf)
         try:
             client.config()
             several = diagnosis.several_gpu_types(site, diagnosis.partitions_of(client))
         except ClusterError:
-            pass
-        return [*filter(None, [several]), *client.forbidden.values()]
+            return [*said, *client.forbidden.values()]
+        return [*said, *filter(None, [several]), *client.forbidden.values()]
 
     @classmethod
     def submitted(cls, folder: Path) -> dict[str, bool]:
@@ -190,7 +194,7 @@ class SlurmExecutor(Executor):
             )
 
     def poll(self) -> dict[str, JobState]:
-        """Ask Slurm if it is time, act on what ended, submit what may be; the state of every job.
+        """Look at records and ask Slurm, each if it is time, act on what ended; the state of every job.
 
         Raises
         ------
@@ -207,6 +211,8 @@ class SlurmExecutor(Executor):
                 else self._site.poll_min_s
             )
             self._next_poll = self._clock() + self._interval_s
+        elif now >= self._next_look and self._open():
+            self._cycle(now, ask=False)
         self._submit_waiting()
         return self.states()
 
@@ -305,16 +311,19 @@ class SlurmExecutor(Executor):
             self._client.run("scancel", *targets)
         return count
 
-    def _cycle(self, now: float, act: bool = True) -> None:
+    def _cycle(self, now: float, act: bool = True, ask: bool = True) -> None:
+        """Judge what is open; without `ask` only what says itself that it has done all."""
+        self._next_look = now + min(LOOK_S, self._site.poll_min_s)
         self.journal.refresh()
         own = {s.token: self._records.read(s.token) for s in self._open()}
         answer: Answer = {}
-        if any(not own[s.token].get(i, _NOTHING).done for s in self._open() for i in s.open):
+        if ask and any(not own[s.token].get(i, _NOTHING).done for s in self._open() for i in s.open):
             answer = self._answer(act)
         for submission in self._open():
-            if act and not self._deaf:
+            judged = [i for i in submission.open if ask or own[submission.token].get(i, _NOTHING).done]
+            if judged and act and not self._deaf:
                 self._settle_fate(submission, answer, now)
-            for index in submission.open:
+            for index in judged:
                 seen = answer.get((submission.token, index), Missing.UNPROVEN)
                 records = own[submission.token].get(index, _NOTHING)
                 standing = self._observer.standing(submission, index, seen, records, now)
@@ -379,7 +388,11 @@ class SlurmExecutor(Executor):
             failed = FailedNodes.of(self._client, seen)
         self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
-            self._say(f"{name}: {standing.note}; submitting it again{failed.words}")
+            times = self.journal.tries[name][end]
+            one_by_one = (
+                f"; {times} arms are lost to it: {RULES[end].remedy}" if end is End.OOM and times > 1 else ""
+            )
+            self._say(f"{name}: {standing.note}; submitting it again{failed.words}{one_by_one}")
             self._waiting.append(self._jobs[name])
 
     def _submit_waiting(self) -> None:
@@ -399,7 +412,7 @@ class SlurmExecutor(Executor):
         for submission in submissions:
             names = set(submission.names)
             self._waiting = deque(job for job in self._waiting if job.name not in names)
-            self._next_poll = min(self._next_poll, self._clock() + self._site.poll_min_s / 2)
+            self._next_poll = min(self._next_poll, self._clock() + self._site.poll_min_s)
 
     def _state(self, name: str, alive: Mapping[str, Standing], waiting: set[str]) -> JobState:
         if name in waiting:

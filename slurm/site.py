@@ -16,6 +16,7 @@ from perfsweep.slurm.price import parse_price
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")
+CPU_FLAGS = ("cpus-per-task", "cpus-per-gpu")
 
 ALWAYS_EXPORTED = (
     *(
@@ -51,6 +52,9 @@ ALWAYS_EXPORTED = (
 
 PLAIN_OPTIONS = ("partition", "qos", "account", "constraint", "exclude", "nodelist", "reservation", "wckey")
 """Fields of a profile that are sbatch options of the same name."""
+
+OF_THE_SHELL = ("partition", "account", "qos", "constraint", "reservation", "wckey")
+"""Fields that our profiles fill from sbatch's own variables, such as SBATCH_PARTITION."""
 
 OWN_OPTIONS = frozenset(
     (
@@ -99,6 +103,11 @@ class SiteProfile:
         "mem", "sbatch option that asks for memory; none where a site forbids asking.", choices=MEM_FLAGS
     )
     cpus_per_task: int = option(4, "Cores of each process; one of them is for the pack's parent.", least=1)
+    cpu_flag: str = option(
+        "cpus-per-task",
+        "sbatch option that asks for cores; some sites take cpus-per-gpu alone, where a job has GPUs.",
+        choices=CPU_FLAGS,
+    )
     time_min: int = option(
         60, "Time limit of a job in minutes; a pack that needs longer continues in a requeue.", least=1
     )
@@ -160,7 +169,12 @@ class SiteProfile:
         "Submit a last job that writes the comparison when all packs have ended; it asks for no GPU, and"
         " `cluster.sbatch` is not for it.",
     )
-    poll_min_s: float = option(5.0, "Shortest pause between two questions to Slurm, seconds.", above=0)
+    poll_min_s: float = option(
+        30.0,
+        "Shortest pause between two questions to Slurm, seconds; a pack that did all is seen sooner, by its"
+        " own record.",
+        above=0,
+    )
     poll_max_s: float = option(60.0, "Longest pause between two questions to Slurm, seconds.", above=0)
     fs_delay_s: float = option(30.0, "Seconds after which a file that a node wrote is seen here.")
     heartbeat_s: float = option(30.0, "Seconds between two signs of life of a running pack.", above=0)
@@ -198,6 +212,11 @@ class SiteProfile:
                 f"cluster.gpus={self.gpus} of type {self.gpu_type}: one process uses one MIG slice. Say"
                 " cluster.gpus=1, or ask for whole GPUs."
             )
+        if self.poll_max_s < self.poll_min_s:
+            yield (
+                f"cluster.poll_max_s={self.poll_max_s:g} is below cluster.poll_min_s={self.poll_min_s:g};"
+                " raise the first or lower the second"
+            )
         if self.packs_per_job > 1 and self.nodes > 1:
             yield "cluster.packs_per_job shares one node and cluster.nodes takes several; use one of them"
         written = set(self.options(Shape.of(self))) | OWN_OPTIONS
@@ -220,10 +239,13 @@ class SiteProfile:
         """sbatch options for a job of this shape, by their long names."""
         if shape.fields:
             return replace(self, **dict(shape.fields)).options(replace(shape, fields=()))
-        options = {name: value for name in PLAIN_OPTIONS if (value := getattr(self, name)) is not None}
+        options = {name: value for name in PLAIN_OPTIONS if (value := getattr(self, name))}
         # One task on each node starts all ranks there, so that each may use what any of them leaves idle.
         options |= {"time": self.time_min, "nodes": shape.nodes, "ntasks-per-node": 1}
-        options["cpus-per-task"] = shape.cpus
+        by_gpu = self.cpu_flag == "cpus-per-gpu" and shape.gpus > 0
+        options |= (
+            {"cpus-per-gpu": math.ceil(shape.cpus / shape.gpus)} if by_gpu else {"cpus-per-task": shape.cpus}
+        )
         if self.exclusive:
             options["exclusive"] = True
         if shape.gpus:
@@ -310,6 +332,8 @@ def sbatch_option(text: str) -> tuple[str, str | bool]:
         words = shlex.split(text)
     except ValueError as error:
         raise ClusterError(f"cluster.sbatch: {text!r} cannot be read ({error})") from error
+    if "=" in text.split(" ", 1)[0] and not any(word.startswith("-") for word in words[1:]):
+        words = [" ".join(words)]  # blanks within a value need no quotes of their own
     if not words or not words[0].startswith("-") or len(words) > 2:
         raise ClusterError(
             f"cluster.sbatch: {text!r} is no option of sbatch, or more than one; write each as --name=value"
@@ -353,6 +377,17 @@ _SHORT = {
     "w": "nodelist",
     "x": "exclude",
 }
+
+
+def of_the_shell(site: SiteProfile, environ: Mapping[str, str]) -> Iterator[str]:
+    """Say which of sbatch's variables a profile has taken, and which of them say nothing here."""
+    given = {name: value for name, value in environ.items() if name.startswith("SBATCH_") and value}
+    taken = [f"SBATCH_{name.upper()}" for name in OF_THE_SHELL]
+    taken = [name for name in taken if getattr(site, name[7:].lower()) == given.get(name, "")]
+    if taken:
+        yield "as this shell says: " + " ".join(f"{name}={given[name]}" for name in taken)
+    if unused := sorted({*given} - {*taken}):
+        yield f"not used of this shell: {', '.join(unused)}; fields of cluster say what sbatch is asked for"
 
 
 def exported(site: SiteProfile, environ: Mapping[str, str]) -> list[str]:

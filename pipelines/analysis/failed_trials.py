@@ -11,6 +11,7 @@ from perfsweep.pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Styl
 from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
 from perfsweep.pipelines.store.progress import BAD, Progress, StoredTrial
 from perfsweep.pipelines.store.records import Manifest, Outcome, Pack
+from perfsweep.pipelines.store.trial_schema import JOB_OOM
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,25 @@ FAILURES: tuple[Column[FailedTrials], ...] = (
 """Of one arm and exception each row; a terminal has lines and logs below it, whole: they can be copied."""
 
 NAMED = 5
-"""Packs that a sentence names."""
+"""Packs, or arms, that a sentence names."""
+
+_REPAIRED = (Outcome.FAILED, Outcome.TIMEOUT)
+"""Ends whose cause may lie outside of the code, so that what repairs it makes no other arms."""
+
+
+def remedies(failures: Sequence[FailedTrials]) -> tuple[str, ...]:
+    """Say how arms are measured again whose trials failed, once what was wrong has been put right."""
+    arms = dict.fromkeys(one.arm for one in failures if one.outcome in _REPAIRED)
+    outcomes = sorted({one.outcome.value for one in failures if one.outcome in _REPAIRED})
+    again = f"{_some([*arms], 'arms')}: once the cause is repaired, the same command with"
+    starved = dict.fromkeys(one.arm for one in failures if one.exception.startswith(JOB_OOM))
+    more = (
+        f"memory of the job ran out in {_some([*starved], 'arms')}: raise cluster.memory, and add retry=[oom]"
+    )
+    return (
+        *([f"{again} retry=[{','.join(outcomes)}] measures that again"] if arms else ()),
+        *([more] if starved else ()),
+    )
 
 
 def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
@@ -168,8 +187,7 @@ def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
     lines = [f"rounds are missing: {_some([*still.values()])}; the same command measures them"]
     given_up = (
         f"rounds are missing: {_some([*failed.values()])}, since every arm failed and was not started again"
-        f" ({next(iter(reasons), 'without an exception')}). Mend that and start the same command again, with"
-        " retry=[failed] where the code was not the cause"
+        f" ({next(iter(reasons), 'without an exception')})"
     )
     return (*(lines if still else ()), *([given_up] if failed else ()))
 
@@ -201,6 +219,6 @@ def _remedy(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
     return "; on a cluster, cluster.gpu_type or cluster.constraint keeps packs on one kind"
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more packs" if len(names) > NAMED else ""
+def _some(names: Sequence[str], what: str = "packs") -> str:
+    more = f" and {len(names) - NAMED} more {what}" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more

@@ -323,6 +323,11 @@ COMMANDS = Commands(
                 "Write only a workflow that judges pull requests and comments on them.",
                 type=click.Choice(["github"]),
             ),
+            option(
+                "--launcher",
+                "Write only a site profile, of a file that Hydra's submitit launcher reads.",
+                metavar="FILE",
+            ),
             option("--overwrite", "Write over files that are there.", is_flag=True),
         ),
         Plain(

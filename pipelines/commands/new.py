@@ -10,6 +10,13 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+import yaml
+
+from perfsweep.pipelines.config import home
+from perfsweep.pipelines.config.external_workload import read_mapping
+from perfsweep.pipelines.config.launcher import profile_of
+from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.site import SiteProfile
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.imports import PACKAGE
 
@@ -53,10 +60,13 @@ def _refuse_name(name: str) -> None:
         raise ConfigError(f"{name} is perfsweep itself: choose another name, or neither could be imported")
 
 
-def init(words: Sequence[str] = (), ci: str | None = None, overwrite: bool = False) -> int:
+def init(
+    words: Sequence[str] = (), ci: str | None = None, launcher: str | None = None, overwrite: bool = False
+) -> int:
     """Make a folder to measure in: configuration, site profile, batch script and a Makefile fragment.
 
-    With `ci` a workflow that judges pull requests is written instead, by the options among the words.
+    With `ci` a workflow that judges pull requests is written instead, by the options among the words; with
+    `launcher` a site profile of that file, which is one of Hydra's submitit launcher.
 
     Raises
     ------
@@ -71,6 +81,8 @@ def init(words: Sequence[str] = (), ci: str | None = None, overwrite: bool = Fal
         return _init_ci(folder, options or EXAMPLE, overwrite)
     if options:
         raise ConfigError(f"{options[0]} is for --ci github: options of the judge that its workflow runs")
+    if launcher:
+        return _init_profile(folder, Path(launcher), overwrite)
     return _init_study(folder, overwrite)
 
 
@@ -89,13 +101,44 @@ def _init_study(folder: str, overwrite: bool) -> int:
     named = {f"{folder}/{name}" if folder != "." else name: text for name, text in texts.items()}
     _write_all(named, overwrite)
     steps = [
-        *([] if folder == "." else [f"cd {shlex.quote(folder)}"]),
+        *_into(folder),
         "put your site's names into configs/cluster/site.yaml, then:",
         "perfsweep doctor cluster=site",
         "perfsweep new my_workload",
     ]
-    print("next: " + "\n      ".join(steps))
+    _show_next(steps)
     return 0
+
+
+def _init_profile(folder: str, launcher: Path, overwrite: bool) -> int:
+    """Write a site profile of what a launcher was told, and say what it does not hold."""
+    fields, left = profile_of(read_mapping(launcher))
+    try:
+        SiteProfile(**fields).check()
+    except ClusterError as error:
+        raise ConfigError(f"{launcher}: {error}") from None
+    own = Path(folder, home.FILE)
+    conf = str(read_mapping(own).get("conf") or "configs") if own.is_file() else "configs"
+    taken = [file.name for file in files("perfsweep.conf").joinpath("cluster").iterdir()]
+    name = f"my_{launcher.stem}" if f"{launcher.stem}.yaml" in taken else launcher.stem
+    comments = "".join(f"# left out: {one} ({reason})\n" for one, reason in left.items())
+    values = yaml.safe_dump({"defaults": ["slurm"], **fields}, sort_keys=False, allow_unicode=True)
+    texts = {str(Path(folder, conf, "cluster", f"{name}.yaml")): f"# from {launcher}\n{comments}{values}"}
+    if not own.is_file():
+        texts[str(own)] = _template(f"study/{home.FILE}")
+    _write_all(texts, overwrite)
+    for one, reason in left.items():
+        print(f"left out: {one} ({reason})")
+    _show_next([*_into(folder), f"perfsweep doctor cluster={shlex.quote(name)}"])
+    return 0
+
+
+def _into(folder: str) -> list[str]:
+    return [] if folder == "." else [f"cd {shlex.quote(folder)}"]
+
+
+def _show_next(steps: Sequence[str]) -> None:
+    print("next: " + "\n      ".join(steps))
 
 
 def _batch_script() -> str:

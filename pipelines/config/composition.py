@@ -130,7 +130,7 @@ def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
         if own.asked:
             own = own.read_as(registry.find(own.name))
         own.register()
-    spelled = [_spelled(argument, own, external) for argument in arguments]
+    spelled = [_spelled(command, argument, own, external) for argument in arguments]
     groups = {argument.partition("=")[0] for argument in arguments}
     if command == "sweep" and workload != names.DEFAULT_WORKLOAD and "sweep" not in groups:
         spelled.append(_default_sweep(own))
@@ -141,7 +141,7 @@ def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
     return spelled
 
 
-def _spelled(argument: str, own: Outside, external: bool) -> str:
+def _spelled(command: str, argument: str, own: Outside, external: bool) -> str:
     key, equals, value = argument.partition("=")
     if key == "workload" and equals and external:
         return f"workload='{own.group}'"
@@ -149,9 +149,9 @@ def _spelled(argument: str, own: Outside, external: bool) -> str:
         return f"sweep='{own.group}/{value}'"
     if key == "sweep" and equals and _exists(f"sweep/{own.name}/{value}.yaml"):
         return f"sweep={own.name}/{value}"
-    if key.startswith("workload."):
+    if key.startswith("workload.") or spelling.is_text(command, key):
         argument = f"{key}{equals}{_quoted(value)}"
-    if key.startswith(("axes.", "toggles.")):
+    if key.startswith(("axes.", "toggles.")) or spelling.is_texts(command, key):
         argument = f"{key}{equals}{_quoted_items(value)}"
     return f"++{argument}" if FREE.match(key) else argument
 
@@ -181,6 +181,7 @@ def _quoted(value: str) -> str:
         readable = False
     else:
         readable = not value.startswith("-") or isinstance(read.value(), int | float)
+        readable = readable and not read.is_sweep_override()
     return value if readable else home.quoted(value)
 
 
@@ -188,7 +189,9 @@ def _quoted_items(value: str) -> str:
     """Quote for Hydra the items of a list that its grammar cannot read, such as ``HEAD~1``."""
     if not (value.startswith("[") and value.endswith("]")) or _quoted(value) == value:
         return _quoted(value)
-    return f"[{','.join(_quoted(item.strip()) for item in value[1:-1].split(','))}]"
+    # Where the items are options of a program, a comma within one belongs to its value.
+    parts = re.split(r",(?=\s*-)" if value[1:].lstrip().startswith("-") else ",", value[1:-1])
+    return f"[{','.join(_quoted(item.strip()) for item in parts)}]"
 
 
 def _default_sweep(own: Outside) -> str:

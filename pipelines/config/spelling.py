@@ -13,7 +13,7 @@ from dataclasses import Field
 from pathlib import Path
 
 from perfsweep.fields import default_of
-from perfsweep.pipelines.config import names, types
+from perfsweep.pipelines.config import launcher, names, types
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--resolve": 0}
@@ -76,6 +76,8 @@ def _values_of_flag(command: str, word: str, waiting: list[str]) -> list[str]:
     follows = waiting[0] if waiting and "=" not in waiting[0] and not waiting[0].startswith("-") else "VALUE"
     meant = _meant(command, name)
     remedy = f"write {meant}={value if equals else follows}" if meant else "options are written FIELD=VALUE"
+    if name not in options(command) and "cluster" in types.parts(command):
+        remedy = launcher.meant(name, value if equals else follows) or remedy
     raise ConfigError(f"{flag} is no option of perfsweep {command}; {remedy}")
 
 
@@ -114,19 +116,27 @@ def _override(command: str, word: str, waiting: Sequence[str]) -> str:
             f"{word}: `perfsweep {command}` chooses its own arms. Leave {word} out; `perfsweep {command}"
             f" --help` lists what {command}.FIELD may change."
         )
+    if _LAUNCHER.match(word):
+        raise ConfigError(
+            f"{word}: perfsweep submits by itself, with cluster=slurm. Leave it out; `perfsweep init"
+            " --launcher=FILE` makes a site profile of a launcher's file."
+        )
     key, equals, value = word.partition("=")
     if equals:
-        _refuse_open(key, value, waiting)
+        _refuse_open(command, key, value, waiting)
     plain = _KEY.fullmatch(key)
     if plain is None:
         return word  # of another package, or a deletion: Hydra's own syntax
     name = plain[2]
-    refuse_unknown(command, name)
+    refuse_unknown(command, name, value)
     return f"{name}{equals}{value}" if plain[1] and equals else word
 
 
-def refuse_unknown(command: str, name: str) -> None:
-    """Refuse the whole name of an option that a command has not.
+_LAUNCHER = re.compile(r"\+{0,2}hydra[./]launcher\b")
+
+
+def refuse_unknown(command: str, name: str, value: str = "") -> None:
+    """Refuse the whole name of an option that a command has not; `value` is what was given for it.
 
     Raises
     ------
@@ -138,6 +148,9 @@ def refuse_unknown(command: str, name: str) -> None:
         return
     if gone := GONE.get(name):
         raise ConfigError(f"{name} is gone: {gone}")
+    own = name.removeprefix("cluster.").partition(".")[0]
+    if f"cluster.{own}" not in known and "cluster" in parts and (theirs := launcher.meant(own, value)):
+        raise ConfigError(f"{name} is what submitit calls it; {theirs}")
     if top not in parts:
         if other := next((one for one in types.COMMANDS if top in types.parts(one)), None):
             raise ConfigError(
@@ -159,8 +172,22 @@ def refuse_unknown(command: str, name: str) -> None:
         name = above
 
 
-def _refuse_open(key: str, value: str, waiting: Sequence[str]) -> None:
+def is_text(command: str, key: str) -> bool:
+    """Whether an option is declared as one text, which is taken as it was typed."""
+    declared = options(command).get(key.lstrip("+"))
+    return declared is not None and str(declared.type) in ("str", "str | None")
+
+
+def is_texts(command: str, key: str) -> bool:
+    """Whether an option is declared as a list of texts, each taken as it was typed."""
+    declared = options(command).get(key.lstrip("+"))
+    return declared is not None and str(declared.type) == "list[str]"
+
+
+def _refuse_open(command: str, key: str, value: str, waiting: Sequence[str]) -> None:
     """Refuse brackets and quotes without their other half, and several values that are no list."""
+    if is_text(command, key) and not value.startswith((*_CLOSING, "'", '"')):
+        return
     text = key.startswith("workload.") and not value.startswith(tuple(_CLOSING))
     if value.startswith("-"):
         return  # arguments of a program, which are taken as they stand

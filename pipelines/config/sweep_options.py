@@ -166,6 +166,8 @@ class ClusterPart(TypedDict, total=False):
     """sbatch option that asks for memory; none where a site forbids asking."""
     cpus_per_task: int
     """Cores of each process; one of them is for the pack's parent."""
+    cpu_flag: Literal["cpus-per-task", "cpus-per-gpu"]
+    """sbatch option that asks for cores; some sites take cpus-per-gpu alone, where a job has GPUs."""
     time_min: int
     """Time limit of a job in minutes; a pack that needs longer continues in a requeue."""
     nodes: int
@@ -227,7 +229,9 @@ class ClusterPart(TypedDict, total=False):
     `cluster.sbatch` is not for it.
     """
     poll_min_s: float
-    """Shortest pause between two questions to Slurm, seconds."""
+    """Shortest pause between two questions to Slurm, seconds; a pack that did all is seen sooner, by its own
+    record.
+    """
     poll_max_s: float
     """Longest pause between two questions to Slurm, seconds."""
     fs_delay_s: float

@@ -60,7 +60,7 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         (folder.path / ".gitignore").write_text("*\n")
         folder.write_manifest(manifest)
         write_atomically(folder.config_file, config_text.encode())
-        code_snapshot.take(folder.code_dir)
+        code_snapshot.take(folder.code_dir, folder.shared_code_dir)
         code_snapshot.take_sources(folder.code_dir, manifest.sweep.code, map(Path, manifest.sweep.sources))
         if any(version.environment for version in manifest.sweep.versions):
             code_snapshot.take_libraries(folder.code_dir)
@@ -93,7 +93,7 @@ def launch(
     Held
         What is left waits for something that will not come by itself.
     """
-    code = code_snapshot.take(folder.code_dir)
+    code = code_snapshot.take(folder.code_dir, folder.shared_code_dir)
     executor = _executor(folder, manifest, cluster, code, say, device, retry)
     jobs = jobs_of(folder, manifest, packs, cluster, device, retry, code)
     tails = [Tail(folder, pack.id) for pack in packs]

@@ -57,6 +57,7 @@ from perfsweep.pipelines.store.records import (
     read_evidence,
     read_spec,
     replay_dir,
+    shed,
     write_record,
     write_spec,
 )
@@ -381,9 +382,7 @@ class PackRun:
             ended = failure_of(folder, termination)
             record = TrialRecord.of(spec, begun.started, outcome=ended.outcome, failure=ended.failure)
             write_record(folder, record)
-        found = StoredTrial(folder, record)
-        self._note(found)
-        return found
+        return self._note(StoredTrial(folder, record))
 
     def _stop_if_asked(self) -> None:
         """Start nothing more where a signal, or a later attempt, has asked this one to end."""
@@ -397,10 +396,10 @@ class PackRun:
         reference = self.progress.other.get((self._reference, Kind.EVIDENCE))
         return str(replay_dir(reference.folder)) if reference else None
 
-    def _note(self, found: StoredTrial) -> None:
+    def _note(self, found: StoredTrial) -> StoredTrial:
         record = found.record
         self.progress.add(replace(found, record=replace(record, environment={})))  # thousands may come
-        reason = _reason(record)
+        shed(found.folder, record)
         event = Event(
             time=time.time(),
             arm=record.arm,
@@ -408,10 +407,11 @@ class PackRun:
             round=record.round,
             outcome=record.outcome,
             seconds=record.ended - record.started,
-            reason=reason,
+            reason=_reason(record),
             final=record.failure is not None and record.failure.is_final,
         )
         self.folder.append_event(self.pack.id, event)
+        return found
 
 
 def _reason(record: TrialRecord) -> str:

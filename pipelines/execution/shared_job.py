@@ -13,13 +13,17 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from types import FrameType
+from types import FrameType, ModuleType
+from typing import Any, TypeVar
 
 from perfsweep.pipelines.execution.pack import CANNOT_WRITE, STUCK, TRY_AGAIN
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.trial.machine import gpus
+from perfsweep.pipelines.trial.machine.gpus import handles
 
 AND = "+"
+
+Thing = TypeVar("Thing")
 
 _FORWARDED = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
@@ -63,10 +67,49 @@ def jobs_for(
     return sorted([*living, *fresh])
 
 
-def shares(things: Sequence[str], count: int) -> list[list[str]]:
+def shares(things: Sequence[Thing], count: int) -> list[list[Thing]]:
     """Cut a list into equal shares, in order; what is left over is nobody's."""
     size = len(things) // count
     return [list(things[i * size : (i + 1) * size]) for i in range(count)]
+
+
+def near_shares(cores: Sequence[int], near: Sequence[Collection[int]]) -> list[list[int]]:
+    """Give each pack as many cores, of those near its GPUs as long as there are any; some may be left over.
+
+    Parameters
+    ----------
+    cores : all of the job, in order
+    near : for each pack the cores that it had best get
+    """
+    size, left = len(cores) // len(near), [*cores]
+    given: list[list[int]] = [[] for _ in near]
+    for wanted in (near, [cores] * len(near)):
+        for own, best in zip(given, wanted, strict=True):
+            more = [core for core in left if core in best][: size - len(own)]
+            own += more
+            left = [core for core in left if core not in more]
+    return given
+
+
+def cores_near(gpus: int) -> list[set[int]]:
+    """Ask NVML for the cores of the socket that each visible GPU is on; empty where it does not say."""
+    words = -(-(os.cpu_count() or 1) // _BITS)
+    with handles() as (nvml, found):
+        masks = [_mask(nvml, handle, words) for handle in found] if nvml else []
+    every = [{core for core in range(words * _BITS) if mask >> core & 1} for mask in masks]
+    return every if len(every) == gpus else []
+
+
+_BITS = 64
+
+
+def _mask(nvml: ModuleType, handle: Any, words: int) -> int:
+    """One bit for each core, the first one lowest; zero where the driver does not answer."""
+    try:
+        parts = nvml.nvmlDeviceGetCpuAffinity(handle, words)
+    except nvml.NVMLError:
+        return 0
+    return sum(int(part) << (_BITS * number) for number, part in enumerate(parts))
 
 
 def combined(statuses: Collection[int]) -> int:
@@ -100,7 +143,7 @@ class SharedJob:
     def _start_all(self) -> list[int]:
         """Start each pack on its share; a status for each whose log cannot be opened."""
         statuses = []
-        cores = shares(sorted(map(str, os.sched_getaffinity(0)), key=int), len(self._packs))
+        cores = self._cores()
         for pack, env, own in zip(self._packs, self._environments(), cores, strict=True):
             try:
                 self._running[pack] = self._start(pack, env)
@@ -109,16 +152,30 @@ class SharedJob:
                 statuses.append(CANNOT_WRITE)
                 continue
             if own:
-                os.sched_setaffinity(self._running[pack].pid, map(int, own))
+                os.sched_setaffinity(self._running[pack].pid, own)
         return statuses
 
-    def _environments(self) -> Iterator[dict[str, str]]:
-        """What each pack sees: its share of the GPUs, as Slurm names them, or else as the node does."""
+    def _cores(self) -> list[list[int]]:
+        """Cores of each pack, those of its GPUs' socket first: every trial records which it had."""
+        cores, names = sorted(os.sched_getaffinity(0)), self._gpus()
+        near = cores_near(len(names)) if names else []
+        of_each = shares(near, len(self._packs)) if near else [[]] * len(self._packs)
+        return near_shares(cores, [set().union(*own) for own in of_each])
+
+    def _gpus(self) -> list[str]:
+        """The GPUs of the job, as Slurm names them, or else as the node does.
+
+        Without the variable all packs would see all GPUs, and work on the first.
+        """
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        # Without the variable all packs would see all GPUs, and work on the first.
         names = [gpu.uuid for gpu in gpus.visible()] if visible is None else visible.split(",")
-        for own in shares([name for name in names if name], len(self._packs)):
-            yield {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+        return [name for name in names if name]
+
+    def _environments(self) -> Iterator[dict[str, str]]:
+        """What each pack sees: its share of the GPUs."""
+        names = self._gpus()
+        for own in shares(names, len(self._packs)):
+            yield {"CUDA_VISIBLE_DEVICES": ",".join(own)} if names else {}
 
     def _start(self, pack: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         own = ["perfsweep.pipelines.own_code", "perfsweep.pipelines.execution.pack"]

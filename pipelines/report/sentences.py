@@ -18,6 +18,7 @@ from perfsweep.pipelines.analysis.effect_result import (
     size,
     speed_text,
 )
+from perfsweep.pipelines.analysis.failed_trials import remedies
 from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.report.tables import design_title, has_several_designs, lacks_baseline
@@ -339,4 +340,4 @@ def footnotes(comparison: Comparison) -> list[str]:
     ]
     lost = [arm for arm in comparison.arms if set(arm.outcomes) - {"ok", "unsupported"}]
     lines += [f"{arm.label}: {outcome_text(arm.outcomes)} trials" for arm in lost]
-    return [*comparison.missing, *lines, *comparison.notes]
+    return [*comparison.missing, *remedies(comparison.failures), *lines, *comparison.notes]

@@ -22,16 +22,47 @@ _HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
 """Names under which Python writes what it compiles before it renames it."""
 
 
-def take(code_dir: Path) -> Path:
-    """Copy perfsweep as it is now, unless the copy is there; return its folder."""
+def take(code_dir: Path, shared: Path | None = None) -> Path:
+    """Copy perfsweep as it is now, unless the copy is there; return its folder.
+
+    With `shared`, a folder for several sweeps, the copy lies there, and a link in `code_dir` leads to it:
+    file systems of clusters count files, and a copy has more than most sweeps.
+    """
     package = OURS / PACKAGE
     place = code_dir / digest_of([package])
     if not place.is_dir():
-        fresh = code_dir / f".{place.name}.{os.getpid()}"
+        _copy(package, (shared or code_dir) / place.name)
+        if shared:
+            _ignored_by_git(shared)
+            _link(place, shared / place.name)
+    return place
+
+
+def _copy(package: Path, place: Path) -> None:
+    if place.is_dir():
+        return
+    fresh = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
         # With what is compiled already (valid, as copies keep their times): no job compiles it again.
         shutil.copytree(package, fresh / PACKAGE, ignore=_HALF_COMPILED)
-        _place(fresh, place)
-    return place
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    _place(fresh, place)
+
+
+def _ignored_by_git(folder: Path) -> None:
+    """Keep files of ours from being files of a checkout that no commit has."""
+    (folder / ".gitignore").write_text("*\n")
+
+
+def _link(place: Path, copy: Path) -> None:
+    """Lead from a sweep to its copy, wherever both are moved to; a link that leads nowhere is replaced."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f".{place.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(os.path.relpath(copy, place.parent))
+    fresh.replace(place)
 
 
 def digest(place: Path) -> str | None:
@@ -46,7 +77,7 @@ def latest(code_dir: Path) -> Path:
     """The copy of the packages that was taken last; `code_dir` itself where there is none."""
     others = (_OUTSIDE, _LIBRARIES, ".")
     copies = [place for place in code_dir.iterdir() if not place.name.startswith(others)]
-    return max(copies, key=lambda path: path.stat().st_mtime, default=code_dir)
+    return max(copies, key=lambda path: path.lstat().st_mtime, default=code_dir)
 
 
 _OUTSIDE = "sources-"

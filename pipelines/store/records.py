@@ -7,10 +7,10 @@
       manifest.jsonl        arms, effects, packs: written before anything starts
       submissions.jsonl     what was handed to an executor, and when
       submissions/          batch scripts, Slurm's output, what array elements say about themselves
-      code/<digest>/        snapshots of our packages, which the trials import
+      code/<digest>         snapshots of our packages, which the trials import: links to runs/.code/<digest>
       packs/<pack>/         log.txt, events.jsonl, idle.json, attempts/
-      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz
-                            replay/ log.txt
+      trials/<arm>/<pack>-<round>-<attempt>/   record.json iterations.npz evidence.npz replay/, and log.txt,
+                            spec.json, status.json until the trial has ended well
       tables/               Parquet, written by collect and compare
       report.html, .md      the answer: a page that opens without a network, and the same as text
       wandb/                offline runs
@@ -65,6 +65,7 @@ from perfsweep.pipelines.store.trial_files import (
     read_spec,
     read_status,
     replay_dir,
+    shed,
     size_of,
     sizes_of_arrays,
     write_evidence,
@@ -121,6 +122,7 @@ __all__ = [
     "read_status",
     "replay_dir",
     "row_json",
+    "shed",
     "sizes_of_arrays",
     "write_evidence",
     "write_iterations",
@@ -157,6 +159,7 @@ class SweepFolder:
         self.config_file = self.path / "sweep.yaml"
         self.submissions_file = self.path / "submissions.jsonl"
         self.code_dir = self.path / "code"
+        self.shared_code_dir = self.path.parent / ".code"
         self.cache_dir = self.path / "cache"
         self.tables_dir = self.output / "tables"
         self.report_file = self.output / "report.html"

@@ -102,6 +102,18 @@ def read_pid(folder: Path) -> int | None:
         return None
 
 
+def shed(folder: Path, record: TrialRecord) -> None:
+    """Remove what nothing asks for any more once a trial has ended well: file systems count files too.
+
+    These are its specification, what it was doing, and empty logs. Folder, record and arrays stay.
+    """
+    if record.outcome is not Outcome.OK:
+        return
+    empty = (log for log in folder.glob("log*.txt") if not size_of(log))
+    for file in (folder / "spec.json", folder / "status.json", *empty):
+        file.unlink(missing_ok=True)
+
+
 def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write the series of a timing trial, int64 [N] each unless said otherwise.
 

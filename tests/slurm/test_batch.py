@@ -96,6 +96,7 @@ def test_what_sbatch_is_told_besides_the_profile() -> None:
     assert (found["mem"], found["gres"], found["stderr_to_stdout"]) == ("4G", "gpu:1", True)
     assert found["additional_parameters"] == {
         "export": "ALL",
+        "propagate": "NONE",
         "signal": "USR2@60",
         "requeue": True,
         "kill-on-invalid-dep": "yes",
@@ -105,6 +106,7 @@ def test_what_sbatch_is_told_besides_the_profile() -> None:
     assert found["setup"] == [
         "# sbatch is started with these variables alone: PATH",
         "unset SLURM_EXPORT_ENV  # srun would drop what the lines below set",
+        "unset SLURM_CPUS_PER_GPU  # srun refuses that with the next line",
         "export SRUN_CPUS_PER_TASK=3  # srun does not take it from sbatch since Slurm 22.05",
     ]
 
@@ -119,6 +121,7 @@ def test_what_a_profile_forbids_or_adds_is_told() -> None:
     found = told(site)
     assert found["additional_parameters"] == {
         "export": "ALL",
+        "propagate": "NONE",
         "signal": "B:USR2@60",
         "no-requeue": True,
         "contiguous": True,

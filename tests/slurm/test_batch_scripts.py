@@ -43,6 +43,9 @@ def text(site: SiteProfile, folder: Path, *jobs: Job) -> str:
         ({"env_set": {"A": "it's"}}, "/submissions/env_set.sh  # cluster.env_set"),
         ({"gpus": 0}, " env CUDA_VISIBLE_DEVICES= "),
         ({"wckey": "w1"}, "#SBATCH --wckey=w1"),
+        ({"gpus": 2, "cpus_per_task": 12, "cpu_flag": "cpus-per-gpu"}, "#SBATCH --cpus-per-gpu=6"),
+        ({"gpus": 0, "cpus_per_task": 6, "cpu_flag": "cpus-per-gpu"}, "#SBATCH --cpus-per-task=6"),
+        ({"sbatch": ["--propagate=STACK"]}, "#SBATCH --propagate=STACK"),
         ({"python": "apptainer exec --nv image.sif python"}, " apptainer exec --nv image.sif python -P "),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -54,6 +57,29 @@ def test_every_field_of_a_profile_reaches_the_script(
     default = text(SiteProfile(), tmp_path)
     assert line in script
     assert line not in default or fields == {"gpus": 1, "gpu_flag": "gpus"}
+
+
+def test_cores_are_asked_for_in_one_way(tmp_path: Path) -> None:
+    script = text(SiteProfile(gpus=2, cpu_flag="cpus-per-gpu"), tmp_path)
+    assert "#SBATCH --cpus-per-task" not in script and "SRUN_CPUS_PER_TASK=4" in script
+
+
+def test_limits_of_the_shell_that_submits_are_none_of_a_jobs(tmp_path: Path) -> None:
+    assert "#SBATCH --propagate=NONE" in text(SiteProfile(), tmp_path)
+    assert "NONE" not in text(SiteProfile(sbatch=["--propagate=STACK"]), tmp_path)
+
+
+def test_what_of_sbatchs_variables_is_used_and_what_is_not_is_said(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(stand_in, "sinfo", "exit 1")
+    for name, value in {"PARTITION": "long", "ACCOUNT": "lab", "QOS": "", "TIMELIMIT": "5"}.items():
+        monkeypatch.setenv(f"SBATCH_{name}", value)
+    assert SlurmExecutor.warnings(SiteProfile(partition="long", account="mine")) == [
+        "as this shell says: SBATCH_PARTITION=long",
+        "not used of this shell: SBATCH_ACCOUNT, SBATCH_TIMELIMIT; fields of cluster say what sbatch is asked"
+        " for",
+    ]
 
 
 def test_fields_that_are_not_set_are_not_written(tmp_path: Path) -> None:
@@ -92,6 +118,7 @@ def test_only_listed_variables_are_exported(tmp_path: Path, monkeypatch: pytest.
         ({"mem_flag": "none", "memory": "1G"}, "drop one"),
         ({"time_min": 0}, "cluster.time_min=0 must be at least 1"),
         ({"poll_min_s": 0}, "above zero"),
+        ({"poll_max_s": 20}, "cluster.poll_max_s=20 is below cluster.poll_min_s=30"),
         ({"srun": False, "teardown": ["true"]}, "cluster.teardown needs"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -148,6 +175,7 @@ def test_who_leaves_the_type_of_gpu_open_is_warned_where_there_are_several(
         ("-L a:1", "#SBATCH --licenses=a:1"),
         ("-La:1", "#SBATCH --licenses=a:1"),
         ("--mail-user='me@there.org'", "#SBATCH --mail-user=me@there.org"),
+        ("--begin=now + 1hour", "#SBATCH --begin='now + 1hour'"),
         ("-H", "#SBATCH --hold"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -150,6 +151,25 @@ def test_one_that_advanced_goes_on_and_one_that_did_not_is_told_with_what_to_cha
     assert calls(followed.programs, "sbatch") == 1 + advanced
 
 
+def test_memory_that_takes_arm_after_arm_is_told_with_what_to_change_while_there_are_tries(
+    tmp_path: Path, stand_in: Path
+) -> None:
+    followed = Followed(tmp_path, stand_in, max_retries=2)
+    followed.ex._advanced = lambda name, end: True
+    for number in range(3):
+        latest = list(followed.ex.journal.submissions.values())[-1]
+        own = f"perfsweep:{latest.token}|demo.{latest.token}"
+        program(stand_in, "squeue", f"echo '62|0|62|OUT_OF_MEMORY|None|n1|{own}'")
+        followed.poll()
+        assert calls(stand_in, "sbatch") == number + 2
+    first, *more = [text for text in followed.said if text.startswith("p000: out of memory")]
+    assert first.endswith("submitting it again")
+    assert [text.partition("again; ")[2] for text in more] == [
+        "2 arms are lost to it: raise cluster.memory",
+        "3 arms are lost to it: raise cluster.memory",
+    ]
+
+
 def asked_again(tmp_path: Path, **fields: object) -> tuple[SlurmExecutor, Clock]:
     ex, clock = on_stand_ins(tmp_path, **{"max_retries": 1, "memory": "4G", **fields})
     ex.submit([job("p000")])
@@ -197,6 +217,42 @@ def test_questions_get_rarer_while_nothing_moves_and_come_soon_after_something_d
     followed.clock.now += 0.2
     followed.ex.poll()
     assert calls(stand_in, "squeue") == before + 1
+
+
+def test_what_did_all_is_over_by_its_own_record_and_what_waited_is_submitted_while_slurm_is_left_alone(
+    tmp_path: Path, stand_in: Path
+) -> None:
+    followed = Followed(tmp_path, stand_in, max_submit=3)
+    followed.ex._site.poll_min_s = followed.ex._interval_s = SiteProfile().poll_min_s
+    followed.ex.submit([job("p003"), job("p004")])
+    asked_at = []
+    for second in range(120):
+        followed.queue(*["RUNNING"] * 3)
+        followed.clock.now += 1
+        before = calls(stand_in, "squeue")
+        followed.ex.poll()
+        asked_at += [second] * (calls(stand_in, "squeue") - before)
+        if second in (10, 20):
+            followed.record(second // 20, 0)
+        if second == 27:
+            assert [state.value for state in followed.ex.states().values()] == [
+                *("ended", "ended", "running", "pending", "pending")
+            ]
+    assert calls(stand_in, "sbatch") == 3, "each pack that waited as soon as there was room"
+    assert all(later - first >= 30 for first, later in itertools.pairwise(asked_at)), asked_at
+    assert len(asked_at) >= 3
+
+
+def test_a_pack_that_failed_by_its_own_record_is_judged_when_slurm_has_said_how(followed: Followed) -> None:
+    followed.queue("RUNNING", "RUNNING", "RUNNING")
+    followed.poll()
+    followed.record(0, 1)
+    followed.ex._next_poll = followed.clock.now + 30
+    followed.clock.now += 10
+    assert [state.value for state in followed.ex.poll().values()] == ["running"] * 3
+    followed.queue("OUT_OF_MEMORY", "RUNNING", "RUNNING")
+    followed.poll()
+    assert followed.ex.notes()["p000"].startswith("out of memory by Slurm's word")
 
 
 def test_an_answer_after_silence_is_told(followed: Followed) -> None:

@@ -179,7 +179,7 @@ def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str 
         ("", "is no option of sbatch, or more than one"),
         ("licenses=a", "is no option of sbatch, or more than one"),
         ("-L a b", "is no option of sbatch, or more than one"),
-        ("--a=b c", "is more than one option"),
+        ("--a=b -c", "is more than one option"),
         ("-La b", "is more than one option"),
         ("-@ b", "is unknown here; write it as --name=value"),
         ("--a='b", r"cannot be read \(No closing quotation\)"),

@@ -77,6 +77,7 @@ class FakeNvml(types.ModuleType):
             "nvmlDeviceGetName": "name",
             "nvmlDeviceGetUUID": "uuid",
             "nvmlDeviceGetEccMode": "ecc",
+            "nvmlDeviceGetCpuAffinity": "cores",
             "nvmlDeviceGetPersistenceMode": "persistence",
             "nvmlDeviceGetComputeMode": "compute_mode",
             "nvmlDeviceGetCudaComputeCapability": "capability",

@@ -32,7 +32,7 @@ def records(folder: SweepFolder, pattern: str) -> list[Path]:
 
 def shown(folder: SweepFolder, manifest: Manifest) -> tuple[int, str]:
     text = io.StringIO()
-    status = show_comparison(Console(file=text, width=300), Sweep(folder, manifest))
+    status = show_comparison(Console(file=text, width=300, markup=False), Sweep(folder, manifest))
     return status, text.getvalue()
 
 
@@ -63,6 +63,43 @@ def test_failures_of_one_kind_are_one_row_that_says_when_the_arm_was_retired(mea
             change(record, outcome="failed", failure=RAISED)
     (row,) = compared(folder, manifest).failures
     assert (row.trials, row.exception, row.retired) == ("2 timing", "ValueError: no such file", True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure", "line"),
+    [
+        (
+            "failed",
+            RAISED,
+            "once the cause is repaired, the same command with retry=[failed] measures that again",
+        ),
+        (
+            "timeout",
+            None,
+            "once the cause is repaired, the same command with retry=[timeout] measures that again",
+        ),
+        (
+            "oom",
+            {"type": "JobOutOfMemory", "message": "Slurm ended the job"},
+            "memory of the job ran out in work=single: raise cluster.memory, and add retry=[oom]",
+        ),
+        ("oom", {"type": "OutOfMemoryError", "message": "CUDA"}, None),
+    ],
+    ids=["raised", "too long", "memory of the job", "memory of the device"],
+)
+def test_failed_trials_are_followed_by_how_they_are_measured_again(
+    measured, outcome: str, failure: dict[str, str] | None, line: str | None
+) -> None:
+    folder, manifest = measured
+    victim = manifest.effects[0].pairs[0][0]
+    for record in records(folder, "*-r00[12]-a0"):
+        if victim in str(record):
+            change(record, outcome=outcome, failure=failure)
+    _, text = shown(folder, manifest)
+    pages = (text, folder.report_file.read_text(), folder.markdown_file.read_text())
+    for page in pages:
+        plain = page.replace("<wbr>", "").replace("\\", "")
+        assert (line in plain) if line else "retry=" not in plain, page[-2000:]
 
 
 @pytest.mark.parametrize("ended", [2.0, 0.5], ids=["later", "and the clock was set back"])

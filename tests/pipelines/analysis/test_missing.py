@@ -72,8 +72,7 @@ def test_rounds_of_arms_that_all_failed_say_what_to_mend(sweep) -> None:
     (line,) = said(folder, manifest)
     assert line == (
         "rounds are missing: 1 of 3 in p000, since every arm failed and was not started again"
-        " (RuntimeError: no such file). Mend that and start the same command again, with retry=[failed]"
-        " where the code was not the cause"
+        " (RuntimeError: no such file)"
     )
 
 

@@ -168,7 +168,7 @@ COMPOSED = [
     (DIGITS + "tracking.project=a/b", "tracking.project=a/b contains '/'"),
     (DIGITS + "tracking.project=${mine}", "tracking.project: what it refers to with ${...} does not exist"),
     (DIGITS + "measure.rounds={{", "a closing }} is missing"),
-    (DIGITS + "tracking.project=a[b]", "tracking.project=a[b] cannot be read; write it as FIELD=VALUE"),
+    (DIGITS + "measure.rounds=a[b]", "measure.rounds=a[b] cannot be read; write it as FIELD=VALUE"),
     ("site$ " + DIGITS + "cluster=site", "configs/cluster/site.yaml line 2 is no YAML"),
     ("site$ " + DIGITS + "cluster=typo", "cluster/typo.yaml: cluster.mem_gib is unknown; did you mean"),
     (

@@ -18,6 +18,7 @@ from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.commands.new import WORKFLOW
 from perfsweep.pipelines.commands.templates import my_workload
+from perfsweep.pipelines.config import composition
 from perfsweep.workloads import registry
 from perfsweep.workloads.errors import ConfigError
 
@@ -86,6 +87,52 @@ def test_init_makes_a_folder_whose_profile_is_accepted(folder: Path, monkeypatch
     monkeypatch.chdir(folder / "study")
     assert perfsweep("doctor", "cluster=site", "cluster.executor=local") == 0
     assert perfsweep("init") == 2, "it is there already"
+
+
+LAUNCHER = """
+defaults: [submitit_slurm]
+timeout_min: 240
+gpus_per_node: 2
+mem_gb: 64
+partition: gpu
+max_num_timeout: 3
+additional_parameters: {mail-type: END}
+"""
+
+
+def test_a_launchers_file_of_hydra_becomes_a_profile_that_says_what_it_left_out(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "slurm.yaml").write_text(LAUNCHER)
+    assert perfsweep("init", "my study", "--launcher=slurm.yaml") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote my study/configs/cluster/my_slurm.yaml",
+        "wrote my study/perfsweep.yaml",
+        "left out: max_num_timeout (a pack continues as often as each try finishes more of it)",
+        "next: cd 'my study'",
+        "      perfsweep doctor cluster=my_slurm",
+    ]
+    monkeypatch.chdir(folder / "my study")
+    assert "# left out: max_num_timeout" in Path("configs/cluster/my_slurm.yaml").read_text()
+    cluster = composition.compose("sweep", ["cluster=my_slurm"]).cluster
+    assert (cluster.executor, cluster.time_min, cluster.gpus, cluster.gpu_flag) == (
+        *("slurm", 240, 2, "gpus-per-node"),
+    )
+    assert (cluster.memory, cluster.partition, cluster.sbatch) == ("64G", "gpu", ["--mail-type=END"])
+    assert perfsweep("init", "--launcher=../slurm.yaml") == 2, "it is there already"
+    Path("perfsweep.yaml").write_text("conf: own\n")
+    assert perfsweep("init", "--launcher=../slurm.yaml") == 0
+    assert Path("own/cluster/my_slurm.yaml").is_file() and Path("perfsweep.yaml").read_text() == "conf: own\n"
+
+
+def test_a_launchers_file_that_slurm_would_refuse_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.yaml").write_text("nodes: 0\n")
+    assert perfsweep("init", "--launcher=mine.yaml") == 2
+    assert "mine.yaml: cluster.nodes=0 must be at least 1" in capsys.readouterr().err
+    assert perfsweep("init", "--launcher=none.yaml") == 2
+    assert "none.yaml cannot be read" in capsys.readouterr().err
 
 
 def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path) -> None:

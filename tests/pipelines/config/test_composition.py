@@ -42,6 +42,11 @@ def test_a_text_is_written_so_that_it_is_read_as_itself(text: str) -> None:
         (["toggles.x=[a,b~1, c]"], "++toggles.x=[a,'b~1',c]"),
         (["cluster.env_set.A=1"], "++cluster.env_set.A=1"),
         (["cluster.gpus=1"], "cluster.gpus=1"),
+        (["cluster.partition=a100,h100"], "cluster.partition='a100,h100'"),
+        (["cluster.nodelist=n[1-2],n5"], "cluster.nodelist='n[1-2],n5'"),
+        (["cluster.sbatch=[--licenses=a:1]"], "cluster.sbatch=['--licenses=a:1']"),
+        (["cluster.sbatch=[--mail-type=END,FAIL, -H]"], "cluster.sbatch=['--mail-type=END,FAIL','-H']"),
+        (["cluster.setup=[module load a,b=c]"], "cluster.setup=[module load a,'b=c']"),
         (["sweep.references={fast:{}}"], "++sweep.references={fast:{}}"),
         (["sweep=demo"], "sweep=digits/demo"),
         (["sweep=placebo"], "sweep=placebo"),
@@ -185,3 +190,28 @@ def test_hydras_run_leaves_the_logs_of_others_as_they_were(
     assert composition.run_hydra(command, [], lambda cfg: 0) == 0
     assert not other.disabled
     assert (root.level, root.handlers) == before
+
+
+@pytest.mark.parametrize(
+    ("cluster", "typed", "asked"),
+    [
+        ("slurm", [], ("preemptible", "proj1", "fast", None)),
+        ("slurm", ["cluster.partition=long"], ("long", "proj1", "fast", None)),
+        ("mine", [], ("gpu", "proj1", "fast", None)),
+        ("local", [], (None, None, None, None)),
+    ],
+)
+def test_sbatchs_own_variables_are_defaults_of_fields_that_are_empty(
+    cluster: str,
+    typed: list[str],
+    asked: tuple[str | None, ...],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (folder / "configs" / "cluster").mkdir(parents=True)
+    (folder / "configs" / "cluster" / "mine.yaml").write_text("defaults: [slurm]\npartition: gpu\n")
+    (folder / "perfsweep.yaml").write_text("conf: configs\n")
+    for name, value in {"PARTITION": "preemptible", "ACCOUNT": "proj1", "CONSTRAINT": "fast"}.items():
+        monkeypatch.setenv(f"SBATCH_{name}", value)
+    found = composition.compose("sweep", [f"cluster={cluster}", *typed]).cluster
+    assert (found.partition, found.account, found.constraint, found.reservation) == asked

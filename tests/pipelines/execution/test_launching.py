@@ -79,7 +79,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Plac
     monkeypatch.setattr(executors, "EXECUTORS", {"here": "", "there": ""})
     monkeypatch.setattr(launch, "jobs_of", lambda folder, manifest, packs, *rest: [job(p.id) for p in packs])
     monkeypatch.setattr(launch, "environment", lambda *words: {})
-    monkeypatch.setattr(code_snapshot, "take", lambda folder: tmp_path)
+    monkeypatch.setattr(code_snapshot, "take", lambda folder, *shared: tmp_path)
     monkeypatch.setattr(code_snapshot, "latest", lambda folder: tmp_path)
     monkeypatch.setattr(code_snapshot, "digest", lambda code: "d1gest")
     for name, value in (("known", {}), ("ends", {}), ("told", [])):

@@ -245,6 +245,15 @@ def test_a_region_of_seconds_has_the_iterations_that_evidence_tells_and_a_third_
 
 
 @pytest.mark.slow
+def test_a_trial_that_ended_well_is_a_folder_and_two_files(planned: SweepFolder) -> None:
+    assert pack.main([str(planned.path), "p000"]) == 0
+    trials = {path: {file.name for file in path.iterdir()} for path in planned.path.glob("trials/*/*")}
+    assert trials and all("record.json" in names and len(names) <= 2 for names in trials.values()), trials
+    assert pack.main([str(planned.path), "p000"]) == 0, "what is left is all that a second start reads"
+    assert {*planned.path.glob("trials/*/*")} == {*trials}
+
+
+@pytest.mark.slow
 def test_a_specification_that_was_damaged_before_its_trial_read_it_blames_no_arm(
     planned: SweepFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fake_nvml import FakeNvml
 
 from perfsweep.pipelines import own_code
 from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.execution.pack import CANNOT_WRITE
-from perfsweep.pipelines.execution.shared_job import SharedJob, combined, job_of, jobs_for, shares
+from perfsweep.pipelines.execution.shared_job import (
+    SharedJob,
+    combined,
+    job_of,
+    jobs_for,
+    near_shares,
+    shares,
+)
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 
@@ -45,6 +54,43 @@ def test_gpus_and_cores_are_shared_out_equally() -> None:
     assert shares(["4", "5", "6", "7"], 2) == [["4", "5"], ["6", "7"]]
     assert shares(["0", "1", "2"], 2) == [["0"], ["1"]]
     assert shares([], 2) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("near", "given"),
+    [
+        ([set(), set()], [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ([{4, 5, 6, 7}, {0, 1, 2, 3}], [[4, 5, 6, 7], [0, 1, 2, 3]]),
+        ([{4, 5, 6, 7}, {4, 5, 6, 7}], [[4, 5, 6, 7], [0, 1, 2, 3]]),
+        ([{4, 5}, {6, 7}, {0, 1}, {2, 3}], [[4, 5], [6, 7], [0, 1], [2, 3]]),
+        ([{6, 7, 99}, set(), set()], [[6, 7], [0, 1], [2, 3]]),
+    ],
+    ids=["no GPU", "crossed", "one socket", "four packs", "a core that is not ours"],
+)
+def test_each_pack_gets_as_many_cores_and_those_near_its_gpus_first(
+    near: list[set[int]], given: list[list[int]]
+) -> None:
+    assert near_shares(range(8), near) == given
+
+
+def test_packs_with_gpus_run_on_the_cores_of_their_sockets(
+    tmp_path: Path, ran: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low, high = {"uuid": "GPU-a", "cores": [0b0011, 0]}, {"uuid": "GPU-b", "cores": [0b1100, 0]}
+    kept: list[list[int]] = []
+    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(shared_job.os, "sched_setaffinity", lambda pid, cores: kept.append([*cores]))
+    monkeypatch.setattr(shared_job.os, "cpu_count", lambda: 96)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(low, high))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert ran("p000", "p003") == 0
+    assert kept == [[2, 3], [0, 1]]
+    del high["cores"]
+    ran("p000", "p003")
+    assert kept[2:] == [[2, 3], [0, 1]], "one GPU does not say: the other one's pack keeps its own"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ran("p000", "p003")
+    assert kept[4:] == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -56,6 +57,31 @@ def test_the_same_code_is_copied_once(place: Path):
     assert take(place.parent) == place
     assert place.stat().st_mtime_ns == before
     assert not list(place.parent.glob(".*")), "no half copy is left"
+
+
+def test_sweeps_of_one_folder_share_a_copy_that_each_leads_to(tmp_path: Path):
+    first, second = (take(tmp_path / "runs" / name / "code", tmp_path / "runs" / ".code") for name in "ab")
+    assert first.resolve() == second.resolve() == tmp_path / "runs" / ".code" / first.name
+    assert [path.name for path in second.parent.iterdir()] == [second.name], "one link, and nothing else"
+    assert code_snapshot.latest(second.parent) == second and code_snapshot.digest(second) == first.name
+    assert (tmp_path / "runs/.code/.gitignore").read_text() == "*\n"
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    moved = tmp_path / "moved/b/code" / second.name
+    assert from_copy(moved).stdout.startswith(str(moved))
+    shutil.rmtree(moved.resolve())
+    assert take(moved.parent, tmp_path / "moved/.code") == moved, "the link leads to a new copy"
+    assert (moved / "perfsweep").is_dir()
+
+
+def test_a_copy_that_broke_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(source: Path, fresh: Path, **options: object) -> None:
+        fresh.mkdir(parents=True)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(OSError, match="No space left"):
+        take(tmp_path / "a/code", tmp_path / ".code")
+    assert not [*(tmp_path / ".code").iterdir()]
 
 
 def test_libraries_are_carried_to_environments_that_can_import_them(

@@ -90,6 +90,24 @@ def test_series_and_states_lie_under_their_names(tmp_path: Path) -> None:
     assert trial_files.replay_dir(tmp_path) == tmp_path / "replay"
 
 
+@pytest.mark.parametrize(
+    ("outcome", "left"),
+    [
+        ("ok", {"record.json", "iterations.npz", "log-n2.txt"}),
+        ("failed", {"record.json", "iterations.npz", "log-n2.txt", "log.txt", "spec.json", "status.json"}),
+    ],
+)
+def test_of_a_trial_that_ended_well_only_what_somebody_reads_is_kept(
+    tmp_path: Path, outcome: str, left: set[str]
+) -> None:
+    for name in ("record.json", "iterations.npz", "log.txt", "spec.json", "status.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "log-n2.txt").write_text("a warning")
+    for _ in range(2):
+        trial_files.shed(tmp_path, record(FAST, outcome=Outcome(outcome)))
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
 def test_sizes_are_those_of_the_arrays_that_are_there(tmp_path: Path) -> None:
     assert trial_files.sizes_of_arrays(tmp_path) == {}
     (tmp_path / "evidence.npz").write_bytes(b"")

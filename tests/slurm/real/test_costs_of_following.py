@@ -122,7 +122,7 @@ def test_once_nothing_changes_slurm_is_asked_twice_a_minute_whatever_packs_wait_
     followed: tuple[SlurmExecutor, Clock, Path], stand_in: Path
 ) -> None:
     ex, clock, rows = followed
-    ex._site.poll_min_s = 5.0
+    ex._site.poll_min_s = SiteProfile().poll_min_s
     counts = []
     for minute in range(10):
         say(ex, rows, "PENDING", ("Priority", "Resources")[minute % 2])
@@ -136,7 +136,7 @@ def test_once_nothing_changes_slurm_is_asked_twice_a_minute_whatever_packs_wait_
     clock.now += 60
     ex.poll()
     before = calls(stand_in, "squeue")
-    clock.now += 6
+    clock.now += 31
     ex.poll()
     assert calls(stand_in, "squeue") == before + 1, "a change makes the next question urgent"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import sys
 from collections import defaultdict
@@ -100,9 +101,25 @@ def test_jobs_of_other_resources_go_into_arrays_of_their_own(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_a_job_that_asks_for_cores_by_gpu_has_them_and_no_limit_of_the_shell_that_submits(
+    bench: Bench,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (7168, hard))
+    try:
+        ex = bench.executor(gpus=1, cpus_per_task=2, cpu_flag="cpus-per-gpu", srun_args=["--exact"])
+        ex.submit([bench.job("own", 'echo "$(ulimit -c) $SLURM_CPUS_PER_TASK" > own.txt')])
+        assert over(ex) == {"own": JobState.ENDED}
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    limit, cores = bench.text("own.txt").split()
+    assert limit not in ("7", "14") and cores == "2"
+
+
+@pytest.mark.slow
 def test_a_list_of_partitions_is_taken_and_judged(bench: Bench) -> None:
     words = ("cluster=dev", f"cluster.slurm_conf={bench.cluster.settings.conf}")
-    doctor = bench.perfsweep("doctor", *words, 'cluster.partition="gpu,preemptible"')
+    doctor = bench.perfsweep("doctor", *words, "cluster.partition=gpu,preemptible")
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     assert "in partition gpu,preemptible" in doctor.stdout
     ex = bench.executor(partition="gpu,preemptible")
