@@ -179,9 +179,7 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Unpack[SweepOp
     return planned.sweep
 
 
-def open_sweep(
-    path: str | Path, columns: Sequence[str] | None = None, output: str | Path | None = None
-) -> Sweep:
+def open_sweep(path: str | Path, columns: Sequence[str] | None = None, output: str | None = None) -> Sweep:
     """Open the sweep in a folder, such as ``runs/digits-demo``.
 
     `columns` are shown next to time in place of those that its ``report.columns`` chose. Tables and reports
