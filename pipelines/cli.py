@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import click
 
 from perfsweep.pipelines.commands.catalog import COMMANDS
-from perfsweep.pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED, harmless
+from perfsweep.pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED
 from perfsweep.slurm.errors import SlurmError
-from perfsweep.workloads.errors import PerfsweepError
+from perfsweep.workloads.errors import PerfsweepError, harmless
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

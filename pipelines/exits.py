@@ -1,4 +1,4 @@
-"""How commands end: a status, and text that steers no terminal."""
+"""Exit statuses of the commands."""
 
 from __future__ import annotations
 
@@ -16,10 +16,3 @@ UNDECIDED = 4
 """What was measured does not answer the question."""
 
 INTERRUPTED = 130
-
-_HARMLESS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: " "}
-
-
-def harmless(text: str) -> str:
-    """Text without control characters: what is in a sweep's files never steers a terminal."""
-    return text.translate(_HARMLESS)

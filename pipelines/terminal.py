@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from perfsweep.pipelines.exits import harmless
+from perfsweep.workloads.errors import harmless
 
 WIDTH = 100
 """Columns where output goes to a file or a pipe, unless ``COLUMNS`` says otherwise."""

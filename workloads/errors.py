@@ -30,3 +30,11 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Ask for the nearest of the known words: a sentence with a space behind it, or nothing."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"did you mean {close[0]}? " if close else ""
+
+
+_HARMLESS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: " "}
+
+
+def harmless(text: str) -> str:
+    """Text without control characters: what is in a sweep's files never steers a terminal."""
+    return text.translate(_HARMLESS)

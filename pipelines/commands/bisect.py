@@ -15,7 +15,7 @@ import click
 
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import PRECISE, Steps, TwoVersions
-from perfsweep.pipelines.exits import SOME_FAILED, harmless
+from perfsweep.pipelines.exits import SOME_FAILED
 from perfsweep.pipelines.plan.provided import CannotRun
 from perfsweep.pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
 from perfsweep.pipelines.report.version_answer import Answer, Side
@@ -23,7 +23,7 @@ from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.versions import tree
 from perfsweep.pipelines.versions.bisection import Mark
 from perfsweep.pipelines.versions.repository import WORKTREE, Commit
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError, harmless
 
 LOOKS = (1, 2, 4)
 """An undecided step goes on with so many times the budget, and so much smaller a half-width. How many looks

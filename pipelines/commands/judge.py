@@ -11,13 +11,13 @@ import click
 
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import TwoVersions
-from perfsweep.pipelines.exits import DONE, harmless
+from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.report import markdown, version_answer
 from perfsweep.pipelines.report.version_answer import Side
 from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError, harmless
 
 
 def judge(words: Sequence[str], as_json: bool, environment: bool = False) -> int:

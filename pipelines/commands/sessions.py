@@ -18,7 +18,7 @@ from perfsweep.pipelines.config.tracking import contradictions
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, shared_job, submitted
 from perfsweep.pipelines.execution.events import POLL_S, Held, Tail, until_over
-from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED, harmless
+from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line, table_of_runs
@@ -31,7 +31,7 @@ from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.slurm.jobs import Executor, JobState
-from perfsweep.workloads.errors import ConfigError, PerfsweepError
+from perfsweep.workloads.errors import ConfigError, PerfsweepError, harmless
 
 
 def status(sweep: str, as_json: bool = False) -> int:

@@ -1,14 +1,12 @@
 """What W&B takes for names and addresses, and where the user's shell says something else than the options.
 
-Nothing here talks to W&B.
+Nothing here talks to W&B or imports it.
 """
 
 from __future__ import annotations
 
-import configparser
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +22,6 @@ CREDENTIALS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 CHOSEN_SERVER = "PERFSWEEP_WANDB_SERVER"
 """Variable that tells packs which server the user's own configuration names."""
 
-_OLDER_DEFAULT = "https://api.wandb.ai"
 _NO_OPINION = frozenset(
     {*CREDENTIALS, "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "WANDB_SILENT", "WANDB_QUIET"}
 )
@@ -99,32 +96,3 @@ def _contradiction(variable: str, value: str, tracking: TrackingConfig) -> str |
         f"{variable}={value} of your shell contradicts tracking.{field}={ours}, which holds; unset it or give"
         f" tracking.{field}"
     )
-
-
-def address(tracking: TrackingConfig, shell: Mapping[str, str]) -> str:
-    """The server's base URL: configured, of the shell, of W&B's own settings file, or W&B's default."""
-    chosen = tracking.base_url or shell.get("WANDB_BASE_URL") or _configured(shell)
-    if not chosen:
-        from wandb.sdk.lib import urls
-
-        chosen = getattr(urls, "DEFAULT_BASE_URL", _OLDER_DEFAULT)  # it changes between versions of wandb
-    return chosen.rstrip("/")
-
-
-def key_may_go_to(url: str, shell: Mapping[str, str]) -> bool:
-    """Whether credentials of the shell are for a server: one that the user chose, not only a sweep's folder.
-
-    A folder may come from somebody else. The user chooses by the shell, by W&B's settings file, or by the
-    configuration of a sweep that is measured from here.
-    """
-    return url.rstrip("/") in (shell.get(CHOSEN_SERVER, "").rstrip("/"), address(TrackingConfig(), shell))
-
-
-def _configured(shell: Mapping[str, str]) -> str | None:
-    folder = Path(shell.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read(folder / "settings")
-    except (configparser.Error, UnicodeDecodeError):
-        return None  # damaged: wandb ignores it too
-    return parser.get("default", "base_url", fallback=None)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.config.tracking import CREDENTIALS, key_may_go_to
+from perfsweep.pipelines.config.tracking import CREDENTIALS
 
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
@@ -61,11 +61,11 @@ def settings_of(wandb: Any, values: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 @contextmanager
-def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
+def own_environment(private: Path, server: str | None = None, *, credentials: bool = False) -> Iterator[None]:
     """Hide the shell's W&B variables (a run id, a mode, a key) and keep W&B's own files below `private`.
 
-    With a `server`'s address, credentials that may go there stay visible. The variables, which W&B reads
-    at import, set-up and initialisation, are put back at the end.
+    `credentials` stay visible where they are for the `server`. The variables, which W&B reads at import,
+    set-up and initialisation, are put back at the end.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
     ours = {
@@ -78,8 +78,7 @@ def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
     }
     if server is not None:
         ours["WANDB_BASE_URL"] = server
-    ours_to_send = server is not None and key_may_go_to(server, os.environ)
-    kept = {*KEPT_VARIABLES, *(CREDENTIALS if ours_to_send else ())}
+    kept = {*KEPT_VARIABLES, *(CREDENTIALS if credentials else ())}
     _replace_variables({**ours, **{name: value for name, value in before.items() if name in kept}})
     try:
         yield

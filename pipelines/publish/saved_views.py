@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
-from perfsweep.pipelines.publish.server import address, probe
+from perfsweep.pipelines.publish.server import address, key_may_go_to, probe
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.errors import ConfigError
@@ -63,7 +63,8 @@ def save_view(tracking: Any, file: Path, what: str, save: Save) -> str:
         raise ConfigError(f"{account.problem}; --file PATH writes the specification without a server")
     server, entity = address(tracking, os.environ), account.entity or tracking.entity or ""
     kept, problems = KeptViews(file, f"{server}/{entity}/{tracking.project}"), list[str]()
-    with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server):
+    sent = key_may_go_to(server, os.environ)
+    with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server, credentials=sent):
         try:
             for known in (kept.view(), None):
                 problems.clear()

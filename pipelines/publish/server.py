@@ -6,6 +6,7 @@ Works without wandb, so that a command that is about to measure answers within t
 from __future__ import annotations
 
 import base64
+import configparser
 import http.client
 import json
 import netrc
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from perfsweep.pipelines.config.tracking import CREDENTIALS, address, key_may_go_to
+from perfsweep.pipelines.config.tracking import CHOSEN_SERVER, CREDENTIALS
 from perfsweep.pipelines.store.options import TrackingConfig
 
 PROBE_S = 1.5
@@ -27,6 +28,7 @@ PROBE_S = 1.5
 
 _VIEWER = "query Viewer { viewer { id entity username teams { edges { node { name } } } } }"
 _SHORTEST_KEY = 40
+_OLDER_DEFAULT = "https://api.wandb.ai"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -36,6 +38,25 @@ class Account:
 
     entity: str | None = None
     problem: str | None = None
+
+
+def address(tracking: TrackingConfig, shell: Mapping[str, str]) -> str:
+    """The server's base URL: configured, of the shell, of W&B's own settings file, or W&B's default."""
+    chosen = tracking.base_url or shell.get("WANDB_BASE_URL") or _configured(shell)
+    if not chosen:
+        from wandb.sdk.lib import urls
+
+        chosen = getattr(urls, "DEFAULT_BASE_URL", _OLDER_DEFAULT)  # it changes between versions of wandb
+    return chosen.rstrip("/")
+
+
+def key_may_go_to(url: str, shell: Mapping[str, str]) -> bool:
+    """Whether credentials of the shell are for a server: one that the user chose, not only a sweep's folder.
+
+    A folder may come from somebody else. The user chooses by the shell, by W&B's settings file, or by the
+    configuration of a sweep that is measured from here.
+    """
+    return url.rstrip("/") in (shell.get(CHOSEN_SERVER, "").rstrip("/"), address(TrackingConfig(), shell))
 
 
 def api_key(url: str, shell: Mapping[str, str]) -> str | None:
@@ -147,6 +168,16 @@ def _account(answer: object, url: str, entity: str | None, *, anonymous: bool) -
 def _reason(error: urllib.error.URLError) -> str:
     reason = error.reason
     return (reason.strerror or str(reason)) if isinstance(reason, OSError) else str(reason)
+
+
+def _configured(shell: Mapping[str, str]) -> str | None:
+    folder = Path(shell.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(folder / "settings")
+    except (configparser.Error, UnicodeDecodeError):
+        return None  # damaged: wandb ignores it too
+    return parser.get("default", "base_url", fallback=None)
 
 
 _REMEDIES = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from perfsweep.pipelines.publish.offline import published_before, write_offline
 from perfsweep.pipelines.publish.pool import ASIDE, READY, WAIT_S, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import RunKey, SweepRuns
+from perfsweep.pipelines.publish.server import key_may_go_to
 from perfsweep.pipelines.publish.upload import Server, upload
 from perfsweep.pipelines.store.locks import holding
 from perfsweep.pipelines.store.records import SweepFolder
@@ -92,7 +94,8 @@ def publisher(runs: SweepRuns, server: str | None, *, alone: bool = False) -> It
     One that has its process `alone` has all temporary files there, since W&B leaves its own where it is
     killed. Sockets stay in TMPDIR: the way to a sweep may be too long for one.
     """
-    with staging(runs.folder.wandb_dir) as aside, own_environment(aside, server):
+    sent = server is not None and key_may_go_to(server, os.environ)
+    with staging(runs.folder.wandb_dir) as aside, own_environment(aside, server, credentials=sent):
         if alone:
             tempfile.tempdir = str(aside)
         try:

@@ -17,7 +17,7 @@ from typing import Any, Generic
 import click
 
 from perfsweep.pipelines.analysis.columns import Column, T, parquet_table, row_values
-from perfsweep.pipelines.exits import harmless
+from perfsweep.workloads.errors import harmless
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from perfsweep.pipelines import terminal
 from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.config.tracking import CHOSEN_SERVER
 from perfsweep.pipelines.config.wandb_settings import own_environment
-from perfsweep.pipelines.exits import harmless
-from perfsweep.pipelines.publish.server import api_key, probe
+from perfsweep.pipelines.publish.server import api_key, key_may_go_to, probe
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.schema import Manifest
 from perfsweep.pipelines.terminal import error_console, plain_console
 from perfsweep.workloads import native
+from perfsweep.workloads.errors import harmless
 
 THEIRS = "https://theirs.example"
 MODULE = (
@@ -83,7 +83,7 @@ def test_a_key_goes_where_its_owner_says(
     assert api_key(THEIRS, shell) == (KEY if sent else None)
     for name, value in shell.items():
         monkeypatch.setenv(name, value)
-    with own_environment(tmp_path, THEIRS):
+    with own_environment(tmp_path, THEIRS, credentials=key_may_go_to(THEIRS, shell)):
         assert os.environ.get("WANDB_API_KEY") == (KEY if sent else None), "W&B's client would send it"
 
 

@@ -49,7 +49,8 @@ def test_offline_nothing_of_the_shell_is_seen_but_where_large_files_go(tmp_path:
 
 
 def test_a_server_gets_the_key_and_the_shell_is_put_back_whatever_happens(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="wrong"), own_environment(tmp_path, "https://wandb.example"):
+    wandb = own_environment(tmp_path, "https://wandb.example", credentials=True)
+    with pytest.raises(ValueError, match="wrong"), wandb:
         inside = seen()
         os.environ["WANDB_NEW"] = "left behind"
         del os.environ["WANDB_API_KEY"]
