@@ -23,7 +23,11 @@ from perfsweep.pipelines.units import bounds_text, speed
 def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Provenance) -> None:
     """Write report.md."""
     tables = [*answer_tables(comparison, Where.MARKDOWN), arms_table(comparison, Where.MARKDOWN)]
-    parts = [f"# {comparison.name}", opening(comparison), _list(f"**!** {one}" for one in comparison.noise)]
+    parts = [
+        f"# {comparison.name}",
+        _as_text(opening(comparison)),
+        _list(f"**!** {one}" for one in comparison.noise),
+    ]
     for table in (one for one in tables if one.of_effects):
         parts += [f"## {table.title}", markdown_table(table)]
     follows = [_list(open_questions(comparison)), _list(_conclusions(comparison))]

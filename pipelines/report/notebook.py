@@ -67,7 +67,7 @@ class Report(os.PathLike[str]):
 
     path: Path
     comparison: compare.Comparison = dataclasses.field(repr=False)
-    read_only: Path | None = None
+    read_only: Path | None = dataclasses.field(default=None, repr=False)
 
     def __fspath__(self) -> str:
         return str(self.path)

@@ -292,6 +292,7 @@ def test_declarations_import_no_torch(table: str) -> None:
         f"perfsweep.workloads.{table}.toggles",
         f"perfsweep.workloads.{table}.claims",
         f"perfsweep.workloads.{table}.arms",
+        f"perfsweep.workloads.{table}.presets",
     }  # of a workload that is there already
     own = {
         "tables",
@@ -301,7 +302,9 @@ def test_declarations_import_no_torch(table: str) -> None:
         "__future__",
         "collections.abc",
         "dataclasses",
+        "functools",
         "math",
+        "pathlib",
         "typing",
     }
     imported = imported_by(Path(TABLES[table].__file__ or ""))

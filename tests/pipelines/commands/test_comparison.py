@@ -11,6 +11,7 @@ import pytest
 
 from perfsweep.pipelines.commands import comparison as module
 from perfsweep.pipelines.commands.comparison import compare, refuse_several
+from perfsweep.pipelines.report.notebook import Report
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -42,7 +43,7 @@ class Opened:
         self.asked = dict[str, Any]()
 
     def report(self) -> Any:
-        return SimpleNamespace(path="runs/a/report.html")
+        return Report(Path("runs/a/report.html"), self.comparison)
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         sweep = Opened(failed)
         slower = dict(zip([f"runs/{number}" for number in range(len(others))], others, strict=True))
 
-        def open_sweep(path: str, columns: Any = None) -> Opened:
+        def open_sweep(path: str, columns: Any = None, output: str | None = None) -> Opened:
             sweep.asked |= {"columns": columns}
             return sweep
 

@@ -84,7 +84,7 @@ def test_values_of_options_are_files_sweeps_or_words() -> None:
     }
     here = {"baseline.json", "mine.py", "mine.yaml", "runs/"}
     files = ("profile --diff", "comment --output", "history --picture", "claims --runs", "dashboard --file")
-    exports = ("compare --store", "compare --figure", "compare --latex", "compare --page")
+    exports = ("compare --store", "compare --figure", "compare --latex", "compare --page", "compare --output")
     assert offered == {
         **dict.fromkeys((*files, *exports, "run --with"), here),
         "compare --against": {"baseline.json", "runs/", *SWEEPS},
