@@ -116,7 +116,7 @@ def test_a_program_gets_an_object_and_a_person_the_path_of_the_report(said: Any)
     _, out, err, asked = said(True, as_json=True, margin=0.2)
     assert out == "json\n" and err == "report: runs/a/report.html\n"
     comparison = asked["json"][0]
-    assert comparison[1:] == ("toys", "runs/a", "runs/a/report.html", 1, None, [("runs/0", 0.2)])
+    assert comparison[1:] == ("toys", "runs/a", Path("runs/a/report.html"), 1, None, [("runs/0", 0.2)])
 
 
 def test_rows_are_effects_or_what_has_changed(said: Any) -> None:
