@@ -53,7 +53,7 @@ def address(tracking: TrackingConfig, shell: Mapping[str, str]) -> str:
 def key_may_go_to(url: str, shell: Mapping[str, str]) -> bool:
     """Whether credentials of the shell are for a server: one that the user chose, not only a sweep's folder.
 
-    A folder may come from somebody else. The user chooses by the shell, by W&B's settings file, or by the
+    A folder may come from others. The user chooses by the shell, by W&B's settings file, or by the
     configuration of a sweep that is measured from here.
     """
     return url.rstrip("/") in (shell.get(CHOSEN_SERVER, "").rstrip("/"), address(TrackingConfig(), shell))

@@ -115,12 +115,15 @@ class Updates:
         for part, values in held.items():
             for name, view in named(values.__getitem__).items():
                 view.copy_(torch.as_tensor(state["optimizer"][part][name]))
-        steps = [float(held["step"][one].max()) for one in parameters]
-        own = {
-            number: {"step": torch.tensor(steps[number]), **{moment: held[moment][one] for moment in MOMENTS}}
-            for number, one in enumerate(parameters)
-            if steps[number]
-        }
+        own: dict[int, dict[str, Tensor]] = {}
+        for number, one in enumerate(parameters):
+            steps = held["step"][one].max()
+            loaded = {"step": steps.cpu(), **{moment: held[moment][one] for moment in MOMENTS}}
+            there = self.optimizer.state.get(one, {})
+            for part in there:
+                there[part].copy_(loaded[part])  # in place: a captured graph goes on with these tensors
+            if there or steps > 0:
+                own[number] = there or loaded
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": own, "param_groups": groups})
         if self._lr is not None:  # the groups have got a rate of their own, which no schedule fills
