@@ -90,7 +90,7 @@ def test_a_snapshot_that_was_changed_while_the_job_waited_is_refused(bench: Benc
     bench.cluster.client("scontrol", "update", f"JobId={array}", "StartTime=now")
     output, _ = first.communicate(timeout=120)
     assert first.returncode == 1, output
-    assert f"{place} is not the code that this job was submitted with" in words(output)
+    assert f"{place.resolve()} is not the code that this job was submitted with" in words(output)
     assert bench.records() == []
     assert len(Journal(journal).submissions) == 1, "tried once"
 
