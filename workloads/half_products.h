@@ -6,32 +6,16 @@
 
 #include <vector>
 
+#include "half.h"
 #include "products.h"
 
 namespace products {
 
-struct Half {
-    uint16_t bits;
-};
+using bfloat::Half, bfloat::rounded, bfloat::widened;
 using Word = uint32_t;  // terms 2 p (low) and 2 p + 1 of a sum; the last has a zero where their number is odd
 
 constexpr int64_t PITCH = VECTORS * LANES<float>;  // columns of a panel
 constexpr int64_t CHUNK = 20 * ROWS;               // rows that are packed at once of a left matrix whose columns lie together
-
-inline float widened(Half value) {
-    const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
-    float wide;
-    std::memcpy(&wide, &bits, sizeof wide);
-    return wide;
-}
-
-// To the nearest, of two equally near to the even one; any NaN to one NaN.
-inline Half rounded(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const uint32_t up = bits + 0x7fff + (bits >> 16 & 1);
-    return {static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : up >> 16)};
-}
 
 #if defined(__AVX512BF16__)
 using Pairs = __m512bh;

@@ -133,22 +133,22 @@ def compare(
     judge = Judge(manifest, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
     quantities = chosen(manifest.sweep.columns)
-    beside = _beside(folder, quantities, judge, progress)
+    further = _further(folder, quantities, judge, progress)
     effects = tuple(
         replace(
             r,
             trials=_trials_behind(r, ended),
             scaling=scaling_of(r.effect, r.ratio, r.low, r.high, judge.records),
-            quantities=beside.of_effect(r),
+            quantities=further.of_effect(r),
         )
         for r in judge.effects()
     )
     arms = tuple(
         replace(
             one,
-            quantities=beside.of_arm(one.id),
-            bounds=beside.bounds_of(one.id),
-            comments=beside.comments_on(one.id),
+            quantities=further.of_arm(one.id),
+            bounds=further.bounds_of(one.id),
+            comments=further.comments_on(one.id),
         )
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
@@ -168,7 +168,7 @@ def compare(
         arms=arms,
         notes=(
             *comparison_notes(judge, sound, progress, series.unreadable),
-            *beside.notes(
+            *further.notes(
                 {effect_name(r): r.quantities for r in effects}, [one.id for one in arms if one.rounds]
             ),
         ),
@@ -190,7 +190,7 @@ def compare(
     )
 
 
-def _beside(
+def _further(
     folder: SweepFolder, quantities: Sequence[Quantity], judge: Judge, progress: Progress
 ) -> QuantityResults:
     """Read the chosen quantities from the trials that a judge rests on."""
@@ -213,9 +213,9 @@ def _elsewhere(
         sound = comparable_trials(trials.filter(pl.col("folder").is_in(folders)), contradictions)
         if sound.trials.height:
             judge = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out)
-            beside = _beside(folder, chosen(manifest.sweep.columns), judge, part)
+            further = _further(folder, chosen(manifest.sweep.columns), judge, part)
             effects = tuple(
-                replace(one, rulings=(), quantities=beside.of_effect(one))
+                replace(one, rulings=(), quantities=further.of_effect(one))
                 for one in judge.effects()
                 if one.rounds
             )

@@ -122,6 +122,7 @@ def test_what_is_as_it_was_asked_for_passes(
 ) -> None:
     monkeypatch.setenv(VARIABLE, asked.text)
     refuse_unfit(device, tmp_path / "log.txt")
+    assert (tmp_path / "log.txt").exists(), "the clock was looked at, which is the last question"
 
 
 def test_what_was_asked_for_is_read_from_the_profile_and_the_shape() -> None:

@@ -6,12 +6,11 @@
 #include <cstring>
 
 #include "exponential.h"
+#include "half.h"
 
 namespace {
 
-struct Bfloat16 {
-    uint16_t bits;
-};
+using Bfloat16 = bfloat::Half;
 
 template <typename T>
 struct Computed {
@@ -26,21 +25,11 @@ using Wide = typename Computed<T>::type;
 
 inline double wide(double x) { return x; }
 inline float wide(float x) { return x; }
-inline float wide(Bfloat16 x) {
-    const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
+inline float wide(Bfloat16 x) { return bfloat::widened(x); }
 
 inline void put(double& out, double x) { out = x; }
 inline void put(float& out, float x) { out = x; }
-inline void put(Bfloat16& out, float x) {  // to the nearest, ties to even; what is not a number stays so
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    out.bits = static_cast<uint16_t>(x == x ? rounded : (bits >> 16) | 0x40);
-}
+inline void put(Bfloat16& out, float x) { out = bfloat::rounded(x); }
 
 // y = weight * x / rms(x), rows of `width`; `inverse` keeps 1 / rms(x) of each row.
 template <typename T, typename W = Wide<T>>
