@@ -83,12 +83,11 @@ class NativeStep:
         parameters: tuple[Tensor, Tensor],
         sums: EventSums,
         off: SumErrors,
-        least: Tensor,
+        limits: Limits,
         rules: NewtonRules,
         trusted: float,
     ) -> tuple[Tensor, Tensor]:
         """Scaled gradient of each pair, what it may be `off` by included, and whether it passes, [R, c]."""
-        limits = Limits(block.scale, None, least)
         b, w = (part.contiguous() for part in parameters)
         pairs, kept = _pairs(block, sums, limits, b.shape)
         errors = [part.expand(b.shape).contiguous() for part in vars(off).values()]

@@ -68,6 +68,12 @@ inline double newton_decrement(double g0, double g1, double h0, double h1, doubl
     return (h2 * g0 * g0 - 2 * h1 * g0 * g1 + h0 * g1 * g1) / det / 2;
 }
 
+// See maths/newton.minimum_is_near: one where the decrement bounds the loss that is left.
+inline double near(double h0, double h1, double h2, double reach, double decrement) {
+    const double det = larger(h0 * h2 - h1 * h1, 1e-12 * h0 * h2);
+    return flag(2 * decrement * (h2 + 2 * std::fabs(h1) * reach + h0 * reach * reach) < det);
+}
+
 inline Gradient combine(const Pairs p, const Rules rules, int64_t i, double b, double w, double off0, double off1) {
     const double unit = 1.0 / rules.rows, mu = sigmoid(b), mu0 = smaller(mu, BELOW_ONE), s0 = mu0 * (1 - mu0);
     Gradient g;
@@ -181,7 +187,9 @@ inline Foreseen certify(const Pairs p, const Rules rules, int64_t i, double b, d
     const double error = larger(newton_decrement(error0, -error1, low0, std::fabs(h1), low2), 0.0);
     const double root = std::sqrt(own) + std::sqrt(error) + drift / std::sqrt(2.0);
     const double paid = larger(1 - t.separable[k], flag((t.wrong[k] + off0) * grown <= rules.tail_loss));
-    const double decrement = known * paid != 0 ? grown * root * root : INFINITE;
+    // No weight shrinks by more than a factor of `grown` on the way, and neither does the Hessian.
+    const double bound = grown * root * root, bounded = larger(t.separable[k], near(low0, h1, low2, reach, grown * bound));
+    const double decrement = known * paid * bounded != 0 ? bound : INFINITE;
     return {gradient, decrement};
 }
 
@@ -274,7 +282,8 @@ void certify_pairs(const Pairs* pairs, const double* b, const double* w, const E
             const double error = larger(newton_decrement(off0, -off1, h0, std::fabs(g.h1), h2), 0.0);
             const double root = std::sqrt(own) + std::sqrt(error);
             gmax[i] = g.gmax;
-            fine[k] = flag(g.gmax <= rules.tol) * known * flag(root * root <= rules.decrement) * g.paid;
+            const double bounded = larger(g.separable, near(h0, g.h1, h2, p.reach[i], root * root));
+            fine[k] = flag(g.gmax <= rules.tol) * known * flag(root * root <= rules.decrement) * g.paid * bounded;
         }
         for (int k = 0; k < size; ++k) passed[first + k] = fine[k] != 0;
     }

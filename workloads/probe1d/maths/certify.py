@@ -23,11 +23,11 @@ from perfsweep.workloads.probe1d.maths.derivatives import (
     scaled_gradient,
 )
 from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned, with_exact_losses
-from perfsweep.workloads.probe1d.maths.newton import NewtonRules, newton_decrement
+from perfsweep.workloads.probe1d.maths.newton import Limits, NewtonRules, minimum_is_near, newton_decrement
 from perfsweep.workloads.probe1d.maths.polish import Polisher
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
+from perfsweep.workloads.probe1d.maths.separable import separable_pairs, tail_is_paid
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 from perfsweep.workloads.probe1d.maths.sum_errors import TRUSTED, SumErrors
 from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
@@ -42,7 +42,7 @@ class Verdict(Protocol):
         parameters: tuple[Tensor, Tensor],
         sums: EventSums,
         off: SumErrors,
-        least: Tensor,
+        limits: Limits,
         rules: NewtonRules,
         trusted: float,
     ) -> tuple[Tensor, Tensor]:
@@ -172,13 +172,16 @@ class Certifier:
         self, block: Block, b: Tensor, w: Tensor, sums: EventSums, off: SumErrors
     ) -> tuple[Tensor, Tensor]:
         """Scaled gradient of each pair, what it may be off by included, and whether it passes."""
+        reach, least = (
+            part.index_select(0, block.latent).unsqueeze(1) for part in (self.reach, self.least)
+        )
+        limits = Limits(block.scale, reach, least)
         if self.verdict is not None:
-            least = self.least.index_select(0, block.latent).unsqueeze(1)
-            gmax, passed = self.verdict(block, (b, w), sums, off, least, self.rules, TRUSTED)
+            gmax, passed = self.verdict(block, (b, w), sums, off, limits, self.rules, TRUSTED)
             return gmax, passed & self._conditioned(block)
         grad = combine(block, b, w, sums, 1.0 / block.rows, clip=0.0)
         gmax = scaled_gradient(block, grad.g0.abs() + off.zeroth, grad.g1.abs() + off.first)
-        return gmax, self._passed(block, b, sums, grad, gmax, off)
+        return gmax, self._passed(block, b, sums, grad, gmax, off, limits)
 
     def _store(self, block: Block, gmax: Tensor, passed: Tensor) -> Tensor:
         """Write verdicts; returns the pairs that fail."""
@@ -189,19 +192,29 @@ class Certifier:
         return ~(passed | dead)
 
     def _passed(
-        self, block: Block, b: Tensor, sums: EventSums, grad: Derivatives, gmax: Tensor, off: SumErrors
+        self,
+        block: Block,
+        b: Tensor,
+        sums: EventSums,
+        grad: Derivatives,
+        gmax: Tensor,
+        off: SumErrors,
+        limits: Limits,
     ) -> Tensor:
         """Pairs at their optimum, as far as raw coordinates tell: of ill-conditioned latents they do not.
 
         `gmax` holds already by how much the means in `grad` may be off.
         """
-        least = self.least.index_select(0, block.latent).unsqueeze(1)
         rules = self.rules
+        assert limits.reach is not None and limits.least is not None
+        bounded = small_decrement(
+            grad, block.scale, off, rules.decrement, limits.reach, separable_pairs(block)
+        )
         wary = replace(grad, g1=grad.g1.abs() + off.first)
         return (
             (gmax <= rules.tol)
-            & small_decrement(grad, block.scale, off, rules.decrement)
-            & tail_is_paid(block, b, sums, wary, least, rules.tol, rules.tail_loss - off.zeroth)
+            & bounded
+            & tail_is_paid(block, b, sums, wary, limits.least, rules.tol, rules.tail_loss - off.zeroth)
             & self._conditioned(block)
         )
 
@@ -209,8 +222,13 @@ class Certifier:
         return ~self.ill_conditioned.index_select(0, block.latent).unsqueeze(1)
 
 
-def small_decrement(grad: Derivatives, scale: Tensor, off: SumErrors, bound: float) -> Tensor:
-    """Whether the Newton decrement is known to be at most `bound`; not, where rounding hides it.
+def small_decrement(
+    grad: Derivatives, scale: Tensor, off: SumErrors, bound: float, reach: Tensor, tails: Tensor
+) -> Tensor:
+    """Whether the Newton decrement is known to be at most `bound`, and to bound the loss that is left.
+
+    Not, where rounding hides it, or where events within `reach` may lose their curvature on the way to the
+    minimum; of `tails` another test tells that.
 
     However far sums are off, the Hessian is no flatter than `low`, by 2 |x y| <= x^2 / scale + scale y^2; in
     the norm of its inverse, the gradient's own length and that of its error add up.
@@ -221,4 +239,5 @@ def small_decrement(grad: Derivatives, scale: Tensor, off: SumErrors, bound: flo
     error = replace(low, g0=off.zeroth, g1=-off.first, h1=low.h1.abs())
     known = (low.h0 > 0) & (low.h0 * low.h2 - low.h1 * low.h1 > TRUSTED * low.h0 * low.h2)
     root = newton_decrement(low).clamp(min=0).sqrt() + newton_decrement(error).clamp(min=0).sqrt()
-    return known & (root * root <= bound)
+    decrement = root * root
+    return known & (decrement <= bound) & (tails | minimum_is_near(low, reach, decrement))

@@ -120,6 +120,19 @@ def newton_decrement(grad: Derivatives) -> Tensor:
     return form / det / 2
 
 
+def minimum_is_near(grad: Derivatives, reach: Tensor, decrement: Tensor) -> Tensor:
+    """Whether a Newton `decrement` bounds the excess loss, which is at most twice as much then.
+
+    Far from the minimum of a row of events whose weights vanish on the way, it says nothing: their curvature
+    hides what others have left. With L, the norm of the gradient in that of H^-1, and S^2 the largest x' H^-1
+    x of a row x = (1, x1), |x1| up to `reach`, the minimum is near if L S < 1 (Bach 2010, self-concordance of
+    logistic regression): then the excess is at most (s + (1 - s) log(1 - s)) / S^2 at s = L S, below L^2.
+    """
+    det = (grad.h0 * grad.h2 - grad.h1 * grad.h1).clamp(min=1e-12 * grad.h0 * grad.h2)
+    farthest = grad.h2 + 2 * grad.h1.abs() * reach + grad.h0 * reach * reach
+    return 2 * decrement * farthest < det
+
+
 @dataclass(frozen=True)
 class Foresight:
     """What bounds the gradient after a step: `reach`, largest |x| of each row, and its `scale`, [R, 1]."""

@@ -13,13 +13,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import EQUAL, Constants
 from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel
-from perfsweep.workloads.probe1d.maths.newton import NewtonRules, NewtonState, advance, newton_decrement
+from perfsweep.workloads.probe1d.maths.newton import (
+    NewtonRules,
+    NewtonState,
+    advance,
+    minimum_is_near,
+    newton_decrement,
+)
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
@@ -45,6 +52,7 @@ class CentredPairs:
     hits, hit_sum, silent_hits : positive rows among non-zeros, their sum of u, and those among silent rows
     centre, spread : x = centre + spread u; `at` is the u of x = 0
     scale, least : root mean square and smallest absolute value of the raw non-zeros
+    reach : largest |u| of the non-zeros
     ridge : what the objective multiplies v^2 / 2 with
     told_apart : whether float64 resolves the spread of a latent that is always on
     """
@@ -62,6 +70,7 @@ class CentredPairs:
     spread: Tensor
     scale: Tensor
     least: Tensor
+    reach: Tensor
     ridge: Tensor
     told_apart: Tensor
     rows: int
@@ -129,10 +138,27 @@ class CentredPairs:
         """Derivative with respect to w at fixed b."""
         return grad.g1 * self.spread + grad.g0 * self.centre
 
-    def paid(self, c: Tensor, sums: EventSums, grad: Derivatives, tol: float, loss: float) -> Tensor:
-        """See `separable.tail_is_paid`."""
-        wrong = (sums.m0 - self.padding * torch.sigmoid(c) - self.hits).abs() / self.rows
-        return self.mixed | (wrong <= loss) | (self._slope(grad).abs() <= tol * self.least)
+    def bounded(
+        self,
+        parameters: tuple[Tensor, Tensor],
+        sums: EventSums,
+        grad: Derivatives,
+        decrement: Tensor,
+        limits: tuple[float, float],
+    ) -> Tensor:
+        """Whether twice the `decrement` bounds the loss that is left, by `limits`: of a slope, and of a loss.
+
+        Of non-zeros of one label see `separable.tail_is_paid`. Silent rows of one label only ever gain by a
+        step that the others ask for.
+        """
+        assert sums.loss is not None
+        (c, v), (tol, loss) = parameters, limits
+        own = sums.loss - self.padding * softplus(c) - self.hits * c - self.hit_sum * v
+        one_label = (self.silent_hits == 0) | (self.silent_hits == self.silent)
+        reach = torch.maximum(self.reach, torch.where(one_label, 0.0, self.at.abs()))
+        slope = self._slope(grad).abs() <= tol * self.least
+        near = torch.where(self.mixed, minimum_is_near(grad, reach, decrement), slope)
+        return near | (own <= loss * self.rows)
 
 
 class Polisher:
@@ -187,12 +213,16 @@ class Polisher:
         sums = evaluator.list_sums(pairs.latent, state.b, state.w)
         loss, left = pairs.derivatives(state.b, state.w, sums)
         grad = pairs.penalised(loss, state.w)
-        paid = pairs.paid(state.b, sums, grad, self.rules.tol, TAIL_LOSS)
-        paid &= newton_decrement(pairs.penalised(left, state.w)) <= self.rules.decrement
+        at, tol = (state.b, state.w), self.rules.tol
+        held = pairs.penalised(left, state.w)
+        decrement = newton_decrement(held)
+        paid = decrement <= self.rules.decrement
+        paid &= pairs.bounded(at, sums, held, decrement, (tol, TAIL_LOSS))
         # Equal events have no curvature of their own along v, and no slope either. In a tail, twice the
         # decrement is left.
-        cost = 2 * newton_decrement(replace(left, h2=left.h2.clamp(min=1e-100)))
-        minimal = pairs.paid(state.b, sums, loss, self.rules.tol, COST) & (cost <= COST)
+        left = replace(left, h2=left.h2.clamp(min=1e-100))
+        decrement = newton_decrement(left)
+        minimal = (2 * decrement <= COST) & pairs.bounded(at, sums, left, decrement, (tol, COST))
         unit = torch.ones_like(state.b)
         state, _ = advance(None, state, grad, unit, pairs.raw_gradient(grad), paid, self.rules)
         return state, minimal
@@ -213,7 +243,7 @@ class Polisher:
         latent, column = pair // classes, (pair % classes).unsqueeze(1)
         ranks, number = torch.unique(rank[latent], return_inverse=True)
         of_rank = torch.empty_like(ranks).index_copy_(0, number, latent)
-        small, centre, spread, least, same = centred_layout(layout, ranks, constants.count[of_rank])
+        small, centre, spread, least, reach, same = centred_layout(layout, ranks, constants.count[of_rank])
         count, hits = constants.count[latent, None], constants.hits[latent].gather(1, column)
         away = constants.hit_away[latent].gather(1, column)
         positives = constants.positives[column]
@@ -233,6 +263,7 @@ class Polisher:
             spread=spread,
             scale=constants.scale[latent, None],
             least=least[number, None],
+            reach=reach[number, None],
             ridge=constants.ridge_w[latent, None] / spread.square(),
             told_apart=~same[number, None] | (silent > 0),
             rows=constants.rows,
@@ -242,11 +273,11 @@ class Polisher:
 
 def centred_layout(
     layout: Layout, ranks: Tensor, counts: Tensor
-) -> tuple[Layout, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Layout, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Buckets of the centred events of some ascending `ranks`, with `counts` of non-zeros, float64.
 
-    Also returns mean, standard deviation (the absolute mean where events are equal) and smallest absolute
-    value of each rank's non-zeros, and which ranks have events that only look equal in float64.
+    Also returns mean, standard deviation (the absolute mean where events are equal), smallest absolute value
+    and largest |u| of each rank's non-zeros, and which ranks have events that only look equal in float64.
     """
     buckets, parts, first = [], [], 0
     slots = torch.zeros_like(counts)
@@ -260,11 +291,11 @@ def centred_layout(
         parts.append(part)
         slots[first:last] = bucket.width
         first = last
-    centre, spread, least, same = (torch.cat(part) for part in zip(*parts, strict=True))
-    return Layout(ranks, slots, tuple(buckets), 0), centre, spread, least, same
+    centre, spread, least, reach, same = (torch.cat(part) for part in zip(*parts, strict=True))
+    return Layout(ranks, slots, tuple(buckets), 0), centre, spread, least, reach, same
 
 
-def _centre(x: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _centre(x: Tensor, count: Tensor) -> tuple[Tensor, ...]:
     inside = torch.arange(x.shape[1], device=x.device) < count
     centre = torch.where(inside, x, 0.0).sum(1, keepdim=True) / count
     away = torch.where(inside, x - centre, 0.0)
@@ -275,4 +306,5 @@ def _centre(x: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, T
     )
     spread = torch.where(equal, centre.abs(), spread)
     least = torch.where(inside, x.abs(), torch.inf).amin(1)
-    return (away / spread).contiguous(), centre.squeeze(1), spread.squeeze(1), least, same
+    u = (away / spread).contiguous()
+    return u, centre.squeeze(1), spread.squeeze(1), least, u.abs().amax(1), same

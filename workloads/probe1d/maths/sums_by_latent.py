@@ -49,9 +49,9 @@ class CscEvaluator:
         return self._run(block.latent, b, w, "value")[0].double()
 
     def list_sums(self, latent: Tensor, b: Tensor, w: Tensor) -> EventSums:
-        """The five sums of pairs whose rows `latent` int64 [R] names, ascending; b, w [R, c]."""
-        m0, m1, a0, a1, a2 = self._run(latent, b, w, "hessian")
-        return EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2)
+        """All sums of pairs whose rows `latent` int64 [R] names, ascending; b, w [R, c]."""
+        m0, m1, a0, a1, a2, loss = self._run(latent, b, w, "loss")
+        return EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2, loss=loss)
 
     def _run(self, latent: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         splits = self.splits(latent)

@@ -175,7 +175,10 @@ def test_a_verdict_is_that_of_the_operators(share):
     off = SumErrors(share * at.m0, share * at.m0, share * at.a2).times(1 / ROWS)
     judge = certify.Certifier.__new__(certify.Certifier)
     judge.rules, judge.verdict, judge.counts = NewtonRules(1e-6), None, Counts()
-    judge.least = torch.stack([limits.least[block.latent == number].mean() for number in range(LATENTS)])  # type: ignore[index]
+    judge.reach, judge.least = (
+        torch.stack([part[block.latent == number].mean() for number in range(LATENTS)])
+        for part in (limits.reach, limits.least)
+    )
     judge.ill_conditioned = torch.zeros(LATENTS, dtype=torch.bool)
     gmax, passed = judge._judge(block, state.b, state.w, at, off)
     judge.verdict = NativeStep().verdict
