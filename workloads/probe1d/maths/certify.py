@@ -172,9 +172,7 @@ class Certifier:
         self, block: Block, b: Tensor, w: Tensor, sums: EventSums, off: SumErrors
     ) -> tuple[Tensor, Tensor]:
         """Scaled gradient of each pair, what it may be off by included, and whether it passes."""
-        reach, least = (
-            part.index_select(0, block.latent).unsqueeze(1) for part in (self.reach, self.least)
-        )
+        reach, least = (part.index_select(0, block.latent).unsqueeze(1) for part in (self.reach, self.least))
         limits = Limits(block.scale, reach, least)
         if self.verdict is not None:
             gmax, passed = self.verdict(block, (b, w), sums, off, limits, self.rules, TRUSTED)
