@@ -16,8 +16,10 @@ arguments, the tensors, all float32, are
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,8 @@ FIELDS = ("format", "version", "predicates", "constants", "tensors")
 OPTIONAL = ("decay",)
 SPECIAL = 3
 """Rows of TRUE, FALSE and END."""
+MODEL = "policy.pth"
+"""The policy in an archive of Stable Baselines 3."""
 TABLES = ("U", "V", *(f"V{place}" for place in range(2, 8)))
 """What the network calls the tables of arguments."""
 FORM = "policy_from_state_dict(names=...) says which of yours it is"
@@ -349,12 +353,21 @@ def _loaded(file: Path, where: str) -> Any:
     if not file.is_file():
         raise ConfigError(f"{where}: there is no such file")
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        return torch.load(_unpacked(file), map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  torch.load has no error of its own for a damaged or foreign file
         raise ConfigError(
             f"{where}: the file is damaged or was not written by torch.save with tensors alone"
             f" ({_first_line(error)}); write it with perfsweep.workloads.prover.save_policy"
         ) from None
+
+
+def _unpacked(file: Path) -> Path | io.BytesIO:
+    """The file of tensors: a model of Stable Baselines is an archive in which it is one of several."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            if MODEL in archive.namelist():
+                return io.BytesIO(archive.read(MODEL))
+    return file
 
 
 def _names(values: Any, kind: str, where: str) -> tuple[str, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import pytest
 import torch
 from torch import nn
@@ -15,6 +18,7 @@ from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape
 from perfsweep.workloads.prover.oracle import resolution
 from perfsweep.workloads.prover.ranking import ranks_of
 from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.upstream_policy import UpstreamForm
 from perfsweep.workloads.prover.workload import Prover
 
 KINSHIP = generate("kinship", 3, 0, 0.2, 0)
@@ -160,6 +164,22 @@ def test_other_names_that_upstream_gave_are_read_too(renamed):
     state = network(layers).state_dict()
     found, expected = converted({renamed(name): tensor for name, tensor in state.items()}), converted(state)
     assert found.tensors.keys() == expected.tensors.keys()
+    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in expected.tensors.items())
+
+
+def test_the_archive_of_a_stable_baselines_model_is_read_as_its_policy(tmp_path):
+    """As its `model.save` writes one: names nest one level deeper, other files hold what training needs."""
+    state = {
+        name.replace("mlp_extractor", "mlp_extractor.shared_network"): tensor
+        for name, tensor in network(layers).state_dict().items()
+    }
+    with zipfile.ZipFile(tmp_path / "best.zip", "w") as archive:
+        for name, content in {"data": {}, "policy.pth": state, "policy.optimizer.pth": {"state": {}}}.items():
+            kept = io.BytesIO()
+            torch.save(content, kept)
+            archive.writestr(name, kept.getvalue())
+    form = UpstreamForm(**FORM, variables=VARIABLES)
+    found, expected = read_policy(tmp_path / "best.zip", "", NAMES, form), converted(network(layers))
     assert all(torch.equal(found.tensors[name], tensor) for name, tensor in expected.tensors.items())
 
 
