@@ -53,7 +53,7 @@ help:
 	@echo "make mutants    plants small mistakes and lists those that the nearest quick tests miss: COUNT=300 SEED=1"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
 	@echo "make slurm-install   as root: apt-get install $(SLURM_PACKAGES) and what accounting needs"
-	@echo "make lint       ruff, pyright, the layers of the house (import-linter), code that stands twice (pylint)"
+	@echo "make lint       ruff, pyright, the layers of the house (import-linter), repeated code (pylint), plain words, the pages (mkdocs)"
 
 setup: $(READY)
 
@@ -155,6 +155,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
+	PYTHONPATH=tests/support $(BIN)/python -m plain_words
 	$(BIN)/pyright & types=$$!; $(BIN)/pylint --score=n src pipelines workloads slurm conf; twice=$$?; wait $$types && exit $$twice
 
 $(VENV)/.lint: $(READY)
