@@ -34,7 +34,7 @@ perfsweep history baselines/june.json runs/digits-demo --json
 With `--json` a command prints one JSON object on stdout and nothing else; with `--csv` a table under a line of names, whose
 first column `schema` is the same in every row. Sentences for people, such as where the report lies, go to stderr. The exit
 status is that of the command without the option ([index.md](index.md#exit-status)); of a mistake (2) stdout stays empty. The
-object of `perfsweep judge --json` stands in [versions.md](versions.md#the-json-object).
+objects of `perfsweep judge --json` and `bisect --json` are in [versions-json.md](versions-json.md).
 
 Every object names its `schema` with a version. Under one version fields may be added; none changes its meaning, goes away, or
 becomes null where it was not. No field is left out: null says that there is nothing to say, or that a number is not finite. NaN

@@ -59,7 +59,7 @@ def words(text: str) -> Iterator[str]:
 
 def page(name: str, text: str) -> Iterator[str]:
     """What breaks the rules on a page: its words, its sentences, its length."""
-    prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "`", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```$|`[^`]*`", "``", text, flags=re.MULTILINE | re.DOTALL)
     yield from words(prose)
     if name == "CHANGELOG.md":
         return
@@ -76,7 +76,7 @@ def sentences(prose: str) -> Iterator[str]:
         if not block.lstrip().startswith(("|", "#", "![", "<!--", "Mytkowicz")):
             text = re.sub(r"\]\([^)]*\)", "]", " ".join(block.split()))
             yield from (
-                one for one in re.split(r"(?<=[.?!:;])\s+(?=\W?\w)", text) if len(one.split()) > SENTENCE
+                one for one in re.split(r"(?<=[.?!:;])\s+", text) if len(one.split()) > SENTENCE
             )
 
 
