@@ -8,7 +8,7 @@ from typing import Any
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Write `[text](../file)` as its text where the file is there; a link to nothing stays, and is an error."""
+    """Write `[text](../file)` as its text where the file exists; a link to nothing stays an error."""
     folder = Path(page.file.abs_src_path).parent
     pages = Path(__file__).parent
 

@@ -145,7 +145,9 @@ COMMANDS = Commands(
                 " anything is not committed, else where the branch began and HEAD.",
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
             ),
-            option(["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True),
+            option(
+                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
+            ),
             option(
                 "--environment",
                 "Compare two environments and not commits: interpreters, folders of virtual environments, or"
@@ -169,7 +171,9 @@ COMMANDS = Commands(
                 type=click.Choice(["slower", "faster", "different"]),
                 default="slower",
             ),
-            option(["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True),
+            option(
+                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
+            ),
         ),
         Plain(
             "comment",

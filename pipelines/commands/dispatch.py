@@ -161,14 +161,14 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show the commands by section, aligned over all of them."""
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        grouped = {name for names in self.sections.values() for name in names}
+        grouped = {name for members in self.sections.values() for name in members}
         rest = [name for name in shown if name not in grouped]
         width = max(map(len, shown), default=0)
-        for heading, names in {**self.sections, "Commands": rest}.items():
-            if names:
+        for heading, members in {**self.sections, "Commands": rest}.items():
+            if members:
                 with formatter.section(heading):
                     formatter.write_dl(
-                        [(name.ljust(width), shown[name].get_short_help_str(110)) for name in names]
+                        [(name.ljust(width), shown[name].get_short_help_str(110)) for name in members]
                     )
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -191,7 +191,7 @@ class PackRun:
             done.update(left)
 
     def _results(self) -> None:
-        """What a person takes home of every arm that can run, where that is asked for."""
+        """Results to save of every arm that can run, where that is asked for."""
         for arm in arms_without(self.manifest, self.progress, self.retry):
             if arm.id in self.pack.arms:
                 self._trial(arm, Kind.RESULT, None)

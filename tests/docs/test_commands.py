@@ -230,7 +230,11 @@ READ_ONLY = [
 @pytest.mark.slow
 def test_the_commands_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
     """Those that look, and the demo sweep with everything that is done with it afterwards."""
-    pages = [page for page in PAGES if page.name in ("README.md", "quickstart.md", "workload.md", "slurm.md", "index.md")]
+    pages = [
+        page
+        for page in PAGES
+        if page.name in ("README.md", "quickstart.md", "workload.md", "slurm.md", "index.md")
+    ]
     known = [words for page in pages for words in commands(page, "perfsweep")]
     for words in READ_ONLY:
         assert words in known, f"{words} is documented no more"

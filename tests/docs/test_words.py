@@ -1,4 +1,4 @@
-"""One thing has one plain word in what a user reads: `make lint` looks at the whole tree, this at what it sees."""
+"""What a user reads is in plain words: `make lint` checks the whole tree, these tests check the linter."""
 
 from __future__ import annotations
 

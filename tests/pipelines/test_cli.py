@@ -70,9 +70,7 @@ def test_the_help_shows_every_command_once_by_what_you_do_with_it(capsys: pytest
     sections = dict(re.findall(r"^([A-Z]\w+):\n((?:  .+\n)+)", page, re.MULTILINE))
     assert {"Measure", "Read", "Share", "Check"} <= set(sections) and "Commands" not in sections
     named = re.findall(r"^  (\w\S*) ", "".join(sections.values()), re.MULTILINE)
-    assert sorted(named) == sorted(
-        name for name, command in COMMANDS.commands.items() if not command.hidden
-    )
+    assert sorted(named) == sorted(name for name, command in COMMANDS.commands.items() if not command.hidden)
 
 
 def test_every_command_leads_to_a_function_that_takes_its_arguments() -> None:

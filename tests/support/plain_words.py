@@ -1,7 +1,7 @@
 """Plain words in all that a user reads: pages, messages, help, first lines of docstrings.
 
-`python -m plain_words` names each place that CONTRIBUTING.md's rules forbid. A folder of code or a page may have
-as many as `plain_words.yaml` admits, and no more: `--shrink` lowers these numbers, and nothing raises them.
+`python -m plain_words` names each place that the rules of CONTRIBUTING.md forbid. A folder of code or a page
+may have as many as `plain_words.yaml` admits: `--shrink` lowers these numbers, and nothing raises them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ def sentences(prose: str) -> Iterator[str]:
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose):
         if not block.lstrip().startswith(("|", "#", "![", "<!--", "Mytkowicz")):
             text = re.sub(r"\]\([^)]*\)", "]", " ".join(block.split()))
-            yield from (
-                one for one in re.split(r"(?<=[.?!:;])\s+", text) if len(one.split()) > SENTENCE
-            )
+            yield from (one for one in re.split(r"(?<=[.?!:;])\s+", text) if len(one.split()) > SENTENCE)
 
 
 def module(path: Path) -> Iterator[str]:
@@ -87,9 +85,9 @@ def module(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             documented.add(id(node.value))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (said := ast.get_docstring(node)):
-            if isinstance(node, ast.Module) or not node.name.startswith("_"):
-                yield from words(said.partition("\n\n")[0])
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            private = getattr(node, "name", "").startswith("_")
+            yield from words("" if private else (ast.get_docstring(node) or "").partition("\n\n")[0])
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
             yield from words(node.value if " " in node.value.strip() else "")
