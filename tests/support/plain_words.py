@@ -25,7 +25,7 @@ PLAIN = {
     r"\bbehind\b": "after",
     r"\bbesides?\b": "next to, in addition to",
     r"\b(stands?|stood)\b(?![-`])": "is, appears",
-    r"\b(is|are|was|were) over\b": "has ended",
+    r"\b(is|are|was|were) over\b(?! (the|a|an|\d))": "has ended",
     r"\bmend(s|ed|ing)?\b": "fix",
     r"\bwhat of\b": "the thing itself",
     r"\b(that|those) which\b|\bthose that\b": "the thing itself",
