@@ -25,13 +25,14 @@ STORM     = PYTHONPATH=$(CURDIR)/tests/support $(BIN)/python -m storm
 DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE   := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would pass what --strict refuses
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # The tests start hundreds of processes, and each would compile our modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak peers fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak peers fuzz mutants lint docs slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -41,19 +42,20 @@ help:
 	@echo "make profile    where the time of one arm goes: WORKLOAD=digits ARGS=\"toggles.amp=bf16 profile.tool=torch\""
 	@echo "make compare    tables and reports of what is measured: WORKLOAD=digits SWEEP=$(SWEEP)"
 	@echo "make picture    docs/digits-demo.png from a measured sweep's report, by Chromium: WORKLOAD=digits SWEEP=$(SWEEP)"
-	@echo "make gpu-check  ten minutes on a GPU: is it what perfsweep takes it for? CLUSTER=$(CLUSTER) submits it there"
+	@echo "make gpu-check  ten-minute check that measurements on a GPU are correct; CLUSTER=$(CLUSTER) submits it there"
 	@echo "make test       the quick tests, within one budget of processor time; it prints what was spent"
-	@echo "make test-workloads  every level of every workload: parity, witnesses, compiling"
+	@echo "make test-workloads  every level of every workload: parity, counters, compiling"
 	@echo "make test-slow  the long tests"
 	@echo "make storm      sweeps under many faults at once, for MINUTES=20: SEED= SLURM=1"
 	@echo "make faults     each fault of the two Slurm lists alone, as a table: TIMES=3 CASES=\"F12 D3\""
 	@echo "make soak       $(TRIALS) short trials in one sweep: does anything grow?"
 	@echo "make peers      the same plants by perfsweep, torch.utils.benchmark, pyperf, hyperfine and pytest-benchmark: TIMES=10"
 	@echo "make fuzz       damages every kind of file that is read, at random: MINUTES=10 for each, SEED=1"
-	@echo "make mutants    plants small mistakes and lists those that the nearest quick tests miss: COUNT=300 SEED=1"
+	@echo "make mutants    plants small mistakes and lists what the nearest quick tests miss: COUNT=300 SEED=1"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
 	@echo "make slurm-install   as root: apt-get install $(SLURM_PACKAGES) and what accounting needs"
-	@echo "make lint       ruff, pyright, the layers of the house (import-linter), code that stands twice (pylint)"
+	@echo "make docs       the pages as a site, in build/site; fails where a link leads nowhere"
+	@echo "make lint       ruff, pyright, layers (import-linter), repeated code (pylint), plain words, the pages (mkdocs)"
 
 setup: $(READY)
 
@@ -155,7 +157,12 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
+	PYTHONPATH=tests/support $(BIN)/python -m plain_words
+	$(SITE)
 	$(BIN)/pyright & types=$$!; $(BIN)/pylint --score=n src pipelines workloads slurm conf; twice=$$?; wait $$types && exit $$twice
+
+docs: $(VENV)/.lint
+	$(SITE)
 
 $(VENV)/.lint: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"

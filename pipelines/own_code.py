@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     except (ImportError, PermissionError) as error:
         if not is_gone(name, error):
             raise
-        print(f"{OURS}: the code cannot be read ({error}); mend this and start the sweep again", flush=True)
+        print(f"{OURS}: the code cannot be read ({error}); fix this and start the sweep again", flush=True)
         return GONE
     return module.main(rest)
 

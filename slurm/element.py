@@ -243,7 +243,7 @@ def main(jobs_file: Path, index: int) -> int:
 
 
 def _refuse(reason: str) -> int:
-    print(f"{reason}; mend this and start the sweep again", file=sys.stderr)
+    print(f"{reason}; fix this and start the sweep again", file=sys.stderr)
     return CANNOT_WRITE
 
 

@@ -225,7 +225,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         "trials",
         text=_losses,
         where=Where.PEOPLE,
-        doc="how the trials behind the row ended, of every kind and attempt, where not all ended alike",
+        doc="how the trials of the row ended, of every kind and attempt, where not all ended alike",
         optional=True,
         width=9,
         drop=3,

@@ -203,7 +203,7 @@ def notes_on_other_machines(progress: Progress, manifest: Manifest) -> list[str]
         apart = told_apart(progress.machine, part.machine)
         notes.append(
             f"{sum(map(len, trials))} timing trials are left out: {apart}; pairs in"
-            f" {_some([pack.id for pack in packs])} stand in tables of their own, for"
+            f" {_some([pack.id for pack in packs])} are in tables of their own, for"
             f" {machine_name(progress.machine, part.machine)}{_remedy(progress.machine, part.machine)}"
         )
     return notes

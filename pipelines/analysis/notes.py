@@ -102,13 +102,13 @@ def _scatter(judge: Judge) -> list[str]:
 
 
 def scatter_warning(judge: Judge) -> list[str]:
-    """One sentence where pairs scatter by more than the plan counted on."""
+    """One sentence where pairs scatter by more than the plan assumed."""
     variances = judge.times.variances
     if not variances.beyond(PLANNING_PAIR_SD):
         return []
     return [
-        f"this machine was noisy: pairs scatter by {math.sqrt(2 * variances.noise):.1%}, and the plan counted"
-        f" on {PLANNING_PAIR_SD:.1%}, so intervals are wider than it promised"
+        f"this machine was noisy: pairs scatter by {math.sqrt(2 * variances.noise):.1%} (the plan assumed"
+        f" {PLANNING_PAIR_SD:.1%}), so intervals are wider than predicted"
     ]
 
 
@@ -236,8 +236,8 @@ def machine_notes(used: pl.DataFrame) -> list[str]:
     if not slow:
         return []
     return [
-        f"the machine itself was up to {max(slow) - 1:.0%} slower in {len(slow)} of {used.height} timing"
-        " trials: a fixed piece of work before them took so much longer"
+        f"the calibration loop ran up to {max(slow) - 1:.0%} slower before {len(slow)} of {used.height}"
+        " timing trials"
     ]
 
 

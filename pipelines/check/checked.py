@@ -174,7 +174,7 @@ class Checked:
         checks, first = self._cls.checks, self._observed[self._reference.id].evidence
         if first is None:
             return
-        self.tell("baseline: does it repeat, and leave nothing behind?")
+        self.tell("baseline: does it repeat, and leak no state?")
         timing = self._tried(self._run_of(self._reference), self._reference, Kind.TIMING)
         if timing.record.outcome is not Outcome.OK:
             yield self._failure("timing trial", timing)

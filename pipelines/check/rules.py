@@ -59,7 +59,7 @@ def not_repeatable(
             return []
         text = f"a second trial finds what the first left in context.cache_dir, and ends elsewhere: {leaked}"
         return [
-            Finding(Defect.STATE_LEAKS, name, f"{text}; what is cached must be what would be computed anew")
+            Finding(Defect.STATE_LEAKS, name, f"{text}; what is cached must be what would be computed again")
         ]
     where = "after some iterations, so look at step()"
     if len(early) > 1 and difference(early[0], early[1], checks) is not None:
@@ -206,11 +206,10 @@ def results_change(subject: str, result: ParityResult) -> list[Finding]:
         return []
     remedy = {
         Parity.EXACT: (
-            "mend its path, or declare parity=Parity.TOLERANCE with bounds if it is meant to round"
-            " differently"
+            "fix its path, or declare parity=Parity.TOLERANCE with bounds if it is meant to round differently"
         ),
-        Parity.TOLERANCE: "mend its path, or raise its bounds if you can say why",
-        Parity.STOCHASTIC: "mend its path",
+        Parity.TOLERANCE: "fix its path, or raise its bounds if you can say why",
+        Parity.STOCHASTIC: "fix its path",
     }[result.parity_class]
     text = f"declared {result.parity_class.value}, it {result.reason or result.worst}"
     return [Finding(Defect.RESULTS_CHANGE, subject, f"{text}; {remedy}")]

@@ -61,8 +61,19 @@ OF_SCRIPTS = (
 )
 """Options that say how a script is to be run and what its iterations are."""
 
+SECTIONS = {
+    "Measure": ("script", "tune", "sweep", "run", "judge", "bisect", "frontier", "profile"),
+    "Read": ("compare", "history", "claims", "list", "describe"),
+    "Follow": ("status", "wait", "logs", "cancel"),
+    "Share": ("publish", "dashboard", "comment"),
+    "Check": ("doctor", "selftest", "check"),
+    "Start": ("new", "init", "completion"),
+}
+"""Commands by what you do with them, as `perfsweep --help` shows them."""
+
 COMMANDS = Commands(
     "perfsweep",
+    sections=SECTIONS,
     context_settings=SETTINGS,
     help="Measure which PyTorch optimisation buys how much, without changing results.",
     epilog=EPILOG,
@@ -134,7 +145,9 @@ COMMANDS = Commands(
                 " anything is not committed, else where the branch began and HEAD.",
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
             ),
-            option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
+            option(
+                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
+            ),
             option(
                 "--environment",
                 "Compare two environments and not commits: interpreters, folders of virtual environments, or"
@@ -149,29 +162,31 @@ COMMANDS = Commands(
             words(
                 "words",
                 A_VERSION,
-                "Two commits, the second of which stands on the first, then the options of a sweep.",
+                "Two commits, of which the first is an ancestor of the second, then the options of a sweep.",
                 metavar="GOOD BAD -- workload=... [KEY=VALUE]...",
             ),
             option(
                 "--find",
-                "What the first commit is looked for that is so, measured against GOOD.",
+                "Find the first commit that is so, measured against GOOD.",
                 type=click.Choice(["slower", "faster", "different"]),
                 default="slower",
             ),
-            option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
+            option(
+                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
+            ),
         ),
         Plain(
             "comment",
-            "what a pull request is told of what judge --json found, as Markdown",
+            "a Markdown comment for a pull request, from files of judge --json",
             "judge:comment",
             words("files", FILE, "Files that `perfsweep judge --json` wrote.", required=True),
             option("--output", "Write it there instead of printing it.", type=FILE, metavar="FILE"),
         ),
-        Plain("status", "what of a sweep is done", "sessions:status", SWEEP, JSON),
+        Plain("status", "progress of a sweep", "sessions:status", SWEEP, JSON),
         Plain("wait", "follow a sweep on Slurm to its end, from any shell", "sessions:wait", SWEEP),
         Plain(
             "logs",
-            "what the packs of a sweep print",
+            "logs of the packs of a sweep",
             "sessions:logs",
             SWEEP,
             PACKS,
@@ -196,7 +211,7 @@ COMMANDS = Commands(
             option("--explain", "Only derive one row's verdict: its number or name.", metavar="ROW"),
             option(
                 "--columns",
-                "Further columns in place of the sweep's own, as energy,cost; docs/reading.md lists them.",
+                "Further columns in place of the sweep's own, as energy,cost; docs/tables.md lists them.",
                 metavar="NAMES",
             ),
             option("--figure", "Draw the effects as SVG, PNG or PDF.", type=FILE, metavar="FILE"),
@@ -245,7 +260,7 @@ COMMANDS = Commands(
         ),
         Plain(
             "publish",
-            "copy the records of a sweep to W&B, and mend what W&B lost",
+            "copy the records of a sweep to W&B, without duplicates",
             "sessions:publish",
             SWEEP,
             option("--offline", "Write run folders and ask no server.", is_flag=True),
@@ -262,7 +277,7 @@ COMMANDS = Commands(
         ),
         Composed(
             "doctor",
-            "what a cluster offers, and what of a site profile it would refuse",
+            "check a Slurm site profile against the cluster, or a GPU with gpu=true",
             "doctor:doctor",
             example="cluster=slurm",
         ),

@@ -136,8 +136,8 @@ def _conclude(console: Console, checked: Checked, findings: list[Finding]) -> No
         )
         return
     console.print(
-        f"no defects: {checked.name} repeats, shows what it computes, leaves nothing behind, reads nothing it"
-        f" waits for, and {checked.compared} levels act and keep to their class",
+        f"no defects: {checked.name} is reproducible, its evidence is complete, no state leaks, no host reads"
+        f" in a step, and {checked.compared} levels act and keep to their class",
         style="green",
         highlight=False,
     )

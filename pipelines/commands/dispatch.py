@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
@@ -149,7 +149,27 @@ class ComposedOrScript(Composed):
 
 
 class Commands(click.Group):
-    """The list, in the order in which a newcomer meets the commands."""
+    """The list, in the order in which a newcomer meets the commands.
+
+    `sections` has the names of commands by what you do with them; the rest is shown under "Commands".
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]] | None = None, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.sections = sections or {}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the commands by section, aligned over all of them."""
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        grouped = {name for members in self.sections.values() for name in members}
+        rest = [name for name in shown if name not in grouped]
+        width = max(map(len, shown), default=0)
+        for heading, members in {**self.sections, "Commands": rest}.items():
+            if members:
+                with formatter.section(heading):
+                    formatter.write_dl(
+                        [(name.ljust(width), shown[name].get_short_help_str(110)) for name in members]
+                    )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands in the order of the list."""

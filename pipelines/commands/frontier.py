@@ -157,9 +157,7 @@ def _legal(sweep: SearchSweep, factor: Factor) -> Factor:
     grid = Grid(sweep.space, sweep.reference.levels, [factor])
     numbers: Sequence[int] = [n for n in range(len(factor.values)) if grid.legal((n,))]
     if len(numbers) < 2:
-        raise ConfigError(
-            f"{factor.name} has fewer than two sizes that may stand beside {sweep.reference.label}"
-        )
+        raise ConfigError(f"{factor.name} has fewer than two sizes that go with {sweep.reference.label}")
     values = tuple(factor.values[n] for n in numbers)
     return Factor(factor.name, values, tuple(factor.sizes[n] for n in numbers), numbers.index(factor.start))
 
@@ -169,7 +167,7 @@ def _show(console: Console, sweep: SearchSweep, factor: Factor, limit: int | Non
     console.print(bold(sweep.manifest.sweep.name, f": {factor.name} in {sizes}"))
     memory = f"{limit / 2**30:.2f} GiB" if limit else "not known"
     console.print(
-        f"memory: {memory}; beside it {sweep.reference.label}\nrecords: {sweep.folder.path}\n",
+        f"memory: {memory}; next to it {sweep.reference.label}\nrecords: {sweep.folder.path}\n",
         highlight=False,
         soft_wrap=True,
     )

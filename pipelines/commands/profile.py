@@ -66,7 +66,7 @@ def profile_folder(
     own = [word for word in overrides if word.startswith("profile.")]
     folders = [word for word in overrides if word not in own]
     if settled := [*filter(SETTLED.match, folders), *folders[1:]]:
-        remedy = "beside the folder of a sweep give profile.FIELD=VALUE only"
+        remedy = "with the folder of a sweep give profile.FIELD=VALUE only"
         raise ConfigError(f"{settled[0]}: the sweep has settled that; {remedy}")
     if diff:
         return show_difference(folders[0] if folders else None, diff, tool)

@@ -210,7 +210,7 @@ def _cluster(folder: SweepFolder) -> ClusterConfig:
         reason = (str(error).splitlines() or ["it is empty"])[0]
         raise ConfigError(
             f"{folder.config_file} does not say which cluster the sweep runs on ({reason}); start the sweep"
-            " again, which writes it anew"
+            " again, which replaces it"
         ) from error
 
 

@@ -249,7 +249,7 @@ def yaml_mistake(error: Exception, file: Path | None = None) -> str:
     place = getattr(error, "problem_mark", None)
     line = f" line {place.line + 1}" if place else ""
     name = file or getattr(place or error, "name", "a configuration file")
-    remedy = "; mappings are KEY: VALUE, indented by spaces" if place else "; write it anew as text in UTF-8"
+    remedy = "; mappings are KEY: VALUE, indented by spaces" if place else "; write it again as text in UTF-8"
     problem = (
         getattr(error, "problem", None) or getattr(error, "reason", None) or " ".join(str(error).split())
     )

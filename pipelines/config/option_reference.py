@@ -22,8 +22,8 @@ _LEFT, _WIDEST = 34, 110
 
 _INTRODUCTION = """# Options
 
-Options of the commands that Hydra composes: {commands}. Each is given as `NAME=VALUE` behind
-the command, or stands in a file of one of the groups below. `--help` behind a command shows those of this command,
+Options of the commands that Hydra composes: {commands}. Each is given as `NAME=VALUE` after
+the command, or is in a file of one of the groups below. `--help` after a command shows the options of this command,
 `--cfg job` what a command line composes to, and `perfsweep describe ...` the fields and toggles of a workload. The
 other commands take a few arguments, which their own `--help` shows.
 

@@ -42,7 +42,7 @@ _FILE = re.compile(rf"[Ii]n '((?!(?:{'|'.join(types.COMMANDS)})')[\w./-]+)'(?:: 
 def _of_entry(command: str, text: str, cause: BaseException) -> str:
     """What is wrong in a YAML file with one of its entries."""
     if missing := _MISSING.search(text):
-        return f"defaults: there is no {missing[1]}.yaml beside it, nor among perfsweep's own"
+        return f"defaults: there is no {missing[1]}.yaml next to it, nor among perfsweep's own"
     if "defaults must be a list" in text:
         return "defaults must be a list of names, such as [slurm]"
     if (found := re.search(r"full_key: (\S+)", text)) is None:

@@ -294,7 +294,7 @@ class ReportPart(TypedDict, total=False):
     """What a report shows next to time, results and memory."""
 
     columns: Sequence[str]
-    """Further columns of the tables, in this order; docs/reading.md says how to read each."""
+    """Further columns of the tables, in this order; docs/tables.md says how to read each."""
 
 
 class SweepOptions(TypedDict, total=False):

@@ -22,7 +22,7 @@ from perfsweep.workloads.training.parts import Parts
 _INTRODUCTION = """# Training
 
 A class for what is a training loop: `build` returns the `Parts` that are trained, and the loop acts on the
-shared toggles. [tutorial.md](tutorial.md) has a whole one, `workloads/digits/` the example to copy.
+shared toggles. [workload.md](workload.md) has a whole one, `workloads/digits/` the example to copy.
 
 This page is written by `python -m perfsweep.pipelines.config.training_reference > docs/training.md`, from the
 docstrings in `workloads/training/`.

@@ -191,7 +191,7 @@ class PackRun:
             done.update(left)
 
     def _results(self) -> None:
-        """What a person takes home of every arm that can run, where that is asked for."""
+        """Results to save of every arm that can run, where that is asked for."""
         for arm in arms_without(self.manifest, self.progress, self.retry):
             if arm.id in self.pack.arms:
                 self._trial(arm, Kind.RESULT, None)
@@ -437,14 +437,14 @@ def main(arguments: list[str]) -> int:
         print(reason, flush=True)
         return SUPERSEDED
     except RecordError as reason:
-        print(f"{reason}; start the sweep again, which mends that", flush=True)
+        print(f"{reason}; start the sweep again, which fixes that", flush=True)
         return CANNOT_READ
     except ClusterError as reason:
         print(f"{reason}; finished rounds are kept: start the sweep again to continue", flush=True)
         return reason.status if isinstance(reason, Unfit) else NO_NODE
     except OSError as error:
         print(
-            f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: mend this and"
+            f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: fix this and"
             " start the sweep again",
             flush=True,
         )
@@ -457,7 +457,7 @@ def _stopped(reason: str, advanced: bool) -> int:
     where = (
         "stopped after the last finished round; a requeue, or the same command, continues"
         if advanced
-        else "stopped before a round was finished; the same command begins it anew"
+        else "stopped before a round was finished; the same command begins it again"
     )
     print(f"{reason}: {where}", flush=True)
     return TRY_AGAIN if advanced else STUCK

@@ -148,7 +148,7 @@ class SharedJob:
             try:
                 self._running[pack] = self._start(pack, env)
             except OSError as error:
-                print(f"{error.filename}: {error.strerror}; mend this and start the sweep again", flush=True)
+                print(f"{error.filename}: {error.strerror}; fix this and start the sweep again", flush=True)
                 statuses.append(CANNOT_WRITE)
                 continue
             if own:

@@ -320,7 +320,7 @@ def main_effects_and_interactions(signs: np.ndarray, names: Sequence[str]) -> li
         if len(group) > 1 and least == 1:
             first, second = (" x ".join(members) for members, _ in group[:2])
             raise ConfigError(
-                f"this design cannot tell {first} from {second}; add arms, or leave a toggle out"
+                f"{first} and {second} are confounded in this design; add arms, or leave a toggle out"
             )
     # The pseudo-inverse's rows are the least squares coefficients, as weights of the arms' log times.
     matrix = np.stack([group[0][1] for group in groups], axis=1).astype(float)

@@ -61,7 +61,7 @@ class Power:
         rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         servers = f" on {self.replications} servers" if shared else ""
         nothing = self.effect >= USELESS
-        effect = "nothing under a factor of two" if nothing else f"{math.expm1(self.effect):.1%}"
+        effect = "only changes above 2x" if nothing else f"{math.expm1(self.effect):.1%}"
         assumes = "assuming " if spread == Spread() else ""
         among = (
             "one comparison" if self.comparisons == 1 else f"the clearest of {self.comparisons} comparisons"
@@ -202,8 +202,8 @@ def refuse_undecidable(manifest: Manifest) -> None:
     planned = power(manifest)
     if not _decides(manifest, planned):
         raise ConfigError(
-            f"measure.rounds={measure.rounds} decides nothing: {planned}; {_remedy(manifest)}, or only look:"
-            " measure.look=true"
+            f"measure.rounds={measure.rounds}: too few to decide: {planned}. {_remedy(manifest)}, or"
+            " measure.look=true to run without verdicts."
         )
     if measure.precision is not None and measure.rounds < LEAST_TO_STOP:
         raise ConfigError(
@@ -223,4 +223,4 @@ def _remedy(manifest: Manifest) -> str:
     """Name the rounds that would do."""
     plans = (power(manifest, rounds=rounds) for rounds in range(1, 100))
     enough = next((plan.rounds for plan in plans if _decides(manifest, plan)), None)
-    return f"measure.rounds={enough} would do" if enough else "plan fewer effects in one sweep"
+    return f"Use measure.rounds={enough}" if enough else "Plan fewer effects in one sweep"

@@ -72,7 +72,7 @@ def warning(runs: Sequence[PublishedRun], problems: Sequence[str]) -> str | None
     what = f"{len(short)} of {len(runs)} runs lack {rows} rows" if short else "some records could not be read"
     reasons = list(dict.fromkeys([*problems, *(run.note for run in short)]))
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"{what}, the records are untouched, mend this and publish again: {reasons[0]}{more}"
+    return f"{what}, the records are untouched, fix this and publish again: {reasons[0]}{more}"
 
 
 def table_of_runs(done: Published, title: str) -> Table:

@@ -120,7 +120,7 @@ class Publication:
         except OSError as error:
             why = f"{error.strerror} in {self._folder.wandb_dir}"
             self._refusal = (
-                f"nothing was published, the records are untouched: {why}; mend this and publish again"
+                f"nothing was published, the records are untouched: {why}; fix this and publish again"
             )
             return
         self._keys = [key for key in self._runs.keys(self._packs) if key[0] != COMPARE]

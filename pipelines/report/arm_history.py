@@ -132,7 +132,7 @@ class ArmHistoryObject:
     arm: str = member("label of the arm")
     beside_reference: bool = member("whether change points are those of its ratio to the baseline")
     slower: bool = member("whether it became slower from any version to the next")
-    versions: Rows[Version] = member("those that have it", columns=version_columns("reference"))
+    versions: Rows[Version] = member("the arms that have it", columns=version_columns("reference"))
     change_points: tuple[ChangePointObject, ...] = member("where its level changes, oldest first")
     p: float | None = member(
         "share of the orders of its versions that show as much change; null where none was looked for"

@@ -111,7 +111,7 @@ class ComparisonObject:
     machine: str = member("what ran it, in few words; empty while nothing has run")
     noise: tuple[str, ...] = member("what kept the machine from being at rest, where that matters")
     together: TogetherObject | None = member("all levels to turn on at once; null where not measured")
-    parts: tuple[PartObject, ...] = member("what of each gain is a step from one baseline to another")
+    parts: tuple[PartObject, ...] = member("the part of each gain that is a step between two baselines")
     command: str | None = member("that runs the best arm; null where nothing is faster")
     open: tuple[str, ...] = member("effects without an answer, why, and what would decide, in sentences")
     notes: tuple[str, ...] = member("what else a reader must know, in the sentences below the tables")

@@ -126,8 +126,8 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
         yield Picture(f"Frontier of {curve.toggle}", caption, partial(charts.size_curve, curve))
     if scaled := scaled_effects(comparison.effects):
         caption = (
-            "Strong scaling: the same work shared by more ranks. Weak scaling: more ranks with as much work"
-            " each. Beside each point its efficiency, the gain in speed by that of ranks; dashed is 100 %."
+            "Strong scaling: the same work shared by more ranks. Weak scaling: more ranks with as much"
+            " work each. At each point: its efficiency, the gain in speed by that of ranks; dashed is 100 %."
         )
         yield Picture("Scaling", caption, partial(charts.scaling, scaled))
     shown = {arm: names[arm] for arm in baseline_and_fastest(manifest, comparison) if arm in names}

@@ -34,13 +34,13 @@ perfsweep history baselines/june.json runs/digits-demo --json
 With `--json` a command prints one JSON object on stdout and nothing else; with `--csv` a table under a line of names, whose
 first column `schema` is the same in every row. Sentences for people, such as where the report lies, go to stderr. The exit
 status is that of the command without the option ([index.md](index.md#exit-status)); of a mistake (2) stdout stays empty. The
-object of `perfsweep judge --json` stands in [versions.md](versions.md#the-json-object).
+objects of `perfsweep judge --json` and `bisect --json` are in [versions-json.md](versions-json.md).
 
 Every object names its `schema` with a version. Under one version fields may be added; none changes its meaning, goes away, or
 becomes null where it was not. No field is left out: null says that there is nothing to say, or that a number is not finite. NaN
 and infinity are never printed; CSV leaves such cells empty.
 
-Units stand in names: `_ns`, `_s` and `_bytes`. A `ratio` is a time by another one: 0.8 is 20 % less. `low` and `high` are the
+Units are in names: `_ns`, `_s` and `_bytes`. A `ratio` is a time by another one: 0.8 is 20 % less. `low` and `high` are the
 ends of its interval.
 
 This page is written by `python -m perfsweep.pipelines.report.object_reference > docs/json.md`, from the declarations in
@@ -54,7 +54,7 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...], str]] = {
     "compare --csv": (
         comparison_object.CSV_SCHEMA,
         (),
-        "A row for each effect: behind `schema` stand the fields of [effects](#effects), in their order.",
+        "A row for each effect: after `schema` come the fields of [effects](#effects), in their order.",
     ),
     "compare --against --csv": (
         regressions.CSV_SCHEMA,

@@ -80,7 +80,7 @@ def search_factors(
     if not names and tune.ladder is None:
         raise ConfigError(f"tune.toggles is empty: name up to {MOST_TOGGLES} of {', '.join(space.toggles)}")
     if tune.ladder in names:
-        raise ConfigError(f"{tune.ladder} stands in tune.toggles and in tune.ladder; keep it in one of them")
+        raise ConfigError(f"{tune.ladder} is in tune.toggles and in tune.ladder; keep it in one of them")
     if most is not None and len(names) > most:
         raise ConfigError(
             f"tune.toggles has {len(names)} toggles, and a search takes {most}; tune the likeliest first"

@@ -1,4 +1,4 @@
-"""Where results that a person takes home lie: one folder, or one in it for each arm of a sweep."""
+"""Where saved results are: one folder, or one in it for each arm of a sweep."""
 
 from __future__ import annotations
 

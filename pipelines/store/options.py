@@ -264,7 +264,7 @@ class ReportConfig:
 
     columns: list[str] = option(
         list,
-        "Further columns of the tables, in this order; docs/reading.md says how to read each.",
+        "Further columns of the tables, in this order; docs/tables.md says how to read each.",
         choices=COLUMNS,
     )
 

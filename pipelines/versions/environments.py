@@ -160,7 +160,7 @@ def built(file: Path, cache: Path) -> Path:
     """
     if file.name in _FOREIGN:
         raise ConfigError(
-            f"{file} belongs to a project; make a file that stands alone: {_FOREIGN[file.name]}"
+            f"{file} belongs to a project; make a file of it that needs no other: {_FOREIGN[file.name]}"
         )
     if file.suffix == PYLOCK and not file.name.startswith("pylock"):
         raise ConfigError(f"{file} is no lock; name a requirements.txt or a pylock.toml")

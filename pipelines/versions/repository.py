@@ -100,14 +100,14 @@ class Repository:
         Raises
         ------
         ConfigError
-            One of them is unknown, or `new` does not stand on `old`.
+            One of them is unknown, or `new` does not descend from `old`.
         """
         ends = self.commit(old), self.commit(new)
         if ends[0] == ends[1]:
             raise ConfigError(f"{old} and {new} are the same commit; name two")
         if self._try("merge-base", "--is-ancestor", *ends).returncode:
             raise ConfigError(
-                f"{new} does not stand on {old}{self._shallow_hint or self._fork_hint(old, new)}"
+                f"{new} does not descend from {old}{self._shallow_hint or self._fork_hint(old, new)}"
             )
         span = ["--first-parent", "--reverse", "--format=%P%x00%s", f"{ends[0]}..{ends[1]}"]
         lines = self._output("rev-list", *span).decode(errors="replace").splitlines()
@@ -117,7 +117,7 @@ class Repository:
     def _fork_hint(self, old: str, new: str) -> str:
         found = self._try("merge-base", old, new)
         base = found.stdout.decode().strip()[:12]
-        return f"; begin at {base}, which both stand on" if found.returncode == 0 else ""
+        return f"; begin at {base}, which both descend from" if found.returncode == 0 else ""
 
     @property
     def default_branch(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The door for users' own code: marks in a training loop, and sweeps from Python.
+"""The public API for your own code: marks in a training loop, and sweeps from Python.
 
 ::
 

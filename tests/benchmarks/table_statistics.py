@@ -1,4 +1,4 @@
-"""How often the statistics are wrong on simulated machines: the tables of docs/trust.md, as Markdown.
+"""How often the statistics are wrong on simulated machines: tables of docs/results/statistics.md.
 
 ``PYTHONPATH=tests/support python tests/benchmarks/table_statistics.py``
 

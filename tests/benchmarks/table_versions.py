@@ -1,4 +1,4 @@
-"""How often answers about versions are right: the table of docs/versions.md, as Markdown.
+"""How often answers about versions are right: the table of docs/results/versions.md, as Markdown.
 
     PYTHONPATH=tests/support python tests/benchmarks/table_versions.py            # some minutes
     PYTHONPATH=tests/support python tests/benchmarks/table_versions.py --record FOLDER/itself*/runs/*

@@ -1,4 +1,4 @@
-"""Answers about versions, measured for real: the second table of docs/versions.md, as Markdown.
+"""Answers about versions, measured for real: the second table of docs/results/versions.md, as Markdown.
 
     export PYTHONPATH=tests/support
     python tests/benchmarks/table_versions_real.py FOLDER itself 20          # measure so many, one by one

@@ -1,4 +1,4 @@
-"""Every command in the documentation is one that exists and is understood; the tutorial is done as it is
+"""Every command in the documentation is one that exists and is understood; the quickstart is done as it is
 written."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the prepared folder, in which a person would stand."""
+    """A copy of the prepared folder, in which a reader is."""
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
@@ -188,7 +188,7 @@ def test_every_page_is_in_the_index() -> None:
     ] == []
 
 
-SESSIONS = ["tutorial.md", "extending.md", "command.md"]
+SESSIONS = ["quickstart.md", "workload.md", "extending.md", "command.md"]
 
 
 @pytest.mark.slow
@@ -230,7 +230,11 @@ READ_ONLY = [
 @pytest.mark.slow
 def test_the_commands_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
     """Those that look, and the demo sweep with everything that is done with it afterwards."""
-    pages = [page for page in PAGES if page.name in ("README.md", "toggles.md", "slurm.md")]
+    pages = [
+        page
+        for page in PAGES
+        if page.name in ("README.md", "quickstart.md", "workload.md", "slurm.md", "index.md")
+    ]
     known = [words for page in pages for words in commands(page, "perfsweep")]
     for words in READ_ONLY:
         assert words in known, f"{words} is documented no more"

@@ -1,4 +1,4 @@
-"""The page on reading an answer says what each column of the tables of effects and arms is."""
+"""The page of columns says what each column of the tables of effects and arms is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES
 from perfsweep.pipelines.analysis.quantities.quantity import Quantity
 
-PAGE = (ROOT / "docs" / "reading.md").read_text()
+PAGE = (ROOT / "docs" / "tables.md").read_text()
 EFFECTS_PART, _, ARMS_PART = PAGE.partition("\n### The table of arms\n")
 ARMS_PART = ARMS_PART.partition("\n### ")[0]
 
@@ -41,4 +41,4 @@ def test_every_heading_of_arms_is_explained(heading: str) -> None:
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda one: one.key)
 def test_every_column_that_may_be_chosen_is_explained(quantity: Quantity) -> None:
-    assert quantity.heading in explained(PAGE.partition("\n## Which time is judged\n")[0])
+    assert quantity.heading in explained(PAGE.partition("\n## Files\n")[0])

@@ -69,7 +69,7 @@ def test_code_that_was_removed_meanwhile_is_one_line(copy: Path) -> None:
     done = run("perfsweep.work", "a", folder=copy)
     (line,) = done.stdout.splitlines()
     assert line.startswith(f"{copy}: the code cannot be read (cannot import name 'part' from 'perfsweep'")
-    assert line.endswith("; mend this and start the sweep again")
+    assert line.endswith("; fix this and start the sweep again")
     assert (done.returncode, done.stderr) == (own_code.GONE, "")
 
 

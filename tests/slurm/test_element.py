@@ -136,7 +136,7 @@ def test_files_that_are_damaged_or_closed_are_named_in_one_line(
     def said(index: int = 1) -> str:
         assert main(tmp_path / "abc.json", index) == CANNOT_WRITE
         (line,) = capfd.readouterr().err.splitlines()
-        assert line.endswith("; mend this and start the sweep again")
+        assert line.endswith("; fix this and start the sweep again")
         return line
 
     element(tmp_path, "exit 0")

@@ -43,7 +43,7 @@ SHOWN = 3
 
 
 class Script(Workload):
-    """Somebody's script. `configured` gives it its toggles, name and files."""
+    """A training script, unchanged. `configured` gives it its toggles, name and files."""
 
     Config = ScriptConfig
     toggles = TOGGLES

@@ -1,4 +1,4 @@
-"""Which arms nobody would pass by: no other takes less time without needing more energy, memory or money."""
+"""The Pareto front: arms that no other beats in time without needing more energy, memory or money."""
 
 from __future__ import annotations
 

@@ -96,6 +96,6 @@ def test_what_ran_on_another_machine_is_told_with_what_sets_it_apart(sweep) -> N
     lose(folder, "p001", 0)
     (note,) = notes_on_other_machines(read_progress(folder, manifest), manifest)
     assert note == (
-        "4 timing trials are left out: device is other and not fake; pairs in p001 stand in tables of"
+        "4 timing trials are left out: device is other and not fake; pairs in p001 are in tables of"
         " their own, for other; on a cluster, cluster.gpu_type or cluster.constraint keeps packs on one kind"
     )

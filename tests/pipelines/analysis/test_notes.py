@@ -20,7 +20,7 @@ def test_scatter_beyond_the_plans_is_a_warning_of_its_own(command) -> None:
     sweep = command(DesignConfig("one_at_a_time", levels=LEVELS), measure={"rounds": 10})
     (warning,) = compared(*simulated(sweep, lambda levels: 1.0, noise=0.1)).noise
     assert warning.startswith("this machine was noisy: pairs scatter by ")
-    assert "the plan counted on 2.0%" in warning
+    assert "the plan assumed 2.0%" in warning
 
 
 def test_scatter_within_the_plans_is_no_warning(command) -> None:

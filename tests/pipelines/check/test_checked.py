@@ -130,7 +130,7 @@ def test_the_baseline_is_asked_whether_it_repeats_before_levels_are_tried(check)
     assert said[:3] == [
         "baseline: evidence trial",
         "baseline: counting trial",
-        "baseline: does it repeat, and leave nothing behind?",
+        "baseline: does it repeat, and leak no state?",
     ]
 
 

@@ -151,9 +151,9 @@ def test_results_in_another_form_are_no_defect_and_told_apart(base: Evidence, ar
 @pytest.mark.parametrize(
     ("parity", "remedy"),
     [
-        (Parity.EXACT, "mend its path, or declare parity=Parity.TOLERANCE"),
+        (Parity.EXACT, "fix its path, or declare parity=Parity.TOLERANCE"),
         (Parity.TOLERANCE, "or raise its bounds"),
-        (Parity.STOCHASTIC, "mend its path"),
+        (Parity.STOCHASTIC, "fix its path"),
     ],
 )
 def test_results_beyond_a_class_are_a_defect_with_the_remedy_for_it(parity: Parity, remedy: str) -> None:

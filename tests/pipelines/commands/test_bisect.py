@@ -209,7 +209,7 @@ def test_the_object_has_a_schema_the_commit_and_the_steps(bisect: Bisect, made: 
         (("c0",), "bisect takes two commits, GOOD and BAD"),
         (("c0", "worktree"), "bisect walks from commit to commit"),
         (("c0", "main", "--find", "odd"), "'odd' is not one of 'slower', 'faster', 'different'"),
-        (("main", "c0"), "c0 does not stand on main; begin at"),
+        (("main", "c0"), "c0 does not descend from main; begin at"),
     ],
 )
 def test_what_cannot_be_bisected_is_one_sentence(

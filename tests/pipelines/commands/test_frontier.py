@@ -117,7 +117,7 @@ def test_sizes_memory_and_levels_beside_them_are_told_beforehand(limit: int | No
     )
     frontier._show(Console(file=out, width=100), sweep, ladder_factor("slab", [1, 2, 4, 8], 1), limit)
     text = out.getvalue()
-    assert f"{told}; beside it amp=bf16" in text and "mine: slab in 1, 2, 4, 8" in text
+    assert f"{told}; next to it amp=bf16" in text and "mine: slab in 1, 2, 4, 8" in text
     assert "records: runs/mine" in text
 
 
@@ -155,5 +155,5 @@ def test_sizes_that_no_legal_arm_has_are_not_climbed() -> None:
 def test_a_ladder_of_one_legal_size_is_none() -> None:
     never: Any = {"conflicts": {"amp": ("off", "on")}}
     toggle = Toggle("slab", (Level(1), *(Level(n, **never) for n in (2, 4, 8))), "sizes")
-    with pytest.raises(ConfigError, match="slab has fewer than two sizes that may stand beside naive"):
+    with pytest.raises(ConfigError, match="slab has fewer than two sizes that go with naive"):
         fewer(toggle)

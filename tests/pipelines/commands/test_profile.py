@@ -109,7 +109,7 @@ def test_profiles_that_are_not_there_are_to_be_made(sweep: SweepFolder, tmp_path
         (
             ["runs/a", "runs/b"],
             "x",
-            "runs/b: the sweep has settled that; beside the folder of a sweep give profile",
+            "runs/b: the sweep has settled that; with the folder of a sweep give profile",
         ),
         (["runs/a", "toggles.amp=on"], "x", "toggles.amp=on: the sweep has settled that"),
         (["workload=digits", "runs/a"], "x", "workload=digits: the sweep has settled that"),

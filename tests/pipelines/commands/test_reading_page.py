@@ -1,4 +1,4 @@
-"""What docs/reading.md says of tables is true: its examples run on a sweep, and its files are there."""
+"""What docs/reading.md and docs/tables.md say is true: examples run on a sweep, and the files are there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from measured import compared, cost, simulated
 
 from perfsweep.pipelines.config.types import DesignConfig
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reading.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "tables.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "reading.md").read_text() + PAGE, flags=re.DOTALL)
 
 
 def test_the_examples_answer_their_questions(command, monkeypatch, tmp_path) -> None:

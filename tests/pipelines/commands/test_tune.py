@@ -209,7 +209,7 @@ MISTAKES = [
     (["tune.toggles=[fuze]"], "did you mean fuse"),
     (["tune.toggles=[slab]"], "slab has no level to try but 1"),
     (["tune.ladder=mode"], "mode is no ladder"),
-    (["tune.toggles=[slab]", "tune.ladder=slab"], "slab stands in tune.toggles and in tune.ladder"),
+    (["tune.toggles=[slab]", "tune.ladder=slab"], "slab is in tune.toggles and in tune.ladder"),
     (
         ["tune.toggles=[narrow,gpu_only]", "tune.parity=exact"],
         "the limits leave nothing to search: narrow=on",
@@ -245,7 +245,7 @@ def test_a_dry_run_of_a_ladder_shows_its_sizes(at: Shell) -> None:
     words = ("frontier.sizes=[8,16,32]", "frontier.memory_gib=2", "tracking=disabled", "dry_run=true")
     status, out = at.on(machine)("frontier", "workload=toys.tunable:Tunable", *words)
     assert (status, machine.launched) == (0, []), out
-    assert "tunable-frontier: slab in 8, 16, 32\nmemory: 2.00 GiB; beside it " in out
+    assert "tunable-frontier: slab in 8, 16, 32\nmemory: 2.00 GiB; next to it " in out
     assert "records: runs/tunable-frontier" in out
 
 

@@ -137,7 +137,7 @@ def test_names_on_a_path_of_ones_own_are_hydras_to_judge(folder: Path) -> None:
     [
         ("amp: [bf16", "{folder}/toggles/own.yaml line 1 is no YAML: expected "),
         ("defaults: none\n", "toggles/own.yaml: defaults must be a list of names, such as"),
-        ("defaults: [nowhere]\n", "toggles/own.yaml: defaults: there is no toggles/nowhere.yaml beside it"),
+        ("defaults: [nowhere]\n", "toggles/own.yaml: defaults: there is no toggles/nowhere.yaml next to it"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(folder: Path, text: str, says: str) -> None:

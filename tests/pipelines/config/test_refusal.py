@@ -87,7 +87,8 @@ def caused(text: str, kind: str = "ValidationError", **facts: object) -> Excepti
         ),
         (
             caused("In 'cluster/site': Could not find 'cluster/slum'"),
-            "cluster/site.yaml: defaults: there is no cluster/slum.yaml beside it, nor among perfsweep's own",
+            "cluster/site.yaml: defaults: there is no cluster/slum.yaml next to it, nor among perfsweep's"
+            " own",
         ),
         (
             caused("In 'cluster/site': defaults must be a list"),

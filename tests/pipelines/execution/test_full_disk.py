@@ -85,7 +85,7 @@ def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
     filler.join()
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(str(small_disk))
-    assert "No space left on device; finished rounds are kept: mend this and start the sweep again" in line
+    assert "No space left on device; finished rounds are kept: fix this and start the sweep again" in line
     kept = records(folder)
     assert len(kept) >= BEFORE
     assert outcomes(folder) == {"ok"}

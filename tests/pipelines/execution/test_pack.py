@@ -92,7 +92,7 @@ def test_a_plan_that_was_cut_off_ends_a_pack_with_a_sentence(
     assert pack.main([str(planned.path), "p000"]) == pack.CANNOT_READ
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{planned.manifest_file} line 1 is damaged")
-    assert line.endswith("start the sweep again, which mends that")
+    assert line.endswith("start the sweep again, which fixes that")
 
 
 def test_a_fork_server_that_was_killed_ends_a_pack_with_a_sentence(
@@ -142,25 +142,25 @@ KEPT = "finished rounds are kept"
         (
             Interrupted("SIGTERM"),
             79,
-            "SIGTERM: stopped before a round was finished; the same command begins it anew",
+            "SIGTERM: stopped before a round was finished; the same command begins it again",
         ),
         (
             ServerLost("the server ended"),
             79,
-            "the server ended: stopped before a round was finished; the same command begins it anew",
+            "the server ended: stopped before a round was finished; the same command begins it again",
         ),
         (Superseded("a later attempt runs"), 76, "a later attempt runs"),
-        (RecordError("x is damaged"), 66, "x is damaged; start the sweep again, which mends that"),
+        (RecordError("x is damaged"), 66, "x is damaged; start the sweep again, which fixes that"),
         (ClusterError("n2 is lost"), 69, f"n2 is lost; {KEPT}: start the sweep again to continue"),
         (
             OSError(28, "No space left on device", "/sweep/x"),
             74,
-            f"/sweep/x: No space left on device; {KEPT}: mend this and start the sweep again",
+            f"/sweep/x: No space left on device; {KEPT}: fix this and start the sweep again",
         ),
         (
             OSError(28, "No space left on device"),
             74,
-            f"{{sweep}}: No space left on device; {KEPT}: mend this and start the sweep again",
+            f"{{sweep}}: No space left on device; {KEPT}: fix this and start the sweep again",
         ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -268,7 +268,7 @@ def test_a_specification_that_was_damaged_before_its_trial_read_it_blames_no_arm
     (line,) = capsys.readouterr().out.splitlines()
     (file,) = planned.path.glob("trials/*/*/spec.json")
     assert line.startswith(f"{file} is damaged")
-    assert line.endswith("start the sweep again, which mends that")
+    assert line.endswith("start the sweep again, which fixes that")
     assert not file.with_name("record.json").exists()
     (said,) = file.with_name("log.txt").read_text().splitlines()
     assert line.startswith(said)

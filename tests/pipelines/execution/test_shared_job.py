@@ -199,7 +199,7 @@ def test_a_pack_whose_folder_is_closed_is_named_and_the_others_run(
     closed.write_text("no folder")
     assert ran("p001", "p000") == CANNOT_WRITE
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"{closed}") and line.endswith("; mend this and start the sweep again")
+    assert line.startswith(f"{closed}") and line.endswith("; fix this and start the sweep again")
     assert len(log(tmp_path, "p000")) == 6
 
 

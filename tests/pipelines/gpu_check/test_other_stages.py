@@ -193,7 +193,7 @@ def test_a_sweep_that_a_gpu_could_not_run_fails_before_there_is_one(monkeypatch:
     monkeypatch.setitem(cases(), "quick", ["measure.rounds=2", "measure.placebo=2"])
     few = headlines.planned_line("digits", gpu)
     assert not good(few)
-    assert "measure.rounds=2 decides nothing" in few.text
+    assert "measure.rounds=2: too few to decide" in few.text
 
 
 @pytest.mark.slow

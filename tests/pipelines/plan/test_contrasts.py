@@ -107,7 +107,7 @@ def test_a_negative_alias_carries_its_sign() -> None:
 
 def test_main_effects_that_hide_behind_interactions_are_refused() -> None:
     signs = np.array([[-1, -1, 1], [-1, 1, -1], [1, -1, -1], [1, 1, 1]])
-    with pytest.raises(ConfigError, match="cannot tell A from B x C"):
+    with pytest.raises(ConfigError, match="A and B x C are confounded"):
         main_effects_and_interactions(signs, list("ABC"))
 
 

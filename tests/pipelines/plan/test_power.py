@@ -74,8 +74,8 @@ def test_a_contrast_of_many_arms_sees_more_than_a_pair(command) -> None:
 @pytest.mark.parametrize(
     ("measure", "words"),
     [
-        ({"rounds": 1}, "measure.rounds=1 decides nothing: .* measure.rounds=3 would do, or only look"),
-        ({"rounds": 2}, "measure.rounds=2 decides nothing: .* measure.rounds=3 would do"),
+        ({"rounds": 1}, "measure.rounds=1: too few to decide: .* Use measure.rounds=3, or measure.look=true"),
+        ({"rounds": 2}, "measure.rounds=2: too few to decide: .* Use measure.rounds=3"),
         ({"rounds": 5, "precision": 0.01}, "plan measure.rounds=6 or more"),
     ],
 )
@@ -98,13 +98,13 @@ def test_many_comparisons_need_more_rounds_than_one(command) -> None:
     manifest = planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=3)
     power.refuse_undecidable(manifest)
     many = manifest.model_copy(update={"effects": manifest.effects * 200})
-    with pytest.raises(ConfigError, match=r"nothing under a factor of two .*; measure\.rounds=4 would do"):
+    with pytest.raises(ConfigError, match=r"only changes above 2x .*\. Use measure\.rounds=4"):
         power.refuse_undecidable(many)
 
 
 def test_two_rounds_are_refused_unless_they_are_only_looked_at(command) -> None:
     design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
-    with pytest.raises(ConfigError, match=r"or only look: measure\.look=true"):
+    with pytest.raises(ConfigError, match=r"or measure\.look=true to run without verdicts"):
         power.refuse_undecidable(planned(command, design, rounds=2))
     looked_at = planned(command, design, rounds=2, look=True)
     power.refuse_undecidable(looked_at)
@@ -116,7 +116,7 @@ def test_the_command_refuses_before_anything_is_written(tmp_path, capsys: pytest
     with pytest.raises(SystemExit) as ended:
         main(["sweep", "workload=digits", "measure.rounds=1", f"runs={tmp_path / 'runs'}"])
     assert ended.value.code == 2
-    assert "measure.rounds=1 decides nothing" in capsys.readouterr().err
+    assert "measure.rounds=1: too few to decide" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

@@ -200,7 +200,7 @@ def test_a_full_disk_is_said_and_mended_later(online: Built, backend: Loopback, 
     before = backend.rows()
     if mode == "offline":
         assert done.returncode == 1
-        assert "the records are untouched, mend this and publish again" in done.stdout.splitlines()[-1]
+        assert "the records are untouched, fix this and publish again" in done.stdout.splitlines()[-1]
         assert publish_here(online).complete
     assert "Traceback" not in done.stdout + done.stderr
     assert again(online).complete

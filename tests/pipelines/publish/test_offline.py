@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
     what = f"Not a directory in {where}"
     assert (
         done.warning
-        == f"nothing was published, the records are untouched: {what}; mend this and publish again"
+        == f"nothing was published, the records are untouched: {what}; fix this and publish again"
     )
     assert not done.complete
 

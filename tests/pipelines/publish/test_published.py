@@ -53,7 +53,7 @@ WHOLE, SHORT, KNOWN = run(), run(3, "server busy"), run(note="already complete")
 def test_what_is_missing_is_one_sentence(
     runs: list[PublishedRun], problems: list[str], words: str | None
 ) -> None:
-    mend = "the records are untouched, mend this and publish again"
+    mend = "the records are untouched, fix this and publish again"
     assert warning(runs, problems) == (words and words.format(mend=mend))
 
 

@@ -71,7 +71,7 @@ def test_what_was_measured_before_is_not_printed_again(search: Searching) -> Non
 
 def test_a_proposal_around_another_arm_says_beside_which(search: Searching) -> None:
     (heading, *_) = measured(search, "polish", (1, 0, 1), base=(1, 0, 0))
-    assert heading == "polish: 1 arm, beside fuse=on"
+    assert heading == "polish: 1 arm, next to fuse=on"
     (heading, *_) = measured(search, "polish", (0, 0, 1), base=(0, 0, 0))
     assert heading == "polish: 1 arm"
 

@@ -57,7 +57,7 @@ def test_levels_beyond_the_allowed_parity_or_not_supported_are_left_out_and_say_
         ({}, "tune.toggles is empty: name up to 8 of work, idle, sign,"),
         (
             {"toggles": ["slab"], "ladder": "slab"},
-            "slab stands in tune.toggles and in tune.ladder; keep it in one of them",
+            "slab is in tune.toggles and in tune.ladder; keep it in one of them",
         ),
         (
             {"levels": {name: ["on"] for name in "abcdefghi"}},

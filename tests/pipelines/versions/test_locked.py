@@ -112,7 +112,7 @@ def test_pip_builds_where_there_is_no_uv(file: Path, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("uv.lock", "", "belongs to a project; make a file that stands alone: uv export --frozen"),
+        ("uv.lock", "", "belongs to a project; make a file of it that needs no other: uv export --frozen"),
         ("poetry.lock", "", "poetry export -o requirements.txt"),
         ("pyproject.toml", "", "is no lock; name a requirements.txt or a pylock.toml"),
         ("pylock.toml", "", "only uv installs such a lock here, and it is not on the path"),

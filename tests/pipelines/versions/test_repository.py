@@ -55,8 +55,8 @@ def test_configuration_of_the_user_changes_no_line(root: Path, monkeypatch: pyte
     [
         ("nowhere", "main", "nowhere is no commit of"),
         ("main", "main~0", "main and main~0 are the same commit; name two"),
-        ("two", "further", "further does not stand on two; begin at {one}, which both stand on"),
-        ("main", "apart", "apart does not stand on main"),
+        ("two", "further", "further does not descend from two; begin at {one}, which both descend from"),
+        ("main", "apart", "apart does not descend from main"),
     ],
 )
 def test_two_commits_without_a_line_are_refused(root: Path, old: str, new: str, sentence: str) -> None:

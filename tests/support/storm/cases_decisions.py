@@ -252,7 +252,7 @@ def two_devices(stage: Stage) -> str:
         file.write_text(json.dumps(checksums.sealed(values)))
     text = stage.ended(stage.start("compare", str(stage.folder)), 0, 1)
     assert "8 timing trials are left out: device is another" in text, text[-600:]
-    assert "pairs in p001 stand in tables of their own, for another" in text, text[-600:]
+    assert "pairs in p001 are in tables of their own, for another" in text, text[-600:]
     assert "On another: one at a time" in text, text[:600]
     stage.ended(stage.start(*stage.arguments))
     assert [line["names"] for line in stage.events("submitting")] == [["p000", "p001"], ["p001"]]

@@ -22,7 +22,7 @@ TICK_S = 0.1
 REQUEUED_S = 2.0
 """Time between two looks for requeued jobs, whose wait is cut short."""
 
-ROWS_LACK = "mend this and publish again"
+ROWS_LACK = "fix this and publish again"
 """W&B never fails a sweep: on a busy machine a publisher may be given up though nothing is wrong."""
 
 CALM_COMMANDS = 6
