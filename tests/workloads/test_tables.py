@@ -39,9 +39,7 @@ DECLARED = {
         fused_kernel: off:E on:E
         consistent_stop: seed:E mismatch:E scaled:T
         warm_start: off:E on:T
-        tail_steps: off:E on:T
         qx_stat: rms:E rms_free:E meanabs:T max:T p95:T
-        compress: 0:E 16:T 32:T 64:T 128:T
         caching_allocator: on:E off:E
         confusion_search: off:E on:E
     """,

@@ -28,8 +28,8 @@ PROBLEMS = {
 WITNESS = {"compile=on": "compiled_launches"}  # graphs are counted by the pipeline
 QUICK = (
     *("solver=newton", "precision=block", "skip_zero_grad=exact", "active_set=pair", "freeze_failed=3"),
-    *("fused_kernel=on", "compress=16", "csc_layout=on", "confusion_search=on", "label_free=on"),
-    *("warm_start=on", "tail_steps=on", "slab_size=4"),
+    *("fused_kernel=on", "csc_layout=on", "confusion_search=on", "label_free=on"),
+    *("warm_start=on", "slab_size=4"),
 )
 LEVELS = [(toggle.name, level) for toggle in Probe1D.toggles for level in toggle.levels[1:]]
 
@@ -98,7 +98,6 @@ def test_declarations_keep_the_contract():
         ({"precision": "block", "csc_layout": "off"}, ("precision", "csc_layout")),
         ({"solver": "newton", "skip_zero_grad": "exact"}, ("skip_zero_grad", "solver")),
         ({"solver": "newton", "consistent_stop": "mismatch"}, ("consistent_stop", "solver")),
-        ({"compress": 64, "active_set": "off"}, ("compress", "active_set")),
         ({"confusion_search": "on", "csc_layout": "off"}, ("confusion_search", "csc_layout")),
         ({"fused_kernel": "on", "compile": "on"}, ("fused_kernel", "compile")),
     ],
@@ -130,7 +129,6 @@ CHAIN = [
     {"active_set": "pair"},
     {"warm_start": "on"},
     {"precision": "block"},
-    {"compress": 64},
     {"confusion_search": "on"},
 ]
 
