@@ -224,9 +224,9 @@ def _moved(
 class Limits:
     """Per row of a block, float64 [R, 1]: scale of w in the step budget, largest and smallest |x|.
 
-    Without `reach` no step is foreseen; without `least`, which comes with label sums, no pair is taken for a
-    tail. With `additions`, the length of the longest float32 sum, and whether all x are `positive`, a pair may
-    be `sure`.
+    Without `reach` no step is foreseen; without `least`, which comes with label sums, no pair is taken for
+    a tail. With `additions`, the length of the longest float32 sum, and whether all x are `positive`, a pair
+    may be `sure`.
     """
 
     metric: Tensor
