@@ -131,7 +131,7 @@ DECLARED = {
         answer_trim: full:E batch_max:E
         calibration: per_step:E once:E
         attn: eager:E sdpa:E flash:T varlen:T
-        lm_dtype: fp32:E bf16:T int8_wo:T fp8:T
+        lm_dtype: fp32:E bf16:T
         amp: off:E bf16:T fp16:T
         lm_layers: modules:E fused:E native:E
         freeze: on:E off:E
