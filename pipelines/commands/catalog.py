@@ -27,6 +27,7 @@ from perfsweep.pipelines.commands.dispatch import (
     Commands,
     Composed,
     ComposedOrScript,
+    ComposedOrWorkload,
     Plain,
     show_version,
 )
@@ -260,10 +261,11 @@ COMMANDS = Commands(
             option("--project", "The sweep's by default."),
             option("--file", "Write the specification there and ask no server.", type=FILE),
         ),
-        Composed(
+        ComposedOrWorkload(
             "doctor",
-            "what a cluster offers, and what of a site profile it would refuse",
+            "what a cluster offers and would refuse, or which rules a workload breaks",
             "doctor:doctor",
+            of_workload="check:check",
             example="cluster=slurm",
         ),
         Plain(

@@ -47,9 +47,9 @@ def page() -> str:
     parts += [entry(f"perfsweep.{name}", getattr(perfsweep, name)) for name in perfsweep.__all__]
     parts.append(f"## perfsweep.workloads.api\n\n{prose(api)}\n")
     parts += [entry(name, value) for name, value in contract()]
-    for name in WORKLOADS:
-        module = importlib.import_module(f"perfsweep.workloads.{name}")
-        parts.append(f"## perfsweep.workloads.{name}\n\n{summary(module)}\n")
+    for name in ("testing.conformance", *(f"workloads.{name}" for name in WORKLOADS)):
+        module = importlib.import_module(f"perfsweep.{name}")
+        parts.append(f"## perfsweep.{name}\n\n{summary(module)}\n")
         parts += [entry(one, getattr(module, one)) for one in module.__all__]
     return "\n".join(parts)
 
