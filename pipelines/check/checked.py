@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from perfsweep.pipelines.check import rules, trials
-from perfsweep.pipelines.check.check_plan import ITERATIONS
+from perfsweep.pipelines.check.check_plan import ITERATIONS, plan_check
 from perfsweep.pipelines.check.rules import Counters, Defect, Finding
+from perfsweep.pipelines.config import validation
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.pack import PackRun
@@ -32,8 +38,10 @@ from perfsweep.pipelines.store.records import (
     read_evidence,
     write_spec,
 )
-from perfsweep.workloads.api import Device, Evidence, Parity
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.workloads.api import Device, Evidence, LevelValue, Parity
 from perfsweep.workloads.errors import ConfigError, RecordError
+from perfsweep.workloads.user_environment import changed
 
 LATE = "did not end within"
 """How a trial is told that needed more time than it had: somebody's compiler is slow, which is no defect."""
@@ -46,6 +54,7 @@ class _Observed:
     evidence: Evidence | None
     counters: Counters | None
     data: str
+    folder: Path
 
 
 class Checked:
@@ -53,9 +62,10 @@ class Checked:
 
     Attributes
     ----------
+    device : where it is checked
     left_out : arms that cannot act here, cannot be judged by one seed, or need more time, with the reason
     choices : levels that are as somebody chose them, and how they will be told in a sweep
-    compared : levels that were held against their base
+    held : levels that were held against their base, as toggle=level
     trials : those that were run
     tell : called with what is being done, for a person who waits
     """
@@ -65,16 +75,21 @@ class Checked:
         self.manifest = planned
         self.left_out: dict[str, str] = {}
         self.choices: dict[str, str] = {}
-        self.compared = self.trials = 0
+        self.held, self.trials = list[str](), 0
         self._runs_folder, self._failed_log = Path(command.runs), ""
         self.tell: Callable[[str], None] = lambda text: None
         self._repeats = True
-        self._folder, self._device = folder, device
+        self._folder, self.device = folder, device
         self._cls, _ = plan.load_workload(command.workload)
         self._sweep = self._started(folder / "check", self.manifest)
         self._runs = dict(self._packs())
         self._reference = self.manifest.arm(next(iter(self.manifest.sweep.references.values())))
         self._observed: dict[str, _Observed] = {}
+
+    @property
+    def compared(self) -> int:
+        """How many levels were held against their base."""
+        return len(self.held)
 
     @property
     def trials_ahead(self) -> int:
@@ -158,7 +173,9 @@ class Checked:
         counting = found.get(Kind.COUNTING)
         counters = counting.record.counters if counting and counting.record.outcome is Outcome.OK else None
         shown = found[Kind.EVIDENCE]
-        self._observed[arm.id] = _Observed(_evidence(shown), counters, shown.record.keys.get("data", ""))
+        self._observed[arm.id] = _Observed(
+            _evidence(shown), counters, shown.record.keys.get("data", ""), shown.folder
+        )
 
     def _tried(self, run: PackRun, arm: Arm, kind: Kind) -> StoredTrial:
         found = run.again(arm, kind)
@@ -178,6 +195,8 @@ class Checked:
         timing = self._tried(self._run_of(self._reference), self._reference, Kind.TIMING)
         if timing.record.outcome is not Outcome.OK:
             yield self._failure("timing trial", timing)
+        # A record is written once, and says how long its evidence is.
+        (self._observed[self._reference.id].folder / "record.json").unlink(missing_ok=True)
         cached = self._evidence_again(self._run_of(self._reference))
         fresh = self._evidence_again(self._elsewhere("fresh"))
         early = self._early(1) if self._cls.shape == "steps" else []
@@ -231,8 +250,8 @@ class Checked:
         arm, base = self._observed.get(arm_id), self._observed.get(base_id)
         if arm is None or base is None or arm.evidence is None or base.evidence is None:
             return
-        self.compared += 1
         subject = f"{effect.toggle}={effect.level}"
+        self.held.append(subject)
         one, other = self.manifest.arm(arm_id), self.manifest.arm(base_id)
         agreement = Agreement(self.manifest, self._run_of(one).progress, read_evidence)
         level = self._cls.levels_of(one.levels)[effect.toggle]
@@ -274,6 +293,39 @@ class Checked:
         level = self._cls.levels_of(levels)[effect.toggle]
         moved = not rules.nothing_changes(level, "", counted, found.counters, True)
         return found.outcome is Outcome.OK and moved
+
+
+@contextmanager
+def checking(
+    cfg: DictConfig,
+    values: Sequence[str] = (),
+    toggles: Sequence[str] | None = None,
+    levels: Mapping[str, Sequence[LevelValue]] | None = None,
+) -> Iterator[Checked]:
+    """A workload that is about to be checked, in a folder that goes afterwards.
+
+    Parameters
+    ----------
+    values : the words that were composed: fields of `measure` in them hold instead of a check's own
+    toggles, levels : only these; None: all
+
+    Raises
+    ------
+    ConfigError
+        A value, a toggle or a level does not exist.
+    """
+    command: RunCommand = validation.typed(cfg, RunCommand)
+    given = {
+        text.partition("=")[0].removeprefix("measure.") for text in values if text.startswith("measure.")
+    }
+    device = environment.device_facts()
+    planned = plan_check(command, device, given, toggles, levels)
+    # Trials end without tidying up: Python's tracker would complain of torch's compiler's leftovers.
+    if "PYTHONWARNINGS" not in os.environ:
+        quiet = {"PYTHONWARNINGS": "ignore:resource_tracker:UserWarning"}
+        os.environ.update(changed(os.environ, quiet))
+    with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
+        yield Checked(command, Path(folder), device, planned)
 
 
 def _probe(spec: TrialSpec, folder: Path, answer: Path, module: str) -> None:

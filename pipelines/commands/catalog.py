@@ -27,6 +27,7 @@ from perfsweep.pipelines.commands.dispatch import (
     Commands,
     Composed,
     ComposedOrScript,
+    ComposedOrWorkload,
     Plain,
     show_version,
 )
@@ -275,10 +276,11 @@ COMMANDS = Commands(
             option("--project", "The sweep's by default."),
             option("--file", "Write the specification there and ask no server.", type=FILE),
         ),
-        Composed(
+        ComposedOrWorkload(
             "doctor",
-            "check a Slurm site profile against the cluster, or a GPU with gpu=true",
+            "check a Slurm site profile, a GPU with gpu=true, or a workload",
             "doctor:doctor",
+            of_workload="check:check",
             example="cluster=slurm",
         ),
         Plain(

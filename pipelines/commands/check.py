@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
-from collections.abc import Container, Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.text import Text
 
-from perfsweep.pipelines.check.check_plan import plan_check
-from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.checked import Checked, checking
 from perfsweep.pipelines.check.rules import Finding
-from perfsweep.pipelines.config import composition, validation
-from perfsweep.pipelines.config.types import RunCommand
+from perfsweep.pipelines.config import composition
 from perfsweep.pipelines.report.progress_display import LOG_EVERY_S
 from perfsweep.pipelines.terminal import console_here
-from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.user_environment import changed
 
 
 def check(workload: str, values: Sequence[str], toggles: str | None = None) -> int:
@@ -37,10 +30,7 @@ def check(workload: str, values: Sequence[str], toggles: str | None = None) -> i
     if only == []:
         raise ConfigError("--toggles holds no name; write those of toggles, as --toggles amp,compile")
     cfg = composition.compose("run", [f"workload={workload}", *values])
-    given = {
-        text.partition("=")[0].removeprefix("measure.") for text in values if text.startswith("measure.")
-    }
-    return run_check(cfg, given, only)
+    return run_check(cfg, values, only)
 
 
 CLEAN, DEFECTIVE = 0, 1
@@ -70,12 +60,12 @@ class Doing:
         return f"trial {done + 1} of about {ahead}, {spent_s:.0f} s{left}: {self._what}"
 
 
-def run_check(cfg: DictConfig, given: Container[str] = (), toggles: Sequence[str] | None = None) -> int:
+def run_check(cfg: DictConfig, values: Sequence[str] = (), toggles: Sequence[str] | None = None) -> int:
     """Run the workload, print what is wrong with it, and return 1 if something is.
 
     Parameters
     ----------
-    given : fields of `measure` that hold instead of a check's own
+    values : the words that `cfg` was composed from
     toggles : only their levels; None: all
 
     Raises
@@ -83,22 +73,14 @@ def run_check(cfg: DictConfig, given: Container[str] = (), toggles: Sequence[str
     ConfigError
         A value or a toggle does not exist, or the baseline needs more time than it has.
     """
-    command: RunCommand = validation.typed(cfg, RunCommand)
     console, started = console_here(), time.monotonic()
-    importing = Text(f"importing {command.workload['name']}")
-    with console.status(importing) if console.is_terminal else nullcontext():
-        device = environment.device_facts()
-        planned = plan_check(command, device, given, toggles)
-    # Trials end without tidying up: Python's tracker would complain of torch's compiler's leftovers.
-    if "PYTHONWARNINGS" not in os.environ:
-        quiet = {"PYTHONWARNINGS": "ignore:resource_tracker:UserWarning"}
-        os.environ.update(changed(os.environ, quiet))
-    with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
-        checked = Checked(command, Path(folder), device, planned)
-        limit = planned.sweep.measure.timeout_s
+    with ExitStack() as stack:
+        with console.status(Text(f"importing {cfg.workload.name}")) if console.is_terminal else nullcontext():
+            checked = stack.enter_context(checking(cfg, values, toggles))
+        device, limit = checked.device, checked.manifest.sweep.measure.timeout_s
         console.print(
-            f"checking {checked.name}: {len(planned.arms)} arms on {device.name or device.type}, about"
-            f" {checked.trials_ahead} trials of at most {limit:g} s each (measure.timeout_s)",
+            f"checking {checked.name}: {len(checked.manifest.arms)} arms on {device.name or device.type},"
+            f" about {checked.trials_ahead} trials of at most {limit:g} s each (measure.timeout_s)",
             highlight=False,
         )
         findings = []

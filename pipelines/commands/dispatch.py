@@ -92,6 +92,24 @@ class Composed(Plain):
         super().format_epilog(ctx, formatter)
 
 
+class ComposedOrWorkload(Composed):
+    """The same, or about the workload that its first word names: `of_workload` gets that and the others."""
+
+    def __init__(
+        self, name: str, summary: str, target: str, *params: click.Parameter, of_workload: str, **rest: Any
+    ) -> None:
+        super().__init__(name, summary, target, *params, **rest)
+        self.of_workload = of_workload
+        self.params[0].metavar = "[WORKLOAD] [KEY=VALUE]..."
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Compose nothing where a workload is named: what looks at it does."""
+        first, *values = ctx.params["overrides"] or ("",)
+        if names.is_workload(first):
+            return self.function(self.of_workload)(first, values)
+        return super().invoke(ctx)
+
+
 class ComposedOrScript(Composed):
     """The same, or about a training script: ``train.py KEY=VALUE... -- ARGS``, or any line that starts one.
 

@@ -26,15 +26,18 @@ from perfsweep.pipelines.config.training_reference import (
 )
 from perfsweep.workloads import api
 
-WORKLOADS = ("probe1d", "spd", "prover", "latentwire")
-"""Those that are also libraries."""
+LIBRARIES = (
+    "testing.conformance",
+    *(f"workloads.{name}" for name in ("probe1d", "spd", "prover", "latentwire")),
+)
+"""Modules of functions to import: what tests use, and the workloads that are also libraries."""
 
 _INTRODUCTION = """# The library
 
-What Python code may use: the interface of sweeps, the contract of a workload, and the functions of the
-built-in workloads. Training loops written as a class have a page of their own, [training.md](training.md);
-`perfsweep.trainer.Marks` and `perfsweep.lightning.Marks` mark the steps of those trainers, see
-[script.md](script.md).
+What Python code may use: the interface of sweeps, the contract of a workload, what tests hold it by, and the
+functions of the built-in workloads. Training loops written as a class have a page of their own,
+[training.md](training.md); `perfsweep.trainer.Marks` and `perfsweep.lightning.Marks` mark the steps of those
+trainers, see [script.md](script.md).
 
 This page is written by `python -m perfsweep.pipelines.commands.library_reference > docs/library.md`, from
 the docstrings.
@@ -47,9 +50,9 @@ def page() -> str:
     parts += [entry(f"perfsweep.{name}", getattr(perfsweep, name)) for name in perfsweep.__all__]
     parts.append(f"## perfsweep.workloads.api\n\n{prose(api)}\n")
     parts += [entry(name, value) for name, value in contract()]
-    for name in WORKLOADS:
-        module = importlib.import_module(f"perfsweep.workloads.{name}")
-        parts.append(f"## perfsweep.workloads.{name}\n\n{summary(module)}\n")
+    for name in LIBRARIES:
+        module = importlib.import_module(f"perfsweep.{name}")
+        parts.append(f"## perfsweep.{name}\n\n{summary(module)}\n")
         parts += [entry(one, getattr(module, one)) for one in module.__all__]
     return "\n".join(parts)
 

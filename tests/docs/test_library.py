@@ -25,7 +25,7 @@ def test_every_name_that_can_be_imported_has_an_entry() -> None:
     headings = [
         line.removeprefix("### ") for line in PAGE.read_text().splitlines() if line.startswith("### ")
     ]
-    libraries = [importlib.import_module(f"perfsweep.workloads.{name}") for name in reference.WORKLOADS]
+    libraries = [importlib.import_module(f"perfsweep.{name}") for name in reference.LIBRARIES]
     expected = [
         *(f"perfsweep.{name}" for name in perfsweep.__all__),
         *(name for name, _ in reference.contract()),

@@ -43,11 +43,10 @@ WHERE: dict[str, Device] = {
     "a host with one": CPU,
     "any GPU": Device(type="cuda", count=1, name="V100", capability=(7, 0), cores=8, compiler=True),
     "a GPU with bf16": Device(type="cuda", count=1, name="A100", capability=(8, 0), cores=8, compiler=True),
-    "a GPU with fp8": dataclasses.replace(GPU, compiler=True),
     "several": dataclasses.replace(FOUR_GPUS, compiler=True),
 }
 """Devices by what a level may need; all that need no GPU act on hosts too."""
-GPUS = ("any GPU", "a GPU with bf16", "a GPU with fp8", "several")
+GPUS = ("any GPU", "a GPU with bf16", "several")
 HOSTS = ("a host without a compiler", "a host with one")
 COMPILED, NATIVE = ("a host with one", *GPUS), ("a host with one",)
 ACTS: dict[str, dict[tuple[str, ...], str]] = {
@@ -70,11 +69,10 @@ ACTS: dict[str, dict[tuple[str, ...], str]] = {
     "latentwire": {
         COMPILED: "compile=block",
         NATIVE: "encoder_attn=native lm_layers=native products=native",
-        GPUS: "pin_memory=on non_blocking=on prefetch=stream attn=flash attn=varlen lm_dtype=int8_wo amp=fp16"
+        GPUS: "pin_memory=on non_blocking=on prefetch=stream attn=flash attn=varlen amp=fp16"
         " compile=reduce_overhead empty_cache=epoch empty_cache=step",
-        GPUS[2:]: "lm_dtype=fp8",
-        GPUS[3:]: "parallel=layer_split",
-        (*HOSTS, GPUS[3]): "parallel=ddp parallel=model_per_gpu parallel=fsdp",
+        GPUS[2:]: "parallel=layer_split",
+        (*HOSTS, GPUS[2]): "parallel=ddp parallel=model_per_gpu parallel=fsdp",
     },
 }
 """Levels that do not act everywhere, by where they do."""
@@ -156,13 +154,6 @@ def test_one_gpu_cannot_be_shared_among_several(level: str) -> None:
 @pytest.mark.parametrize("level", ["ddp", "model_per_gpu", "fsdp"])
 def test_ranks_without_a_gpu_talk_over_the_cpu(level: str) -> None:
     assert toggle_of("latentwire", "parallel").level(level).unsupported(CPU) is None
-
-
-def test_fp8_needs_a_gpu_that_has_it() -> None:
-    fp8 = toggle_of("latentwire", "lm_dtype").level("fp8")
-    older = Device(type="cuda", count=1, name="A100", capability=(8, 0))
-    assert "8.9" in (fp8.unsupported(older) or "")
-    assert fp8.unsupported(GPU) is None
 
 
 def test_what_must_be_known_before_importing_is_an_environment_variable() -> None:

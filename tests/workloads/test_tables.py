@@ -39,9 +39,7 @@ DECLARED = {
         fused_kernel: off:E on:E
         consistent_stop: seed:E mismatch:E scaled:T
         warm_start: off:E on:T
-        tail_steps: off:E on:T
         qx_stat: rms:E rms_free:E meanabs:T max:T p95:T
-        compress: 0:E 16:T 32:T 64:T 128:T
         caching_allocator: on:E off:E
         confusion_search: off:E on:E
     """,
@@ -133,7 +131,7 @@ DECLARED = {
         answer_trim: full:E batch_max:E
         calibration: per_step:E once:E
         attn: eager:E sdpa:E flash:T varlen:T
-        lm_dtype: fp32:E bf16:T int8_wo:T fp8:T
+        lm_dtype: fp32:E bf16:T
         amp: off:E bf16:T fp16:T
         lm_layers: modules:E fused:E native:E
         freeze: on:E off:E

@@ -136,14 +136,6 @@ def _other_dropout(config: Any, levels: Levels) -> Parity | None:
     return Parity.STOCHASTIC if config.dropout else None
 
 
-def _needs_fp8(device: Device) -> str | None:
-    if reason := shared.needs_cuda(device):
-        return reason
-    if device.below(8, 9):
-        return f"needs CUDA capability 8.9, and {device.name} has {device.capability}"
-    return None
-
-
 def _needs_cpu_compiler(device: Device) -> str | None:
     if device.type != "cpu":
         return f"a kernel for CPUs, and this is {device.type}"
@@ -163,7 +155,7 @@ _CACHED: dict[str, Any] = {**_TOKENISED, "refused": _layer_states, "witness": "t
 _HALF_ATTENTION: dict[str, Any] = {
     "parity": Parity.TOLERANCE,
     "bounds": HALF,
-    "requires_any": {"lm_dtype": ("bf16", "int8_wo", "fp8"), "amp": ("bf16", "fp16")},
+    "requires_any": {"lm_dtype": ("bf16",), "amp": ("bf16", "fp16")},
     "unsupported": shared.needs_cuda,
     "witness": "attention_kernels",
 }
@@ -316,18 +308,7 @@ TOGGLES = (
     ),
     Toggle(
         "lm_dtype",
-        (
-            Level("fp32"),
-            Level("bf16", parity=Parity.TOLERANCE, bounds=HALF, witness="lm_bytes"),
-            Level(
-                "int8_wo",
-                parity=Parity.TOLERANCE,
-                bounds=HALF,
-                unsupported=shared.needs_cuda,
-                witness="lm_bytes",
-            ),
-            Level("fp8", parity=Parity.TOLERANCE, bounds=HALF, unsupported=_needs_fp8, witness="lm_bytes"),
-        ),
+        (Level("fp32"), Level("bf16", parity=Parity.TOLERANCE, bounds=HALF, witness="lm_bytes")),
         "type of the frozen models' weights",
         "7",
     ),
@@ -353,7 +334,7 @@ TOGGLES = (
     ),
     Toggle(
         "freeze",
-        (Level("on"), Level("off", conflicts={"lm_dtype": ("int8_wo", "fp8")}, witness="lm_gradients")),
+        (Level("on"), Level("off", witness="lm_gradients")),
         "control: compute gradients that nobody applies",
     ),
     shared.products(),

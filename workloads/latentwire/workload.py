@@ -45,9 +45,6 @@ from perfsweep.workloads.products import products
 from perfsweep.workloads.toggles import product_type
 from perfsweep.workloads.training.toggles import DATA
 
-PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
-"""Type of the frozen models' products, of the types of weights that decide it."""
-
 
 class LatentWire(Workload):
     """Trains an encoder whose few latent vectors stand for a text in the prompts of frozen language models.
@@ -345,8 +342,9 @@ class LatentWire(Workload):
                 presets.fast_flops(lm, layout.prefix, sizes.answer_tokens, sizes.early_tokens)
                 for lm, layout in parts
             ),
-            products=PRODUCTS.get(str(self._levels["lm_dtype"]))
-            or product_type(self._levels, self._config.dtype),
+            products="half"
+            if self._levels["lm_dtype"] == "bf16"
+            else product_type(self._levels, self._config.dtype),
         )
 
     def data_digest(self) -> str:

@@ -33,7 +33,6 @@ from perfsweep.workloads.probe1d.maths.chunks import (
     PlannedChunks,
     RebuiltChunks,
 )
-from perfsweep.workloads.probe1d.maths.compress import compress_layout
 from perfsweep.workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusion
 from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
 CACHE_BYTES = 2**21
 """Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
 GPU_CHUNK_EVENTS = 2**22
-NODE_TOL = 0.1
-"""Share of the tolerance to which pairs are solved on nodes: what is left to the nodes' own error."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class Builder:
     phase: Callable[[str], AbstractContextManager[Any]]
 
     def prepare(self, data: ProbeData, grid: Tensor) -> Prepared:
-        """Make sums that are made once, sort, and compress."""
+        """Make sums that are made once, and sort."""
         with self.phase("prepare"):
             train = self._rows(data.x, data.labels, grid)
         held_out = None
@@ -98,9 +95,7 @@ class Builder:
             with self.phase("prepare_held_out"):
                 uncounted = dataclasses.replace(self, counts=Counts())
                 held_out = uncounted._rows(data.x_val, data.labels_val, grid)
-        with self.phase("compress"):
-            solving = self._compressed(train) if self.choices.compress else train
-        return Prepared(train, solving, held_out)
+        return Prepared(train, held_out)
 
     def _rows(self, x: Csr, labels: Labels, grid: Tensor) -> PreparedRows:
         choices = self.choices
@@ -130,14 +125,6 @@ class Builder:
             return sums
         number, squares = rms_by_pass(x, self.counts)
         return dataclasses.replace(sums, count=number.double(), scale=rms_scale(number, squares))
-
-    def _compressed(self, train: PreparedRows) -> PreparedRows:
-        """Nodes in place of events. Nodes are few, so they are summed in float64."""
-        assert train.layout is not None
-        layout, bins = compress_layout(train.layout, train.constants.count, self.choices.compress)
-        self.counts.add("nodes", layout.padded)
-        evaluator = self._bucket_evaluator(layout, PRECISIONS["f64"], train.x)
-        return dataclasses.replace(train, layout=layout, evaluator=evaluator, slots=layout.slots, bins=bins)
 
     def _chunker(self, x: Csr, classes: int) -> Chunker:
         """How an arm walks over events stored by row."""
@@ -179,7 +166,7 @@ class Builder:
         """The passes over the slab of a number, whose classes stand at given columns of the grid."""
         newton = self.choices.solver == "newton"
         solver = (self._newton if newton else self._damped)(prepared, solution)
-        rows, flat = prepared.solving, self.choices.active_set == "pair"
+        rows, flat = prepared.train, self.choices.active_set == "pair"
         dtype = torch.float64 if newton else rows.evaluator.precision.sums
         float32 = newton and rows.evaluator.precision.compute == torch.float32
         near = self._near(rows)
@@ -194,7 +181,7 @@ class Builder:
     def _near(self, rows: PreparedRows) -> NodeStart | None:
         """Starts on nodes: part of the CPU's hand-written kernel for float32 events."""
         float32 = self.choices.precision.compute == torch.float32
-        if self.choices.warm_start == "off" or rows.bins or not (self._native(rows.x) and float32):
+        if self.choices.warm_start == "off" or not (self._native(rows.x) and float32):
             return None
         assert rows.layout is not None
         from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
@@ -220,13 +207,13 @@ class Builder:
 
     def _damped(self, prepared: Prepared, solution: Solution) -> LevenbergMarquardtSolver:
         """The report-time form or the later one."""
-        choices, rows = self.choices, prepared.solving
+        choices, rows = self.choices, prepared.train
         options = DampingOptions(
             scaled=choices.scaled_stop,
             skip_zero=choices.skip_zero_grad,
             freeze_after=choices.freeze_failed,
             compact=choices.active_set != "off",
-            tol=self.config.tol * (NODE_TOL if choices.compress else 1),
+            tol=self.config.tol,
         )
         return LevenbergMarquardtSolver(
             choices.rules(self.config),
@@ -242,14 +229,13 @@ class Builder:
 
     def _newton(self, prepared: Prepared, solution: Solution) -> NewtonSolver:
         """The optimised solver."""
-        choices, rows = self.choices, prepared.solving
+        choices, rows = self.choices, prepared.train
         margin = self._margin()
         rules = NewtonRules(
             self.config.tol * margin,
             DECREMENT_TOL * margin,
             TAIL_LOSS * margin,
             max_iter=self.config.max_iter or 100,
-            tails=choices.tail_steps,
         )
         return NewtonSolver(
             rules,
@@ -272,7 +258,7 @@ class Builder:
     def _rounding(self, rows: PreparedRows) -> tuple[Tensor | None, Tensor | None]:
         """What bounds the rounding of the native kernel's float32 sums over all events, of each latent."""
         float32 = self.choices.precision.compute == torch.float32
-        if rows.bins or not (self._native(rows.x) and float32):
+        if not (self._native(rows.x) and float32):
             return None, None
         return rows.slots.clamp(max=BLOCK_EVENTS), rows.positive().double()
 
@@ -290,8 +276,6 @@ class Builder:
 
     def _margin(self) -> float:
         """Share of the tolerance at which lanes stop, so that certification rarely fails."""
-        if self.choices.compress:
-            return NODE_TOL
         exact = self.choices.precision.compute == torch.float64
         return 1.0 if exact else FLOAT32_MARGIN
 
@@ -317,25 +301,21 @@ class Builder:
             sums = constants(train.x, train.labels, train.grid, self.choices.penalty(self.config))
         rows = dataclasses.replace(train, constants=sums, evaluator=evaluator, layout=layout)
         polisher = Polisher(sums, lambda: _ranked(layout, train.x), kernel, solution, self.counts, rules)
-        cheap = self._cheap(prepared) if layout is train.layout else None
+        cheap = self._cheap(train) if layout is train.layout else None
         native = self._native_step(train.x)
         verdict = None if native is None else native.verdict
-        # What nodes miss of a loss is not bounded.
-        losses = self.config.metrics and layout is not None and not self.choices.compress
+        losses = self.config.metrics and layout is not None
         return Certifier(rows, polisher, solution, self.counts, rules, cheap, verdict, losses)
 
-    def _cheap(self, prepared: Prepared) -> PreparedRows | None:
-        """Sums that certify most pairs at less cost than float64: of nodes, or of events in float32."""
-        layout = prepared.train.layout
-        if self.choices.compress:
-            return prepared.solving
-        if layout is None or self.choices.precision.compute != torch.float32:
+    def _cheap(self, train: PreparedRows) -> PreparedRows | None:
+        """Sums that certify most pairs at less cost than float64: of events in float32."""
+        if train.layout is None or self.choices.precision.compute != torch.float32:
             return None
         if not self.choices.fused_kernel:
-            return prepared.train
+            return train
         # The hand-written kernels add in blocks at no cost.
-        evaluator = self._bucket_evaluator(layout, PRECISIONS["block"], prepared.train.x)
-        return dataclasses.replace(prepared.train, evaluator=evaluator)
+        evaluator = self._bucket_evaluator(train.layout, PRECISIONS["block"], train.x)
+        return dataclasses.replace(train, evaluator=evaluator)
 
     def _exact_layout(self, train: PreparedRows) -> Layout | None:
         """The layout of events as they are stored: the arm's own unless that rounds float64 values."""

@@ -39,9 +39,7 @@ class Choices:
     fused_kernel: bool
     scaled_stop: bool
     warm_start: str
-    tail_steps: bool
     qx_stat: str
-    compress: int
     confusion_search: bool
 
     @classmethod
@@ -67,16 +65,14 @@ class Choices:
             fused_kernel=on["fused_kernel"],
             scaled_stop=levels["consistent_stop"] == "scaled",
             warm_start=str(levels["warm_start"]),
-            tail_steps=on["tail_steps"],
             qx_stat=str(levels["qx_stat"]),
-            compress=int(levels["compress"]),
             confusion_search=on["confusion_search"],
         )
 
     @property
     def certified(self) -> bool:
         """Whether every pair is certified."""
-        return self.solver == "newton" or self.compress > 0
+        return self.solver == "newton"
 
     def penalty(self, config: Probe1DConfig) -> Penalty:
         """The scaled one where pairs are certified, else the report's."""

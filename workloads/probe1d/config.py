@@ -24,7 +24,7 @@ class Probe1DConfig:
     storage_dtype : type in which activations are stored: float32, float16 or float64
     tol : on the scaled gradient of the mean loss; the report-time stop test has its own
     ridge : penalty, ridge/2 (w spread)^2 with a latent's standard deviation where pairs are certified
-        (solver=newton, compress), ridge/2 (w^2 + (b - prior)^2) in naive and late, as the report has it; null
+        (solver=newton), ridge/2 (w^2 + (b - prior)^2) in naive and late, as the report has it; null
         means 1e-12 there and 1e-8 here
     max_iter : passes per slab; null means 100 for naive and newton, 30 for late
     slabs : null solves every class; a number solves that many blocks of 8 classes, drawn by a seeded

@@ -34,7 +34,6 @@ OPTIMISED = {
     "csc_layout": "on",
     "active_set": "pair",
     "warm_start": "on",
-    "tail_steps": "on",
     "qx_stat": "rms_free",
     "confusion_search": "on",
 }

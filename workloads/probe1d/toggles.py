@@ -197,16 +197,6 @@ WARM_START = Toggle(
     "analysis",
 )
 
-TAIL_STEPS = Toggle(
-    "tail_steps",
-    (
-        Level("off"),
-        Level("on", Parity.TOLERANCE, requires={"solver": ("newton",), **LABEL_FREE}, witness="tail_steps"),
-    ),
-    "lengthen the steps of separable pairs, which advance one logit at a time otherwise",
-    "analysis",
-)
-
 QX_STAT = Toggle(
     "qx_stat",
     (
@@ -216,24 +206,6 @@ QX_STAT = Toggle(
     ),
     "statistic that scales w in the step metric",
     OPEN,
-)
-
-COMPRESS = Toggle(
-    "compress",
-    (
-        Level(0),
-        *(
-            Level(
-                bins,
-                Parity.TOLERANCE,
-                requires={**BY_LATENT, "active_set": ("pair", "latent")},
-                witness="nodes",
-            )
-            for bins in (16, 32, 64, 128)
-        ),
-    ),
-    "solve on two Gauss nodes per bin of events, then certify on all events",
-    "analysis",
 )
 
 CONFUSION_SEARCH = Toggle(
@@ -261,9 +233,7 @@ TOGGLES = (
     FUSED_KERNEL,
     CONSISTENT_STOP,
     WARM_START,
-    TAIL_STEPS,
     QX_STAT,
-    COMPRESS,
     shared.caching_allocator(source=PLAN),
     CONFUSION_SEARCH,
 )

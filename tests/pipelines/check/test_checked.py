@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ import pytest
 
 from perfsweep.pipelines.check import checked as module
 from perfsweep.pipelines.check.check_plan import plan_check
-from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.checked import Checked, checking
 from perfsweep.pipelines.check.rules import Defect
+from perfsweep.pipelines.config import composition
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import (
@@ -407,3 +409,22 @@ def test_a_process_that_lives_several_times_is_asked_once(
     (checked._folder / "probe/answer.json").unlink()
     assert checked._probed == {"leaks": leaks, "reads": []}
     assert checked._probed["leaks"] == leaks and waited == [360]
+
+
+@pytest.mark.parametrize(
+    ("own", "during"), [(None, "ignore:resource_tracker:UserWarning"), ("error", "error")]
+)
+def test_what_was_typed_holds_instead_of_a_checks_own_and_the_folder_goes(
+    own: str | None, during: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+    if own:
+        monkeypatch.setenv("PYTHONWARNINGS", own)
+    values = [f"workload={NAME}", "measure.timeout_s=9"]
+    with checking(composition.compose("run", values), values, levels={"halves": ["on"]}) as checked:
+        assert [(one.toggle, one.level) for one in checked.manifest.effects] == [("halves", "on")]
+        assert (checked.manifest.sweep.measure.timeout_s, checked.manifest.sweep.measure.repeats) == (9.0, 0)
+        assert os.environ["PYTHONWARNINGS"] == during
+        folder = checked._folder
+        assert folder.is_dir()
+    assert not folder.exists()

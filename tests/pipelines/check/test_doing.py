@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +16,9 @@ from rich.console import Console
 from perfsweep.pipelines.check.rules import Defect, Finding
 from perfsweep.pipelines.commands import check
 from perfsweep.pipelines.commands.check import Doing
-from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
+from perfsweep.pipelines.config.types import MeasureConfig
 from perfsweep.pipelines.store.records import Refused
+from perfsweep.workloads.api import Device
 
 
 @pytest.fixture
@@ -67,7 +68,9 @@ class Ended:
         self.name, self.trials, self.trials_ahead, self.compared = "mine:Own", 9, 12, 4
         self.left_out: dict[str, str] = {}
         self.choices: dict[str, str] = {}
-        self.manifest = SimpleNamespace(refused=fields.pop("refused", ()))
+        sweep = SimpleNamespace(measure=MeasureConfig(timeout_s=90.0))
+        self.manifest = SimpleNamespace(refused=fields.pop("refused", ()), arms=(1, 2, 3), sweep=sweep)
+        self.device = Device()
         self.told, self.log = findings, log
         vars(self).update(fields)
 
@@ -80,20 +83,17 @@ class Ended:
 
 
 def checked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: Ended) -> Any:
-    """Exit status and what was printed, and how the check was planned."""
+    """Exit status and what was printed."""
     asked = list[Any]()
 
-    def plan_check(command: RunCommand, device: Any, given: Any, toggles: Any) -> Any:
-        asked.append((given, toggles))
-        measure = MeasureConfig(timeout_s=90.0)
-        return SimpleNamespace(arms=(1, 2, 3), sweep=SimpleNamespace(measure=measure))
+    @contextmanager
+    def checking(cfg: Any, values: Any, toggles: Any) -> Iterator[Ended]:
+        asked.append((values, toggles))
+        yield ended
 
-    command = RunCommand(workload={"name": "mine:Own"}, measure=MeasureConfig())
-    monkeypatch.setattr(check.validation, "typed", lambda cfg, of: command)
-    monkeypatch.setattr(check, "plan_check", plan_check)
-    monkeypatch.setattr(check, "Checked", lambda command, folder, device, planned: ended)
-    status = check.run_check(OmegaConf.create(), {"rounds"}, ["amp"])
-    assert asked == [({"rounds"}, ["amp"])]
+    monkeypatch.setattr(check, "checking", checking)
+    status = check.run_check(OmegaConf.create({"workload": {"name": "mine:Own"}}), ["workload.x=1"], ["amp"])
+    assert asked == [(["workload.x=1"], ["amp"])]
     return status, capsys.readouterr().out
 
 
@@ -103,22 +103,12 @@ FAILS = Finding(Defect.FAILS, "mine:Own, baseline", "ValueError: [batch]")
 def test_a_sound_workload_is_told_what_was_looked_at(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
     status, out = checked(monkeypatch, capsys, Ended())
     assert status == 0
     assert out.splitlines()[0].startswith("checking mine:Own: 3 arms on ")
     assert "about 12 trials of at most 90 s each (measure.timeout_s)" in " ".join(out.split())
     assert "and 4 levels act and keep to their class" in " ".join(out.split())
     assert "log: " not in out and "not checked" not in out
-    assert os.environ["PYTHONWARNINGS"] == "ignore:resource_tracker:UserWarning"
-
-
-def test_a_persons_own_choice_of_warnings_stays(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PYTHONWARNINGS", "error")
-    checked(monkeypatch, capsys, Ended())
-    assert os.environ["PYTHONWARNINGS"] == "error"
 
 
 @pytest.mark.parametrize(("count", "sum_"), [(1, "1 defect in mine:Own"), (2, "2 defects in mine:Own")])

@@ -12,6 +12,7 @@ import pytest
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands import dispatch
+from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.commands.dispatch import Commands, Composed, Plain
 from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.workloads.errors import ConfigError
@@ -73,6 +74,17 @@ def test_what_is_composed_is_handed_on(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_hydras_own_options_are_left_to_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
     found = invoked(monkeypatch, "--cfg", "job", nameless="sweep:ask")
     assert found == ("hydra", "sweep", ("sweep:sweep", ("its cfg",), {}))
+
+
+@pytest.mark.parametrize("first", ["digits", "mine:Own"])
+def test_a_doctor_of_a_workload_is_its_check(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        dispatch.Plain, "function", lambda self, target=None: lambda *given: (target or self.target, given)
+    )
+    doctor = COMMANDS.commands["doctor"]
+    context = click.Context(doctor, info_name="doctor")
+    context.params = {"overrides": (first, "workload.x=1")}
+    assert doctor.invoke(context) == ("check:check", (first, ["workload.x=1"]))
 
 
 def test_a_folder_is_handed_on_with_all_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,6 @@ BEST: dict[str, LevelValue] = {
     "compile": "on",
     "warm_start": "on",
     "qx_stat": "rms_free",
-    "compress": 64,
     "confusion_search": "on",
 }
 
@@ -50,7 +49,6 @@ CHAIN: tuple[tuple[str, LevelValue], ...] = (
     ("active_set", "pair"),
     ("warm_start", "on"),
     ("precision", "block"),
-    ("compress", 64),
     ("confusion_search", "on"),
 )
 
@@ -62,7 +60,6 @@ FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"precision": "block"}, "csc_layout"),
     ({"solver": "late", "warm_start": "on"}, "label_free"),
     ({**_LATE_SORTED, "active_set": "pair"}, "consistent_stop"),
-    ({**_LATE_SORTED, "compress": 64}, "active_set"),
     ({"solver": "newton", "confusion_search": "on"}, "csc_layout"),
     ({"solver": "newton", "skip_zero_grad": "exact"}, "solver"),
     ({"solver": "newton", "cache_row_idx": "on"}, "solver"),

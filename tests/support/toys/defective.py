@@ -226,6 +226,20 @@ def never(device: Device) -> str:
     return "needs another planet"
 
 
+class Counted(Sound):
+    """Sound: its evidence takes more digits in a later process, of a number that no check compares."""
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        used = context.cache_dir / "used"
+        self.used = int(used.read_text()) if used.exists() else 1
+        used.write_text(str(self.used * 10**9))
+
+    def evidence(self) -> Evidence:
+        found = super().evidence()
+        return Evidence(found.tensors, {"used": self.used / 3})
+
+
 class Elsewhere(Sound):
     """A baseline that cannot act on this machine."""
 

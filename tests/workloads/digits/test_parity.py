@@ -1,4 +1,4 @@
-"""Exact levels compute the same, rounding levels stay in bounds, and planted mistakes do not."""
+"""Rounding levels stay in bounds, and planted mistakes in the paths of levels do not."""
 
 from __future__ import annotations
 
@@ -19,24 +19,6 @@ COMPARED = ("losses", "first_gradient", "probe_logits", "parameters")
 # convolutional network and 3e-6 for perceptrons, where AdamW divides tiny gradients by their own size and so
 # keeps their rounding.
 FLOAT32 = dict.fromkeys(COMPARED, 1e-5)
-# These rearrange nothing: not a bit may differ.
-BITS = dict.fromkeys(COMPARED, 0.0)
-
-EXACT = [
-    ({"zero_grad": "none"}, BITS),
-    ({"optimizer": "foreach"}, BITS),
-    ({"grad_checkpointing": "on"}, BITS),
-    ({"checkpoint": "async"}, BITS),
-    ({"gc": "frozen"}, BITS),
-    ({"gc": "rarely"}, BITS),
-    ({"num_workers": 2}, BITS),
-    ({"wandb_logging": "each"}, BITS),
-    ({"wandb_logging": "commit_false"}, BITS),
-    ({"optimizer": "fused"}, FLOAT32),
-    ({"micro_batch": 64}, FLOAT32),
-    ({"micro_batch": 32}, FLOAT32),
-    ({"micro_batch": 48}, FLOAT32),  # 48 + 48 + 32: a ragged last piece
-]
 
 
 def relative(arm: torch.Tensor, reference: torch.Tensor) -> float:
@@ -71,15 +53,6 @@ def reference(evidence_of, baselines):
         return baselines[key]
 
     return compute
-
-
-@pytest.mark.parametrize(
-    ("levels", "bounds"),
-    EXACT,
-    ids=lambda value: "-".join(map(str, value.values())) if len(value) == 1 else "",
-)
-def test_exact_levels_compute_the_same(evidence_of, reference, levels, bounds) -> None:
-    assert outside(evidence_of(ITERATIONS, **levels), reference(), bounds) == []
 
 
 @pytest.mark.parametrize(

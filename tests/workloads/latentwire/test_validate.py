@@ -128,5 +128,5 @@ def test_narrow_numbers_may_round(
 
 
 def test_a_level_that_this_machine_cannot_run_is_named() -> None:
-    with pytest.raises(UnsupportedHere, match=r"^--arm has lm_dtype=fp8: .*; choose another arm or machine$"):
-        validate._refuse_unsupported(validate.levels_of({"lm_dtype": "fp8"}, 4), Device())
+    with pytest.raises(UnsupportedHere, match=r"^--arm has attn=flash: .*; choose another arm or machine$"):
+        validate._refuse_unsupported(validate.levels_of({"attn": "flash"}, 4), Device())

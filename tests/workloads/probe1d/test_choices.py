@@ -24,7 +24,7 @@ def chosen(**levels: str | int) -> Choices:
     ("level", "field", "value"),
     [
         *(({name: "on"}, name, True) for name in ("cache_row_idx", "cast_once", "no_sync_log", "label_free")),
-        *(({name: "on"}, name, True) for name in ("csc_layout", "compile", "fused_kernel", "tail_steps")),
+        *(({name: "on"}, name, True) for name in ("csc_layout", "compile", "fused_kernel")),
         ({"confusion_search": "on"}, "confusion_search", True),
         ({"consistent_stop": "scaled"}, "scaled_stop", True),
         ({"consistent_stop": "mismatch"}, "scaled_stop", False),
@@ -33,7 +33,6 @@ def chosen(**levels: str | int) -> Choices:
         ({"slab_size": "all"}, "slab_size", "all"),
         ({"slab_size": 16}, "slab_size", 16),
         ({"freeze_failed": 3}, "freeze_failed", 3),
-        ({"compress": 32}, "compress", 32),
         ({"solver": "late"}, "solver", "late"),
         ({"qx_stat": "max"}, "qx_stat", "max"),
         ({"warm_start": "on"}, "warm_start", "on"),

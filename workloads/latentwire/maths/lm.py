@@ -34,7 +34,7 @@ from perfsweep.workloads.latentwire.maths.passes import (
     keys_in,
 )
 from perfsweep.workloads.latentwire.maths.rotary import loudness, rotate, rotations
-from perfsweep.workloads.latentwire.maths.stored_weights import Weight, quantise
+from perfsweep.workloads.latentwire.maths.stored_weights import Weight
 from perfsweep.workloads.latentwire.presets import LMConfig
 
 
@@ -371,9 +371,6 @@ def _turns_of(rows: Rows | None, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
 
 
 def store_as(model: CausalLM, level: str) -> None:
-    """Store weights in another type: fp32 leaves, bf16 rounds once, int8_wo and fp8 quantise matrices."""
-    if level == "fp32":
-        return
-    model.to(torch.bfloat16)
-    if level != "bf16":
-        quantise(model, level)
+    """Store weights in another type: fp32 leaves them, bf16 rounds once."""
+    if level == "bf16":
+        model.to(torch.bfloat16)

@@ -126,5 +126,5 @@ class _AdaptedLayer:
 
 
 def adapted(layer: Any, lora: Any, joined: bool) -> Any:
-    """A layer with its additions, joined, gathered or quantised: whatever is called like `Weight`."""
+    """A layer with its additions, joined or gathered: whatever is called like `Weight`."""
     return _AdaptedLayer(layer, lora, joined)

@@ -17,19 +17,12 @@ from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.data.batches import Shape
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer
 from perfsweep.workloads.latentwire.maths.passes import LayerContext
-from perfsweep.workloads.latentwire.maths.stored_weights import Weight
 from perfsweep.workloads.latentwire.presets import NORMS
 from perfsweep.workloads.latentwire.training.ranks import Ranks
 
 
 def spread(model: CausalLM, level: str, ranks: Ranks, counts: Counter[str]) -> None:
-    """Put a model where a level of the toggle parallel wants it.
-
-    Raises
-    ------
-    ConfigError
-        The level cuts layers whose weights are quantised.
-    """
+    """Put a model where a level of the toggle parallel wants it."""
     if level == "layer_split":
         split_layers(model, [torch.device("cuda", i) for i in range(torch.cuda.device_count())])
     elif level == "fsdp" and ranks.world > 1:
@@ -121,15 +114,7 @@ def run_sharded(path: LayerPath, config: Any, layer: ShardedLayer, x: Tensor, co
 
 
 def shard(model: CausalLM, rank: int, world: int, counts: Counter[str]) -> None:
-    """Keep one rank's part of every layer; embedding table, head and final norm stay whole.
-
-    Raises
-    ------
-    ConfigError
-        The weights are quantised: their types differ within a layer.
-    """
-    if any(not isinstance(part, Weight) for layer in model.layers for part in layer.children()):
-        raise ConfigError("toggles.parallel=fsdp cannot cut quantised weights; use lm_dtype=fp32 or bf16")
+    """Keep one rank's part of every layer; embedding table, head and final norm stay whole."""
     model.layers = nn.ModuleList(ShardedLayer(layer, rank, world, counts) for layer in model.layers)
     model.chosen.block = run_sharded
     model.chosen.sharded = True

@@ -62,27 +62,26 @@ struct Terms {
     T m0, m1, a0, a1, a2, loss;
 };
 
-// Terms of one event of weight c; b, w and the loss in units of UNIT. KIND 0: gradient and Hessian, 1: loss as well,
-// 2: loss alone.
+// Terms of one event; b, w and the loss in units of UNIT. KIND 0: gradient and Hessian, 1: loss as well, 2: loss alone.
 template <typename T, int KIND>
-inline Terms<T> event(T v, T c, T b, T w) {
+inline Terms<T> event(T v, T b, T w) {
     const T eta = b + w * v;
     const T t = power(-std::fabs(eta));
-    const T loss = KIND == 0 ? T(0) : c * ((eta > 0 ? eta : T(0)) + log_one_plus(t));
+    const T loss = KIND == 0 ? T(0) : (eta > 0 ? eta : T(0)) + log_one_plus(t);
     if (KIND == 2) return {T(0), T(0), T(0), T(0), T(0), loss};
     const T r = reciprocal(T(1) + t), low = t * r;
-    const T mu = (eta >= 0 ? r : low) * c;
-    const T s = low * r * c, sx = s * v;
+    const T mu = eta >= 0 ? r : low;
+    const T s = low * r, sx = s * v;
     return {mu, mu * v, s, sx, sx * v, loss};
 }
 
 // Sums of one pair over [start, stop), lanes over events.
-template <typename T, typename X, int KIND, bool WEIGHTED>
-inline Terms<T> run(const X* x, const X* weight, int64_t start, int64_t stop, T b, T w) {
+template <typename T, typename X, int KIND>
+inline Terms<T> run(const X* x, int64_t start, int64_t stop, T b, T w) {
     T m0 = 0, m1 = 0, a0 = 0, a1 = 0, a2 = 0, loss = 0;
 #pragma omp simd reduction(+ : m0, m1, a0, a1, a2, loss)
     for (int64_t j = start; j < stop; ++j) {
-        const Terms<T> e = event<T, KIND>(static_cast<T>(x[j]), WEIGHTED ? static_cast<T>(weight[j]) : T(1), b, w);
+        const Terms<T> e = event<T, KIND>(static_cast<T>(x[j]), b, w);
         m0 += e.m0;
         m1 += e.m1;
         a0 += e.a0;
@@ -97,14 +96,14 @@ inline Terms<T> run(const X* x, const X* weight, int64_t start, int64_t stop, T 
 constexpr int FROM[] = {0, 0, 5}, TO[] = {5, 6, 6};
 
 // One pair, lanes over events.
-template <typename T, typename X, int KIND, bool WEIGHTED>
-void alone(const X* x, const X* weight, int64_t width, double b, double w, int64_t stride, double* out) {
+template <typename T, typename X, int KIND>
+void alone(const X* x, int64_t width, double b, double w, int64_t stride, double* out) {
     const int64_t block = sizeof(T) == 4 ? BLOCK : width;
     const T own_b = static_cast<T>(b * PER_UNIT<T>), own_w = static_cast<T>(w * PER_UNIT<T>);
     double total[6] = {};
     for (int64_t start = 0; start < width; start += block) {
         const int64_t stop = start + block < width ? start + block : width;
-        const Terms<T> e = run<T, X, KIND, WEIGHTED>(x, weight, start, stop, own_b, own_w);
+        const Terms<T> e = run<T, X, KIND>(x, start, stop, own_b, own_w);
         const T part[6] = {e.m0, e.m1, e.a0, e.a1, e.a2, e.loss};
         for (int i = FROM[KIND]; i < TO[KIND]; ++i) total[i] += part[i];
     }
@@ -119,8 +118,8 @@ constexpr int LANES = 64 / sizeof(T);
 constexpr int64_t RUN = 128;
 
 // Up to LANES pairs of one row, lanes over pairs, so that no sum is taken across lanes.
-template <typename T, typename X, int KIND, bool WEIGHTED>
-void across(const X* x, const X* weight, int64_t width, const double* b, const double* w, int pairs, int64_t stride,
+template <typename T, typename X, int KIND>
+void across(const X* x, int64_t width, const double* b, const double* w, int pairs, int64_t stride,
             double* out) {
     constexpr int L = LANES<T>;
     double total[6][L] = {};
@@ -133,10 +132,10 @@ void across(const X* x, const X* weight, int64_t width, const double* b, const d
         T m0[L] = {}, m1[L] = {}, a0[L] = {}, a1[L] = {}, a2[L] = {}, loss[L] = {};
         const int64_t stop = first + RUN < width ? first + RUN : width;
         for (int64_t j = first; j < stop; ++j) {
-            const T v = static_cast<T>(x[j]), c = WEIGHTED ? static_cast<T>(weight[j]) : T(1);
+            const T v = static_cast<T>(x[j]);
 #pragma omp simd
             for (int l = 0; l < L; ++l) {
-                const Terms<T> e = event<T, KIND>(v, c, own_b[l], own_w[l]);
+                const Terms<T> e = event<T, KIND>(v, own_b[l], own_w[l]);
                 if (KIND < 2) {
                     m0[l] += e.m0;
                     m1[l] += e.m1;
@@ -156,37 +155,29 @@ void across(const X* x, const X* weight, int64_t width, const double* b, const d
         for (int l = 0; l < pairs; ++l) out[(i - FROM[KIND]) * stride + l] = total[i][l];
 }
 
-template <typename T, typename X, int KIND, bool WEIGHTED>
-void sums(const X* x, const X* weight, int64_t width, const int64_t* row, const double* b, const double* w, int64_t pairs,
+template <typename T, typename X, int KIND>
+void sums(const X* x, int64_t width, const int64_t* row, const double* b, const double* w, int64_t pairs,
           int64_t stride, double* out) {
     constexpr int L = LANES<T>;
     for (int64_t p = 0; p < pairs;) {
         int number = 1;
         while (number < L && p + number < pairs && row[p + number] == row[p]) ++number;
-        const X *xs = x + row[p] * width, *ws = WEIGHTED ? weight + row[p] * width : nullptr;
+        const X* xs = x + row[p] * width;
         // Half of the lanes empty still costs less than as many sums across lanes.
         if (2 * number >= L)
-            across<T, X, KIND, WEIGHTED>(xs, ws, width, b + p, w + p, number, stride, out + p);
+            across<T, X, KIND>(xs, width, b + p, w + p, number, stride, out + p);
         else
             for (int64_t q = p; q < p + number; ++q)
-                alone<T, X, KIND, WEIGHTED>(xs, ws, width, b[q], w[q], stride, out + q);
+                alone<T, X, KIND>(xs, width, b[q], w[q], stride, out + q);
         p += number;
     }
 }
 
-template <typename T, typename X, bool WEIGHTED>
-void dispatch(const X* x, const X* weight, int64_t width, const int64_t* row, const double* b, const double* w,
-              int64_t pairs, int64_t stride, int kind, double* out) {
-    const auto of_kind = kind == 0   ? sums<T, X, 0, WEIGHTED>
-                         : kind == 1 ? sums<T, X, 1, WEIGHTED>
-                                     : sums<T, X, 2, WEIGHTED>;
-    of_kind(x, weight, width, row, b, w, pairs, stride, out);
-}
-
 template <typename T, typename X>
-void either(const X* x, const X* weight, int64_t width, const int64_t* row, const double* b, const double* w, int64_t pairs,
-            int64_t stride, int kind, double* out) {
-    (weight ? dispatch<T, X, true> : dispatch<T, X, false>)(x, weight, width, row, b, w, pairs, stride, kind, out);
+void dispatch(const X* x, int64_t width, const int64_t* row, const double* b, const double* w, int64_t pairs, int64_t stride,
+              int kind, double* out) {
+    const auto of_kind = kind == 0 ? sums<T, X, 0> : kind == 1 ? sums<T, X, 1> : sums<T, X, 2>;
+    of_kind(x, width, row, b, w, pairs, stride, out);
 }
 
 }  // namespace
@@ -195,18 +186,18 @@ void either(const X* x, const X* weight, int64_t width, const int64_t* row, cons
 // in x [, width].
 extern "C" {
 
-void sums_f32(const float* x, const float* weight, int64_t width, const int64_t* row, const double* b, const double* w,
+void sums_f32(const float* x, int64_t width, const int64_t* row, const double* b, const double* w,
               int64_t pairs, int64_t stride, int kind, double* out) {
-    either<float>(x, weight, width, row, b, w, pairs, stride, kind, out);
+    dispatch<float>(x, width, row, b, w, pairs, stride, kind, out);
 }
 
-void sums_f64_x32(const float* x, const float* weight, int64_t width, const int64_t* row, const double* b, const double* w,
+void sums_f64_x32(const float* x, int64_t width, const int64_t* row, const double* b, const double* w,
                   int64_t pairs, int64_t stride, int kind, double* out) {
-    either<double>(x, weight, width, row, b, w, pairs, stride, kind, out);
+    dispatch<double>(x, width, row, b, w, pairs, stride, kind, out);
 }
 
-void sums_f64(const double* x, const double* weight, int64_t width, const int64_t* row, const double* b, const double* w,
+void sums_f64(const double* x, int64_t width, const int64_t* row, const double* b, const double* w,
               int64_t pairs, int64_t stride, int kind, double* out) {
-    either<double>(x, weight, width, row, b, w, pairs, stride, kind, out);
+    dispatch<double>(x, width, row, b, w, pairs, stride, kind, out);
 }
 }

@@ -54,10 +54,8 @@ class NativeKernel:
     def _run(
         self, bucket: Bucket, row: Tensor, at: tuple[Tensor, Tensor], number: int, out: Tensor, start: int
     ) -> None:
-        weight = None if bucket.weight is None else bucket.weight.data_ptr()
         self._function(bucket)(
             ctypes.c_void_p(bucket.x.data_ptr()),
-            ctypes.c_void_p(weight),
             ctypes.c_int64(bucket.width),
             ctypes.c_void_p(row.data_ptr()),
             *(ctypes.c_void_p(part.data_ptr() + start * part.element_size()) for part in at),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.native import library
-from perfsweep.workloads.probe1d.maths import newton, separable, sum_errors
+from perfsweep.workloads.probe1d.maths import newton, sum_errors
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums
 from perfsweep.workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, StepResult
@@ -22,12 +22,11 @@ _CONSTANTS = ("count", "zeros", "positives", "ridge_w", "hits", "hit_sum", "scal
 _LIMITS = ("metric", "reach", "least", "additions", "positive")
 _STATE = ("b", "w", "lam", "db", "dw", "g0", "g1", "gmax", "done", "sure", "evals")
 _RULES = (
-    *("tol", "decrement", "tail_loss", "singular", "rows", "far", "step_budget", "tail_budget"),
-    *("decay_low", "decay_high", "overshoot", "step_limit", "rounding"),
-    *("steps", "trusted"),
+    *("tol", "decrement", "tail_loss", "singular", "rows", "step_budget"),
+    *("overshoot", "step_limit", "rounding", "steps", "trusted"),
 )
-_FLAGS = ("tails", "pays", "foresees", "certifies")
-_TALLY = ("halved", "lengthened", "left", "lam_sum", "lam_max", "gradient")
+_FLAGS = ("pays", "foresees", "certifies")
+_TALLY = ("halved", "left", "lam_sum", "lam_max", "gradient")
 
 
 class _Pairs(ctypes.Structure):
@@ -74,8 +73,9 @@ class NativeStep:
         number = max(1, state.b.numel())
         gradient, mean = _scalar(tally.gradient), _scalar(tally.lam_sum / number)
         facts = PassFacts(None, gradient, torch.zeros_like(gradient), mean, None)
-        steps = torch.tensor([tally.halved, tally.lengthened], dtype=torch.float64)
-        return StepResult(state, steps, _scalar(tally.lam_max), torch.tensor(tally.left == 0), facts)
+        return StepResult(
+            state, _scalar(tally.halved), _scalar(tally.lam_max), torch.tensor(tally.left == 0), facts
+        )
 
     def verdict(
         self,
@@ -122,8 +122,14 @@ def _pairs(block: Block, sums: EventSums, limits: Limits, shape: torch.Size) -> 
 
 def _rules(rules: NewtonRules, block: Block, limits: Limits) -> _Rules:
     return _Rules(
-        *(rules.tol, rules.decrement, rules.tail_loss, rules.singular, block.rows, separable.FAR),
-        *(newton.STEP_BUDGET, separable.TAIL_BUDGET, *separable.TAIL_DECAY, newton.OVERSHOOT),
-        *(newton.STEP_LIMIT, sum_errors.ROUNDING, sum_errors.STEPS, TRUSTED),
-        *(rules.tails, limits.least is not None, limits.reach is not None, limits.additions is not None),
+        *(rules.tol, rules.decrement, rules.tail_loss, rules.singular, block.rows),
+        *(
+            newton.STEP_BUDGET,
+            newton.OVERSHOOT,
+            newton.STEP_LIMIT,
+            sum_errors.ROUNDING,
+            sum_errors.STEPS,
+            TRUSTED,
+        ),
+        *(limits.least is not None, limits.reach is not None, limits.additions is not None),
     )

@@ -1,7 +1,7 @@
 // One pass over a list of pairs after its sums: derivatives, verdict on the last step, next step. In place.
 //
 // The same rules as maths/newton.advance and maths/separable, whose names stand here. Pairs go through in tiles, whose
-// intermediate values stay in the first-level cache; every loop but that over tails is free of branches and calls.
+// intermediate values stay in the first-level cache; every loop is free of branches and calls.
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,9 @@ extern "C" {
 
 // Limits of a solver; `rows` is the number of rows of the problem. Flags: what a pass does without.
 struct Rules {
-    double tol, decrement, tail_loss, singular, rows, far, step_budget, tail_budget, decay_low, decay_high, overshoot,
-        step_limit, rounding, steps, trusted;
-    int64_t tails, pays, foresees, certifies;
+    double tol, decrement, tail_loss, singular, rows, step_budget, overshoot, step_limit, rounding, steps,
+        trusted;
+    int64_t pays, foresees, certifies;
 };
 
 // By how much means over rows may be off: see maths/sum_errors.
@@ -36,9 +36,9 @@ struct State {
     int32_t* evals;
 };
 
-// Of a pass: steps halved and lengthened, pairs left, sum and maximum of lam, largest gradient.
+// Of a pass: steps halved, pairs left, sum and maximum of lam, largest gradient.
 struct Tally {
-    double halved, lengthened, left, lam_sum, lam_max, gradient;
+    double halved, left, lam_sum, lam_max, gradient;
 };
 }
 
@@ -97,13 +97,13 @@ inline Gradient combine(const Pairs p, const Rules rules, int64_t i, double b, d
 // Values of a tile between its loops.
 struct Steps {
     double g0[TILE], g1[TILE], h0[TILE], h1[TILE], h2[TILE], gmax[TILE], paid[TILE], lam[TILE], db[TILE], dw[TILE];
-    double tail[TILE], factor[TILE], metric[TILE], halve[TILE], fine[TILE], was_done[TILE], separable[TILE], wrong[TILE];
+    double halve[TILE], fine[TILE], was_done[TILE], separable[TILE], wrong[TILE];
     double sure[TILE];
 };
 
 // Judge the last step and solve for the next one.
 inline void judge(const Pairs p, const State s, const Rules rules, int64_t first, int size, Steps& t) {
-    const double tails = flag(rules.tails != 0);
+    const double tails = flag(rules.pays != 0);
     for (int k = 0; k < size; ++k) t.was_done[k] = flag(s.done[first + k]);
 #pragma omp simd
     for (int k = 0; k < size; ++k) {
@@ -122,24 +122,10 @@ inline void judge(const Pairs p, const State s, const Rules rules, int64_t first
         const double db = (d11 * g.g0 - g.h1 * g.g1) / det, dw = (d00 * g.g1 - g.h1 * g.g0) / det;
         const double length = std::sqrt(db * db + metric * dw * metric * dw);
         const double shrink = smaller(rules.step_budget / length, 1.0);
-        const double share = along / larger(before, TINY);
-        const double decays = flag(share > rules.decay_low) * flag(share < rules.decay_high);
-        t.tail[k] = tails * g.separable * flag(s.lam[i] == 0) * decays;
         t.g0[k] = g.g0, t.g1[k] = g.g1, t.h0[k] = g.h0, t.h1[k] = g.h1, t.h2[k] = g.h2, t.gmax[k] = g.gmax;
-        t.paid[k] = g.paid, t.lam[k] = lam, t.metric[k] = metric, t.factor[k] = 1.0;
+        t.paid[k] = g.paid, t.lam[k] = lam;
         t.db[k] = db * shrink, t.dw[k] = dw * shrink;
         t.halve[k] = halve, t.fine[k] = fine, t.separable[k] = g.separable, t.wrong[k] = g.wrong;
-    }
-}
-
-// Lengthen the steps of separable pairs that stand in their exponential tail: few, so one by one.
-inline void stretch(const Rules& rules, int size, Steps& t) {
-    for (int k = 0; k < size; ++k) {
-        if (t.tail[k] == 0) continue;
-        const double length = std::sqrt(t.db[k] * t.db[k] + t.metric[k] * t.dw[k] * t.metric[k] * t.dw[k]);
-        const double steps = std::max(std::log(std::max(t.gmax[k] / (rules.far * rules.tol), 1.0)), 1.0);
-        t.factor[k] = std::min(steps, std::max(rules.tail_budget / std::max(length, TINY), 1.0));
-        t.db[k] *= t.factor[k], t.dw[k] *= t.factor[k];
     }
 }
 
@@ -222,7 +208,6 @@ inline void move(const Pairs p, const State s, const Rules rules, int64_t first,
         s.gmax[i] = was_done ? s.gmax[i] : bound;
         t.sure[k] = sure;
         t.fine[k] = fine | was_done | foreseen ? 1.0 : 0.0;
-        t.tail[k] = (t.factor[k] > 1) & !halve & !fine & !was_done ? 1.0 : 0.0;
     }
 }
 
@@ -233,14 +218,14 @@ inline void count(const State& s, int64_t first, int size, const Steps& t, Tally
         s.done[i] = t.fine[k] != 0;
         s.sure[i] |= t.sure[k] != 0;
     }
-    double halved = 0, lengthened = 0, done = 0, lam_sum = 0, lam_max = tally.lam_max, gradient = tally.gradient;
-#pragma omp simd reduction(+ : halved, lengthened, done, lam_sum) reduction(max : lam_max, gradient)
+    double halved = 0, done = 0, lam_sum = 0, lam_max = tally.lam_max, gradient = tally.gradient;
+#pragma omp simd reduction(+ : halved, done, lam_sum) reduction(max : lam_max, gradient)
     for (int k = 0; k < size; ++k) {
-        halved += t.halve[k], lengthened += t.tail[k], done += t.fine[k], lam_sum += s.lam[first + k];
+        halved += t.halve[k], done += t.fine[k], lam_sum += s.lam[first + k];
         lam_max = larger(lam_max, s.lam[first + k]);
         gradient = larger(gradient, larger(std::fabs(t.g0[k]), std::fabs(t.g1[k])));
     }
-    tally.halved += halved, tally.lengthened += lengthened, tally.left += size - done, tally.lam_sum += lam_sum;
+    tally.halved += halved, tally.left += size - done, tally.lam_sum += lam_sum;
     tally.lam_max = lam_max, tally.gradient = gradient;
 }
 
@@ -256,7 +241,6 @@ void newton_step(const Pairs* pairs, const State* state, const Rules* rules, int
     for (int64_t first = 0; first < number; first += TILE) {
         const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
         judge(*pairs, *state, own, first, size, steps);
-        if (own.tails) stretch(own, size, steps);
         move(*pairs, *state, own, first, size, steps);
         count(*state, first, size, steps, *tally);
     }

@@ -30,7 +30,8 @@ constexpr float PER_LN2 = 1.44269504f;
 constexpr float SINGULAR = 1e-5f, TINY = 1e-30f;
 constexpr double PI = 3.14159265358979323846;
 
-// Two nodes with the first four moments of the events of a bin: see maths/compress.
+// Two nodes with the first four moments of the events of a bin (Gauss quadrature): with central moments s2 and s3 around
+// the mean they lie off it by the roots t1 < t2 of t^2 - (s3/s2) t - s2 = 0 and share the events by t2 and -t1.
 void gauss(const float* x, int64_t size, float* node, float* weight) {
     double mean = 0, s2 = 0, s3 = 0;
     for (int64_t j = 0; j < size; ++j) mean += x[j] / static_cast<double>(size);

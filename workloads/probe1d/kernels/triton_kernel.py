@@ -40,7 +40,6 @@ def _log1p(t):
 @triton.jit(do_not_specialize=["pairs", "width"])  # or each kind of count would compile a kernel of its own
 def _sums(
     x_ptr,
-    weight_ptr,
     row_ptr,
     b_ptr,
     w_ptr,
@@ -48,7 +47,6 @@ def _sums(
     pairs,
     width,
     KIND: tl.constexpr,
-    WEIGHTED: tl.constexpr,
     COMPUTE: tl.constexpr,
     SUMS: tl.constexpr,
     P: tl.constexpr,
@@ -71,8 +69,6 @@ def _sums(
         at = row[:, None] * width + slot[None, :]
         x = tl.load(x_ptr + at, mask=held, other=0.0).to(COMPUTE)
         count = held.to(COMPUTE)
-        if WEIGHTED:
-            count = tl.load(weight_ptr + at, mask=held, other=0.0).to(COMPUTE)
         eta = b + w * x
         t = tl.exp(-tl.abs(eta))
         r = 1.0 / (1.0 + t)
@@ -113,7 +109,6 @@ class TritonKernel(BucketByBucket):
         out = torch.empty((size, pairs.numel()), dtype=self.precision.sums, device=b.device)
         _sums[(triton.cdiv(pairs.numel(), block),)](  # pyright: ignore[reportIndexIssue]
             bucket.x,
-            bucket.x if bucket.weight is None else bucket.weight,
             pairs,
             b.reshape(-1).contiguous(),
             w.reshape(-1).contiguous(),
@@ -121,7 +116,6 @@ class TritonKernel(BucketByBucket):
             pairs.numel(),
             bucket.width,
             KIND=number,
-            WEIGHTED=bucket.weight is not None,
             COMPUTE=_TYPES[self.precision.compute],
             SUMS=_TYPES[self.precision.sums],
             P=block,

@@ -25,15 +25,11 @@ SORT_EVENTS = 2**26
 
 @dataclass(frozen=True)
 class Bucket:
-    """Ranks [first, last), ascending events padded to x [last - first, K].
-
-    `weight` [last - first, K] says for how many events each one counts.
-    """
+    """Ranks [first, last), ascending events padded to x [last - first, K]."""
 
     first: int
     last: int
     x: Tensor
-    weight: Tensor | None = None
 
     @property
     def width(self) -> int:

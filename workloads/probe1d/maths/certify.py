@@ -54,7 +54,7 @@ class Certifier:
     """Evaluates solved pairs once and has those polished that do not pass in float64.
 
     `rows` hold their label sums; their `evaluator` sums in float64. `cheap` rows, where given, come first:
-    nodes in place of events, or events summed in float32. A pair that passes there whatever such sums may be
+    events summed in float32. A pair that passes there whatever such sums may be
     off by is not evaluated any further, and its gradient is stored as a bound; what the solver is sure of is
     not evaluated at all. With `losses`, which takes rows by latent, each pair's mean loss is stored as well.
     """
@@ -155,8 +155,6 @@ class Certifier:
         return block.select((~sure).nonzero().squeeze(1))
 
     def _errors(self, cheap: PreparedRows, block: Block, b: Tensor, w: Tensor, sums: EventSums) -> SumErrors:
-        if cheap.bins is not None:
-            return SumErrors.of_nodes(cheap.bins, block.latent, b, w)
         additions = cheap.slots.clamp(max=BLOCK_EVENTS) if cheap.evaluator.precision.block else cheap.slots
         limits = (
             part.index_select(0, block.latent).unsqueeze(1) for part in (self.reach, additions, self.positive)

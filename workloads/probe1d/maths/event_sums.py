@@ -120,14 +120,11 @@ class EagerKernel(BucketByBucket):
     def _piece(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         x = bucket.x.index_select(0, row).unsqueeze(1).to(self.precision.compute)
         terms = event_terms(x, b.unsqueeze(-1), w.unsqueeze(-1), kind)
-        if bucket.weight is not None:
-            weight = bucket.weight.index_select(0, row).unsqueeze(1).to(self.precision.compute)
-            terms = tuple(term * weight for term in terms)
         self.counts.add("kernel_launches", 20)
         return tuple(self.reduce(term, self.precision.sums) for term in terms)
 
 
-def _flat_sums(kind: str, precision: Precision, weighted: bool) -> Callable[..., Sums]:
+def _flat_sums(kind: str, precision: Precision) -> Callable[..., Sums]:
     """What torch.compile turns into one loop: pairs [p], events [p, K] that never reach memory."""
     reduce = reduce_blocks if precision.block else reduce_plain
     compute, sums = precision.compute, precision.sums
@@ -136,25 +133,19 @@ def _flat_sums(kind: str, precision: Precision, weighted: bool) -> Callable[...,
         terms = event_terms(x[row].to(compute), b.unsqueeze(-1), w.unsqueeze(-1), kind)
         return tuple(reduce(term, sums) for term in terms)
 
-    def flat_weighted_sums(x: Tensor, row: Tensor, b: Tensor, w: Tensor, weight: Tensor) -> Sums:
-        terms = event_terms(x[row].to(compute), b.unsqueeze(-1), w.unsqueeze(-1), kind)
-        weights = weight[row].to(compute)
-        return tuple(reduce(term * weights, sums) for term in terms)
-
-    chosen = flat_weighted_sums if weighted else flat_sums
     # Dynamo keeps and limits its graphs by code object, which closures of one function share.
-    chosen.__code__ = chosen.__code__.replace(co_name=f"{chosen.__name__}_{kind}_{precision.name}")
-    return chosen
+    flat_sums.__code__ = flat_sums.__code__.replace(co_name=f"flat_sums_{kind}_{precision.name}")
+    return flat_sums
 
 
-_COMPILED: dict[tuple[str, str, bool, bool], Callable[..., Sums]] = {}
+_COMPILED: dict[tuple[str, str, bool], Callable[..., Sums]] = {}
 
 
-def compiled_sums(kind: str, precision: Precision, weighted: bool, wide: bool) -> Callable[..., Sums]:
+def compiled_sums(kind: str, precision: Precision, wide: bool) -> Callable[..., Sums]:
     """torch.compile of one variant, sizes dynamic; own function objects, so no shared recompile limit."""
-    key = (kind, precision.name, weighted, wide)
+    key = (kind, precision.name, wide)
     if key not in _COMPILED:
-        _COMPILED[key] = torch.compile(_flat_sums(kind, precision, weighted), dynamic=True)
+        _COMPILED[key] = torch.compile(_flat_sums(kind, precision), dynamic=True)
     return _COMPILED[key]
 
 
@@ -169,23 +160,16 @@ class CompiledKernel(BucketByBucket):
         classes = b.shape[1]
         pairs = row if classes == 1 else row.repeat_interleave(classes)
         wide = self.precision.block and bucket.width > BLOCK_EVENTS
-        run = compiled_sums(kind, self.precision, bucket.weight is not None, wide)
-        weight = () if bucket.weight is None else (bucket.weight,)
+        run = compiled_sums(kind, self.precision, wide)
         # Dynamo guards on the base of a view, so views of changing tensors would be compiled again and again.
-        sums = _run_marked(run, bucket.x, pairs.clone(), b.flatten().clone(), w.flatten().clone(), *weight)
+        sums = _run_marked(run, bucket.x, pairs.clone(), b.flatten().clone(), w.flatten().clone())
         self.counts.add("compiled_launches")
         self.counts.add("kernel_launches")
         return tuple(term.view(-1, classes) for term in sums)
 
 
-def _run_marked(
-    run: Callable[..., Sums], x: Tensor, row: Tensor, b: Tensor, w: Tensor, *weight: Tensor
-) -> Sums:
+def _run_marked(run: Callable[..., Sums], x: Tensor, row: Tensor, b: Tensor, w: Tensor) -> Sums:
     # A size of 1 would be compiled into the graph and force a second one: a lone pair or row goes in twice.
     if row.numel() == 1:
-        return tuple(
-            term[:1] for term in _run_marked(run, x, row.repeat(2), b.repeat(2), w.repeat(2), *weight)
-        )
-    if x.shape[0] == 1:
-        x, weight = x.repeat(2, 1), tuple(part.repeat(2, 1) for part in weight)
-    return run(x, row, b, w, *weight)
+        return tuple(term[:1] for term in _run_marked(run, x, row.repeat(2), b.repeat(2), w.repeat(2)))
+    return run(x.repeat(2, 1) if x.shape[0] == 1 else x, row, b, w)

@@ -78,7 +78,7 @@ class Job:
         solve = task.paths.solver(prepared, self.solution)
         certifier = task.paths.certifier(prepared, self.solution)
         for number, columns in enumerate(self._slabs()):
-            prepared.solving.evaluator.begin(columns)
+            prepared.train.evaluator.begin(columns)
             yield from solve(number, columns)
             if certifier is not None:
                 with task.phase("certify"):

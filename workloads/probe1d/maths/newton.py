@@ -27,7 +27,7 @@ from perfsweep.workloads.probe1d.maths.derivatives import (
 from perfsweep.workloads.probe1d.maths.ill_conditioned import beyond_lanes
 from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
 from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
-from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, stretch, tail_is_paid, tail_metric
+from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, tail_is_paid, tail_metric
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 
 STEP_BUDGET = 6.0
@@ -48,16 +48,14 @@ FLOAT32_MARGIN = 0.75
 class NewtonRules:
     """`tol` on the scaled gradient, `decrement` on g' H^-1 g / 2, which bounds the excess loss itself.
 
-    `tail_loss` bounds what the non-zeros of separable pairs have left; `tails`: lengthen the steps of such
-    pairs, for which a block must hold its label sums. A determinant below `singular` times the diagonal's
-    product is taken for rounding.
+    `tail_loss` bounds what the non-zeros of separable pairs have left. A determinant below `singular` times
+    the diagonal's product is taken for rounding.
     """
 
     tol: float = 1e-6
     decrement: float = DECREMENT_TOL
     tail_loss: float = TAIL_LOSS
     max_iter: int = 100
-    tails: bool = False
     singular: float = 1e-9
 
 
@@ -175,12 +173,13 @@ def advance(
 ) -> tuple[NewtonState, Tensor]:
     """Judge the last step at the point it led to, then move on.
 
-    Returns the new state and int64 [2]: how many steps were halved, and how many were lengthened by
-    `rules.tails`. `paid` [R, c] are the pairs that may be done as far as their tails are concerned.
+    Returns the new state and how many steps were halved, int64. `paid` [R, c] are the pairs that may be done
+    as far as their tails are concerned; a `block`, which must hold its label sums, has the steps of tails
+    measured by the events that still count.
 
     With `foresight` a pair whose next step is bound to end below both tolerances takes it and is done: the
     evaluation that would only confirm this is saved. A pair that is done already takes a last step that is
-    bound to lower its gradient. Only `rules.tails` needs the `block`.
+    bound to lower its gradient.
     """
     # Downhill slopes along the last step, where it began and where it led: a line search without losses.
     before = state.g0 * state.db + state.g1 * state.dw
@@ -189,22 +188,17 @@ def advance(
     done = state.done | fine
     # The slope behind the step, -along, has turned uphill by more than is let through.
     halve = (-along > OVERSHOOT * before.abs()) & ~done
-    tails = block if rules.tails else None
-    metric = scale if tails is None else tail_metric(tails, grad, scale)
+    metric = scale if block is None else tail_metric(block, grad, scale)
     # Exactly zero in the end: any damping left would cost Newton its quadratic convergence.
     lam = torch.where(state.lam * 0.1 < 1e-9, 0.0, state.lam * 0.1)
     db, dw = solve_damped(grad, lam, metric, rules.singular)
-    lengthened = torch.zeros_like(halve)
-    if tails is not None:
-        left = along / before.clamp(min=1e-300)
-        (db, dw), lengthened = stretch(tails, left, state.lam == 0, (db, dw), metric, gmax, rules.tol)
     bound, decrement = _foreseen(foresight, grad, db, dw, gmax)
     foreseen = paid & ~done & ~halve & (bound <= rules.tol) & (decrement <= rules.decrement)
     last = foreseen | (fine & ~state.done & (bound < gmax) & (decrement <= newton_decrement(grad)))
     new = _moved(state, grad, (lam, db, dw), halve, stay=done & ~last)
     new.done = done | foreseen
     new.gmax = torch.where(state.done, state.gmax, torch.where(last, bound, gmax))
-    return new, torch.stack([halve.sum(), (lengthened & ~halve & ~done).sum()])
+    return new, halve.sum()
 
 
 def _foreseen(
@@ -243,8 +237,9 @@ def _moved(
 class Limits:
     """Per row of a block, float64 [R, 1]: scale of w in the step budget, largest and smallest |x|.
 
-    Without `reach` no step is foreseen, without `least` every tail counts as paid. With `additions`, the
-    length of the longest float32 sum, and whether all x are `positive`, a pair may be `sure`.
+    Without `reach` no step is foreseen; without `least`, which comes with label sums, no pair is taken for
+    a tail. With `additions`, the length of the longest float32 sum, and whether all x are `positive`, a pair
+    may be `sure`.
     """
 
     metric: Tensor
@@ -256,10 +251,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class StepResult:
-    """State after a step, [halved, lengthened] steps, largest lam, whether all pairs are done, log facts."""
+    """State after a step, how many were halved, largest lam, whether all pairs are done, log facts."""
 
     state: NewtonState
-    steps: Tensor
+    halved: Tensor
     lam_max: Tensor
     all_done: Tensor
     facts: PassFacts
@@ -285,9 +280,10 @@ def torch_step(
     if limits.least is not None:
         paid = tail_is_paid(block, state.b, sums, grad, limits.least, rules.tol, rules.tail_loss)
     foresight = None if limits.reach is None else Foresight(limits.reach, block.scale)
-    state, steps = advance(block, state, grad, limits.metric, gmax, paid, rules, foresight)
+    of_labels = None if limits.least is None else block
+    state, halved = advance(of_labels, state, grad, limits.metric, gmax, paid, rules, foresight)
     facts = PassFacts(None, grad.g0, grad.g1, state.lam, None)
-    return StepResult(state, steps, state.lam.max(), state.done.all(), facts)
+    return StepResult(state, halved, state.lam.max(), state.done.all(), facts)
 
 
 class NewtonSolver:
@@ -331,7 +327,7 @@ class NewtonSolver:
         state = NewtonState.start(b, w, dead | self._left_out(block))
         state.gmax = torch.where(dead, 0.0, state.gmax)
         self.log.begin(self.rules.max_iter, b.device)
-        tally = torch.zeros(3, dtype=torch.float64, device=b.device)
+        tally = torch.zeros(2, dtype=torch.float64, device=b.device)
         for _ in range(self.rules.max_iter):
             yield
             self.hook.pass_begins(number)
@@ -351,7 +347,7 @@ class NewtonSolver:
             sums = self.evaluator.sums(block, state.b, state.w, with_loss=False).double()
         with self.phase("solve"):
             result = self.step(block, state, sums, self._limits(block), self.rules)
-            tally = torch.cat([tally[:2] + result.steps, torch.maximum(tally[2], result.lam_max).view(1)])
+            tally = torch.stack([tally[0] + result.halved, torch.maximum(tally[1], result.lam_max)])
         with self.phase("log"):
             self.log.write(result.facts)
             stopped = self.log.stopped(result.all_done)
@@ -363,9 +359,8 @@ class NewtonSolver:
         self._store(block, state)
         self.hook.slab_ends()
         self.log.finish()
-        halvings, lengthened, lam = self.counts.read_all(tally)
+        halvings, lam = self.counts.read_all(tally)
         self.counts.add("halvings", halvings)
-        self.counts.add("tail_steps", lengthened)
         self.counts.top("lambda_max", lam)
         self.counts.top("lambda_max_live", lam)
         self.counts.add("slabs")

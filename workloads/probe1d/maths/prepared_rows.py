@@ -11,7 +11,6 @@ from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels
 from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
 from perfsweep.workloads.probe1d.maths.buckets import Layout
 from perfsweep.workloads.probe1d.maths.chunks import Chunker
-from perfsweep.workloads.probe1d.maths.compress import Bins
 from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
 
 
@@ -20,8 +19,7 @@ class PreparedRows:
     """Rows prepared for an arm.
 
     `constants` and everything the evaluator takes or gives are in rank order where there is a layout;
-    `order[rank]` is the latent then. `slots` [L] are the events an evaluator visits for each latent; `bins`
-    are those of nodes that stand for events.
+    `order[rank]` is the latent then. `slots` [L] are the events an evaluator visits for each latent.
     """
 
     x: Csr
@@ -34,7 +32,6 @@ class PreparedRows:
     chunker: Chunker | None = None
     layout: Layout | None = None
     dense: Tensor | None = None
-    bins: Bins | None = None
 
     @property
     def order(self) -> Tensor | None:
@@ -42,7 +39,7 @@ class PreparedRows:
         return None if self.layout is None else self.layout.order
 
     def reach(self) -> Tensor:
-        """Largest |x| of each latent (of its nodes where compressed), float64 [L], latents in this order."""
+        """Largest |x| of each latent, float64 [L], latents in this order."""
         found = torch.zeros(self.x.latents, dtype=torch.float64, device=self.x.values.device)
         if self.layout is None:
             return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amax")
@@ -75,11 +72,7 @@ class PreparedRows:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything made once per job (or once per process, where sorting is amortised).
-
-    `solving` stands for `train` in the solver's passes: compressed to nodes where the arm wants that.
-    """
+    """Everything made once per job (or once per process, where sorting is amortised)."""
 
     train: PreparedRows
-    solving: PreparedRows
     held_out: PreparedRows | None

@@ -1,7 +1,7 @@
 """Separable pairs: one label on all non-zeros, so the optimum lies far out, held by the ridge alone.
 
 Along the way out the gradient falls by e per logit and Newton advances one logit per step. What shortens that
-way, and what tells when enough of it is behind, is here: the start, the metric, the stretched step, the test.
+way, and what tells when it is long enough, is here: the start, the metric, the test.
 """
 
 from __future__ import annotations
@@ -12,11 +12,6 @@ from torch import Tensor
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
 
-TAIL_BUDGET = 12.0
-"""Longest lengthened step in logits of a separable pair: most of the way from the prior to a gradient of
-1e-6."""
-TAIL_DECAY = (0.25, 0.6)
-"""Share of the slope that a full step leaves in an exponential tail: about 1/e."""
 TAIL_LOSS = 1e-6
 """Loss that the non-zeros of a separable pair may have left when it counts as solved."""
 PSEUDO_ROWS = 0.02
@@ -97,33 +92,3 @@ def tail_metric(block: Block, grad: Derivatives, scale: Tensor) -> Tensor:
     # sum s x^2 / sum s x: saturated events have s = 0 and drop out of both.
     left = grad.h2 / grad.h1.abs().clamp(min=1e-300)
     return torch.where(separable_pairs(block), torch.minimum(scale.expand_as(left), left), scale)
-
-
-def stretch(
-    block: Block,
-    left: Tensor,
-    undamped: Tensor,
-    step: tuple[Tensor, Tensor],
-    metric: Tensor,
-    gmax: Tensor,
-    tol: float,
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Steps of separable pairs made as long as their exponential tail asks for; also returns which were.
-
-    A full step that left about 1/e of the slope says that the pair is in its tail. ln(G / goal) such steps
-    lead to the goal at once; where other events matter after all, the slope rejects the step as any other.
-
-    Parameters
-    ----------
-    left : share of its slope that the last step left [R, c]
-    undamped : whether that step was a full one, bool [R, c]
-    step : the Newton step (db, dw), [R, c] each
-    metric : scale of w for the step budget [R, c]
-    """
-    db, dw = step
-    tail = separable_pairs(block) & undamped & (left > TAIL_DECAY[0]) & (left < TAIL_DECAY[1])
-    # One logit divides the gradient by e, hence the logarithm; never shorter than Newton's own step.
-    steps = (gmax / (FAR * tol)).clamp(min=1).log().clamp(min=1)
-    room = (TAIL_BUDGET / torch.sqrt(db * db + (metric * dw) ** 2).clamp(min=1e-300)).clamp(min=1)
-    factor = torch.where(tail, torch.minimum(steps, room), 1.0)
-    return (db * factor, dw * factor), factor > 1

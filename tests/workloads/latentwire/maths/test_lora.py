@@ -8,7 +8,6 @@ from added import BOTH, FORMS, build, derivatives, distance, inputs, learn, with
 from torch import Tensor
 
 from perfsweep.workloads.latentwire.maths import lora as lora_module
-from perfsweep.workloads.latentwire.maths import stored_weights
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
 from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.passes import Rows
@@ -78,9 +77,8 @@ def test_an_addition_to_the_wrong_part_of_joined_weights_is_told_apart(monkeypat
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_eight_bit_weights_carry_additions(joined) -> None:
+def test_weights_carry_additions(joined) -> None:
     lm, lora, x = build(joined=joined), additions(("q", "k", "v", "gate", "up")), inputs()
-    stored_weights.quantise(lm, "int8_wo")
     layer, added = lm.layers[0], lora.layers[0]
     view = lora_module.adapted(layer, added, joined)
     names = ("qkv", "gate_up") if joined else ("q", "k", "v", "gate", "up")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
@@ -67,12 +66,6 @@ def test_a_model_in_parts_computes_what_the_whole_one_does(monkeypatch: pytest.M
     own = x.clone().requires_grad_()
     whole.run(own).sum().backward()
     assert torch.allclose(own.grad, learning.grad)  # type: ignore[arg-type]
-
-
-def test_quantised_weights_are_not_cut() -> None:
-    quantised: Any = SimpleNamespace(layers=[nn.ModuleList([nn.Linear(1, 1)])])
-    with pytest.raises(ConfigError, match="fsdp cannot cut quantised weights; use lm_dtype=fp32 or bf16"):
-        shard(quantised, 0, 2, Counter())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""All kernels give the sums of the definition, padding and weights included, whatever shape a bucket has."""
+"""All kernels give the sums of the definition, padding included, whatever shape a bucket has."""
 
 from __future__ import annotations
 
@@ -21,31 +21,24 @@ from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 BOUND = {"f32": 3e-6, "f64": 1e-12, "f32acc64": 1e-6, "block": 3e-6}
 
 
-def reference(x, weight, b, w):
+def reference(x, b, w):
     """m0, m1, a0, a1, a2 and softplus sums of every pair, [6, r, c], in numpy."""
     eta = b[..., None] + w[..., None] * x[:, None, :]
     mu, s = expit(eta), expit(eta) * expit(-eta)
     terms = (mu, mu * x[:, None], s, s * x[:, None], s * x[:, None] ** 2, -log_expit(-eta))
-    return np.stack([(term * weight[:, None, :]).sum(-1) for term in terms])
+    return np.stack([term.sum(-1) for term in terms])
 
 
-def bucket_and_pairs(rows, width, classes, weighted, dtype, device="cpu"):
+def bucket_and_pairs(rows, width, classes, dtype, device="cpu"):
     rng = np.random.default_rng(rows * width + classes)
     x = rng.lognormal(size=(rows, width)) * np.where(rng.random((rows, width)) < 0.1, -1, 1)
     x[:, width * 3 // 4 :] = 0
-    weight = rng.integers(0, 4, (rows, width)).astype(float) if weighted else np.ones((rows, width))
     b, w = 3 * rng.normal(size=(rows, classes)), rng.normal(size=(rows, classes))
     b[0, 0], w[0, 0] = 80.0, 40.0  # far tails must neither overflow nor become NaN
-    x, weight, b, w = (torch.from_numpy(part).to(dtype) for part in (x, weight, b, w))
-    expected = reference(*(part.double().numpy() for part in (x, weight, b, w)))
-    x, weight, b, w = (part.to(device) for part in (x, weight, b, w))
-    return (
-        Bucket(5, 5 + rows, x, weight if weighted else None),
-        torch.arange(rows, device=device),
-        b,
-        w,
-        expected,
-    )
+    x, b, w = (torch.from_numpy(part).to(dtype) for part in (x, b, w))
+    expected = reference(*(part.double().numpy() for part in (x, b, w)))
+    x, b, w = (part.to(device) for part in (x, b, w))
+    return Bucket(5, 5 + rows, x), torch.arange(rows, device=device), b, w, expected
 
 
 def worst(found, expected):
@@ -66,9 +59,9 @@ def kernel_of(name, precision):
     return {"eager": EagerKernel, "compiled": CompiledKernel}[name](PRECISIONS[precision], Counts())
 
 
-def assert_sums_are_those_of_the_definition(name, precision, weighted, shape):
+def assert_sums_are_those_of_the_definition(name, precision, shape):
     kernel = kernel_of(name, precision)
-    bucket, row, b, w, expected = bucket_and_pairs(*shape, weighted, PRECISIONS[precision].compute)
+    bucket, row, b, w, expected = bucket_and_pairs(*shape, PRECISIONS[precision].compute)
     assert worst(kernel(bucket, row, b, w, "loss"), expected) < BOUND[precision]
     assert worst(kernel(bucket, row, b, w, "hessian"), expected[:5]) < BOUND[precision]
     splits = [0, row.numel()]
@@ -78,33 +71,32 @@ def assert_sums_are_those_of_the_definition(name, precision, weighted, shape):
 
 @pytest.mark.parametrize("name", ["eager", pytest.param("native", marks=NATIVE)])
 @pytest.mark.parametrize("precision", ["f32", "f64", "block"])
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_kernel_gives_the_sums_of_the_definition(name, precision, weighted, shape):
-    assert_sums_are_those_of_the_definition(name, precision, weighted, shape)
+def test_a_kernel_gives_the_sums_of_the_definition(name, precision, shape):
+    assert_sums_are_those_of_the_definition(name, precision, shape)
 
 
 @NATIVE
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["f32", "f64", "block"])
-@pytest.mark.parametrize(("weighted", "shape"), [(False, SHAPES[0]), (True, SHAPES[2])])
-def test_generated_code_gives_the_sums_of_the_definition(precision, weighted, shape):
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[2]])
+def test_generated_code_gives_the_sums_of_the_definition(precision, shape):
     """Of a bucket as short as they come, and of one that is longer than a block of events."""
-    assert_sums_are_those_of_the_definition("compiled", precision, weighted, shape)
+    assert_sums_are_those_of_the_definition("compiled", precision, shape)
 
 
 @NATIVE
 def test_the_native_kernel_evaluates_stored_float32_in_float64():
     from perfsweep.workloads.probe1d.kernels.native import NativeKernel
 
-    bucket, row, b, w, _ = bucket_and_pairs(6, 48, 4, False, torch.float32)
-    expected = reference(*(part.double().numpy() for part in (bucket.x, torch.ones_like(bucket.x), b, w)))
+    bucket, row, b, w, _ = bucket_and_pairs(6, 48, 4, torch.float32)
+    expected = reference(*(part.double().numpy() for part in (bucket.x, b, w)))
     found = NativeKernel(PRECISIONS["f64"], Counts())(bucket, row, b.double(), w.double(), "loss")
     assert worst(found, expected) < 1e-12
 
 
 def test_a_kernel_that_forgets_one_padded_lane_is_told_apart():
-    bucket, row, b, w, expected = bucket_and_pairs(7, 64, 5, False, torch.float64)
+    bucket, row, b, w, expected = bucket_and_pairs(7, 64, 5, torch.float64)
     short = Bucket(5, 12, bucket.x[:, :-16].contiguous())
     found = EagerKernel(PRECISIONS["f64"], Counts())(short, row, b, w, "loss")
     assert worst(found, expected) > 1e-3
@@ -113,9 +105,8 @@ def test_a_kernel_that_forgets_one_padded_lane_is_told_apart():
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["eager", "compiled", "triton"])
 @pytest.mark.parametrize("precision", ["f32", "f64", "block"])
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_kernel_gives_the_sums_of_the_definition_on_a_gpu(name, precision, weighted, shape):
+def test_a_kernel_gives_the_sums_of_the_definition_on_a_gpu(name, precision, shape):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     if name == "triton":
@@ -124,7 +115,7 @@ def test_a_kernel_gives_the_sums_of_the_definition_on_a_gpu(name, precision, wei
         kernel = TritonKernel(PRECISIONS[precision], Counts())
     else:
         kernel = kernel_of(name, precision)
-    bucket, row, b, w, expected = bucket_and_pairs(*shape, weighted, PRECISIONS[precision].compute, "cuda")
+    bucket, row, b, w, expected = bucket_and_pairs(*shape, PRECISIONS[precision].compute, "cuda")
     assert worst(kernel(bucket, row, b, w, "loss"), expected) < BOUND[precision]
 
 

@@ -26,12 +26,10 @@ worst = {}
 for precision in ("f32", "f64", "block"):
     kernel = TritonKernel(PRECISIONS[precision], Counts())
     for shape in (*kernels.SHAPES, (2, 4, 1), (17, 65, 1)):
-        for weighted in (False, True):
-            compute = PRECISIONS[precision].compute
-            bucket, row, b, w, expected = kernels.bucket_and_pairs(*shape, weighted, compute)
-            for kind, sums in (("loss", expected), ("hessian", expected[:5])):
-                off = kernels.worst(kernel(bucket, row, b, w, kind), sums)
-                worst[precision] = max(off, worst.get(precision, 0.0))
+        bucket, row, b, w, expected = kernels.bucket_and_pairs(*shape, PRECISIONS[precision].compute)
+        for kind, sums in (("loss", expected), ("hessian", expected[:5])):
+            off = kernels.worst(kernel(bucket, row, b, w, kind), sums)
+            worst[precision] = max(off, worst.get(precision, 0.0))
 print(json.dumps(worst))
 """
 
@@ -90,13 +88,13 @@ def test_the_kernel_compiles_without_spilling(
     compute, sums = types
     pointer = {"float32": "*fp32", "float64": "*fp64"}
     arguments = {
-        **dict.fromkeys(("x_ptr", "weight_ptr"), pointer[compute]),
+        "x_ptr": pointer[compute],
         **dict.fromkeys(("b_ptr", "w_ptr", "out_ptr"), pointer[sums]),
         "row_ptr": "*i64",
         "pairs": "i32",
         "width": "i32",
     }
-    constants = {"KIND": kind, "WEIGHTED": True, "COMPUTE": getattr(tl, compute), "SUMS": getattr(tl, sums)}
+    constants = {"KIND": kind, "COMPUTE": getattr(tl, compute), "SUMS": getattr(tl, sums)}
     block = BLOCK_P[getattr(torch, compute)]
     built = build(_sums, arguments, {**constants, "P": block, "K": BLOCK_K}, architecture)
     assert built.spilled == 0

@@ -98,7 +98,7 @@ def test_a_state_begins_undecided_and_its_rows_are_taken_together() -> None:
 
 
 def test_rules_are_those_that_the_checks_of_parity_ask_for() -> None:
-    assert NewtonRules() == NewtonRules(1e-6, 5e-7, 1e-6, 100, tails=False, singular=1e-9)
+    assert NewtonRules() == NewtonRules(1e-6, 5e-7, 1e-6, 100, singular=1e-9)
 
 
 def test_steps_that_overshoot_are_halved_and_counted(solve) -> None:

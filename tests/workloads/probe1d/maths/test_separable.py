@@ -15,7 +15,6 @@ from perfsweep.workloads.probe1d.maths.separable import (
     PSEUDO_ROWS,
     binary_start,
     separable_pairs,
-    stretch,
     tail_is_paid,
     tail_metric,
 )
@@ -117,26 +116,3 @@ def test_padding_is_no_event_of_a_tail() -> None:
 def test_w_is_measured_by_events_with_weight_left_in_tails_alone(hits: int, expected: float) -> None:
     found = tail_metric(block([10], [hits], [20]), derivatives(0.0, h1=-4.0, h2=2.0), of(2.0))
     assert found.item() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("hits", "undamped", "left", "gmax", "factor"),
-    [
-        (0, True, 0.37, FAR * 1e-6 * math.exp(3), 3.0),  # three more steps of a logit
-        (0, True, 0.37, 1.0, 6.0),  # as far as twelve logits go
-        (0, True, 0.37, 1e-7, 1.0),
-        (0, True, 0.25, 1.0, 1.0),
-        (0, True, 0.6, 1.0, 1.0),
-        (0, False, 0.37, 1.0, 1.0),
-        (5, True, 0.37, 1.0, 1.0),
-    ],
-)
-def test_a_step_in_a_tail_is_as_long_as_the_tail_asks_for(
-    hits: int, undamped: bool, left: float, gmax: float, factor: float
-) -> None:
-    made = block([10], [hits], [20])
-    step, longer = stretch(
-        made, of(left), torch.tensor([[undamped]]), (of(0.0), of(1.0)), of(2.0), of(gmax), tol=1e-6
-    )
-    assert step[1].item() == pytest.approx(factor)
-    assert longer.item() == (factor > 1)

@@ -1,4 +1,4 @@
-"""Counts are exact integers, and compressed events keep what the sums need."""
+"""Counts are exact integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels
-from perfsweep.workloads.probe1d.maths import compress, confusion
+from perfsweep.workloads.probe1d.maths import confusion
 from perfsweep.workloads.probe1d.maths.buckets import build_layout, to_csc
 
 
@@ -146,75 +146,6 @@ def test_the_event_pass_and_the_search_agree_on_a_solved_problem(solve):
     by_events = solve(base, data="test").results()
     by_search = solve({**base, "confusion_search": "on"}, data="test").results()
     assert all(np.array_equal(by_events[name], by_search[name]) for name in ("tp", "fp", "tn", "fn"))
-
-
-def skewed(rows, width, counts, negative, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.lognormal(0, 1.2, size=(rows, width))
-    if negative:
-        x = x * np.where(rng.random((rows, width)) < 0.5, -1, 1)
-    x[np.arange(width) >= counts[:, None]] = 0
-    return torch.from_numpy(x)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_two_events_or_fewer_are_their_own_nodes_beside_bins_without_any(count):
-    x = torch.tensor([[1.0, 2.0, 4.0, 8.0]])[:, :count]
-    nodes, weights, *_ = compress.gauss_nodes(x, torch.tensor([count]), 16)
-    assert sorted(nodes[weights > 0].tolist()) == x[0].tolist()
-    assert weights.sum() == count
-
-
-@pytest.mark.parametrize("negative", [False, True])
-def test_nodes_keep_the_first_four_moments_of_every_latent(negative):
-    counts = torch.tensor([400, 333, 97])
-    x = skewed(3, 400, counts.numpy(), negative)
-    nodes, weights, *_ = compress.gauss_nodes(x, counts, 16)
-    assert nodes.shape[1] <= 48
-    for power in range(4):
-        exact = (x**power * (torch.arange(400) < counts[:, None])).sum(1)
-        kept = (weights * nodes**power).sum(1)
-        # Sums of hundreds of float64 terms through cumulative differences.
-        assert torch.allclose(kept, exact, rtol=1e-9, atol=1e-7)
-    assert (weights >= -1e-9).all()
-
-
-def test_nodes_of_a_wrong_rule_lose_the_third_moment(monkeypatch):
-    right = compress.two_point_rule
-    monkeypatch.setattr(compress, "two_point_rule", lambda mean, s2, s3, size: right(mean, s2, 0 * s3, size))
-    counts = torch.tensor([400])
-    x = skewed(1, 400, counts.numpy(), negative=False)
-    nodes, weights, *_ = compress.gauss_nodes(x, counts, 16)
-    assert not torch.allclose((weights * nodes**3).sum(1), (x**3).sum(1), rtol=1e-6)
-
-
-def test_repeated_values_become_one_node_with_their_number():
-    x = torch.full((1, 64), 2.5, dtype=torch.float64)
-    nodes, weights, *_ = compress.gauss_nodes(x, torch.tensor([64]), 8)
-    used = weights[0] > 0
-    assert torch.allclose(nodes[0, used], torch.tensor(2.5, dtype=torch.float64))
-    assert weights.sum().item() == pytest.approx(64)
-
-
-@pytest.mark.parametrize(("bins", "smaller_than"), [(16, 3e-3), (64, 2e-5)])
-def test_smooth_sums_on_nodes_approach_those_on_events(bins, smaller_than):
-    counts = torch.tensor([5000])
-    x = skewed(1, 5000, counts.numpy(), negative=False, seed=4)
-    nodes, weights, *_ = compress.gauss_nodes(x, counts, bins)
-
-    def total(values, weight):
-        return (weight * torch.sigmoid(-2 + 0.7 * values)).sum()
-
-    exact = total(x, torch.ones_like(x))
-    assert abs(total(nodes, weights) - exact) / 5000 < smaller_than
-    assert nodes.shape[1] <= 2 * bins + 16
-
-
-def test_a_compressed_job_polishes_what_its_nodes_missed_and_says_how_many(solve):
-    levels = {"solver": "newton", "compress": 16, "slab_size": "all"}
-    rough = solve(levels, data="test", metrics=False)
-    assert rough.counters()["polished_pairs"] > 0
-    assert rough.evidence().numbers["max_gradient"] <= 1.01e-6
 
 
 def test_a_search_looks_twice_for_each_pair_and_walks_over_no_event(solve):
