@@ -13,6 +13,7 @@ import torch
 from loops import loop
 from scripted import Start, Write, run
 
+from perfsweep.pipelines.check import trials
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -41,12 +42,20 @@ def test_the_process_is_put_back_when_the_script_is_closed(
 ) -> None:
     (tmp_path / "inner").mkdir()
     before = (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
-    head = "import gc, os; os.chdir('inner'); os.environ['OWN'] = '1'; gc.disable()"
+    settings = trials.settings()
+    head = """
+import gc, os, torch
+os.chdir("inner")
+os.environ["OWN"] = "1"
+gc.disable()
+torch.backends.cudnn.benchmark = True
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+"""
     script = start(write(loop(head=head)))
     assert Path.cwd() == tmp_path / "inner" and not gc.isenabled()
+    assert len(trials._changed(settings, trials.settings())) == 6
     script.close()
-    assert gc.isenabled()
-    os.environ.pop("OWN")
+    assert trials._changed(settings, trials.settings()) == []
     assert before == (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
 
 
@@ -183,7 +192,6 @@ def test_a_crash_is_the_scripts_own_with_its_line(start: Start) -> None:
 
 def test_a_process_that_the_script_forks_is_not_the_trial(start: Start, write: Write, tmp_path: Path) -> None:
     body = f"""
-import os
 child = os.fork()
 if child == 0:
     open({str(tmp_path / "scratch" / "forked")!r}, "a").write("x")
