@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 from pathlib import Path
@@ -192,6 +191,7 @@ def test_a_crash_is_the_scripts_own_with_its_line(start: Start) -> None:
 
 def test_a_process_that_the_script_forks_is_not_the_trial(start: Start, write: Write, tmp_path: Path) -> None:
     body = f"""
+import os
 child = os.fork()
 if child == 0:
     open({str(tmp_path / "scratch" / "forked")!r}, "a").write("x")
