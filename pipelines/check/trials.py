@@ -25,6 +25,7 @@ from perfsweep.pipelines.trial.parent import detach
 from perfsweep.pipelines.trial.process import run
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.workloads.api import NullClock, Workload
+from perfsweep.workloads.training.precision import fp32_precisions
 
 ELSEWHERE = "a second set-up in the same process ends elsewhere"
 
@@ -119,8 +120,7 @@ def settings() -> dict[str, Any]:
     return {
         "torch's default dtype": str(torch.get_default_dtype()),
         "torch.is_grad_enabled()": torch.is_grad_enabled(),
-        "torch's float32 matmul precision": torch.get_float32_matmul_precision(),
-        "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "torch's fp32_precision": ", ".join(f"{name} {kind}" for name, kind in fp32_precisions().items()),
         "torch.backends.cudnn.benchmark": torch.backends.cudnn.benchmark,
         "gc.isenabled()": gc.isenabled(),
         "the current folder": str(Path.cwd()),

@@ -14,6 +14,7 @@ from perfsweep.pipelines.commands.two_versions import TwoVersions
 from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.report import markdown, version_answer
 from perfsweep.pipelines.report.version_answer import Side
+from perfsweep.pipelines.store.files import read_whole
 from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository
@@ -99,10 +100,10 @@ def comment(files: Sequence[str], output: str | None = None) -> int:
 def _read(file: Path) -> dict[str, Any]:
     remedy = f"write it by: perfsweep judge --json -- workload=... > {file}"
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(read_whole(file))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({error.strerror}); {remedy}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is no JSON; {remedy}") from error
     schema = found.get("schema") if isinstance(found, dict) else None
     if schema != version_answer.SCHEMA or not found.keys() >= version_answer.FIELDS:

@@ -26,8 +26,10 @@ from perfsweep.pipelines.report import progress_display, sweep_status
 from perfsweep.pipelines.report.objects import print_json
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
 from perfsweep.pipelines.store import locks
+from perfsweep.pipelines.store.files import plain_file
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.provenance import read_sweep_yaml
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.slurm.jobs import Executor, JobState
@@ -204,7 +206,7 @@ def _cluster(folder: SweepFolder) -> ClusterConfig:
         sweep.yaml does not hold one.
     """
     try:
-        values = OmegaConf.load(folder.config_file).configuration.cluster
+        values = read_sweep_yaml(folder.config_file).configuration.cluster
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ClusterConfig), values))  # type: ignore[return-value]
     except (OSError, AttributeError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
         reason = (str(error).splitlines() or ["it is empty"])[0]
@@ -249,9 +251,9 @@ def _counts(trials: Iterable[StoredTrial]) -> Counter[str]:
 def _new_text(files: Iterable[Path], shown: dict[Path, int]) -> Iterator[str]:
     for file in files:
         try:
-            with file.open("rb") as opened_file:
-                opened_file.seek(shown.get(file, 0))
-                content = opened_file.read()
+            with plain_file(file) as text:
+                text.seek(shown.get(file, 0))
+                content = text.read()
         except FileNotFoundError:
             continue
         shown[file] = shown.get(file, 0) + len(content)

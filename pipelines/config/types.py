@@ -229,7 +229,8 @@ class DoctorCommand:
 
     cluster: ClusterConfig = option(ClusterConfig, "Where packs would run.")
     gpu: bool = option(
-        False, "Check the GPU of this machine, or of a job on the cluster, in ten minutes and seven stages."
+        False,
+        "Check the GPU of this machine, or of a job on the cluster: seven stages, ten minutes, at most 45.",
     )
     stages: list[int] = option(list, "Numbers of the stages of such a check; empty: all.")
     probe: bool = option(False, "Submit a job of a minute that says whether a node is as the profile says.")

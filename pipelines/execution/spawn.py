@@ -19,6 +19,7 @@ from typing import Protocol
 
 from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failures
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
+from perfsweep.pipelines.trial.machine.gpus import BY_BUS
 from perfsweep.pipelines.trial.parent import Reply, descendants, kill_all
 from perfsweep.workloads import native
 from perfsweep.workloads.imports import OURS
@@ -75,7 +76,7 @@ class Elsewhere(Protocol):
 
 
 def fix_imports(import_paths: Sequence[str]) -> None:
-    """Have every process started from here import the sources that run here.
+    """Have every process started from here import the sources that run here, and number GPUs as NVML does.
 
     Otherwise another version of perfsweep, as one that is installed, could win over a snapshot.
     `import_paths` are folders that a workload from outside is imported from.
@@ -83,7 +84,7 @@ def fix_imports(import_paths: Sequence[str]) -> None:
     own = str(OURS)
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = os.pathsep.join(dict.fromkeys(filter(None, [own, *import_paths, *before])))
-    os.environ.update(changed(os.environ, {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}))
+    os.environ.update(changed(os.environ, {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", **BY_BUS}))
 
 
 def interpreter_of(variables: Mapping[str, str]) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 
 from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
 from perfsweep.pipelines.trial.timing.clock import DeviceClock
+from perfsweep.workloads.training.precision import set_tf32
 
 SIDE = 8192
 """Of the square matrices."""
@@ -57,12 +59,9 @@ class CudaBench:
     def _products(self, kind: str) -> float:
         dtype = torch.bfloat16 if kind == "half" else torch.float32
         left, right = (torch.randn(SIDE, SIDE, device=self.clock.device).to(dtype) for _ in range(2))
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-        try:
+        with ExitStack() as undo:
+            set_tf32(kind == "tf32", undo)
             return 2 * SIDE**3 / self._timed_ns(lambda: left @ right, 20) * 1e9
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
 
     def _timed_ns(self, work: Callable[[], object], times: int) -> float:
         """Device time of one call, after some that are not timed."""

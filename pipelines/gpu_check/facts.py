@@ -28,7 +28,8 @@ def examine(here: Here) -> Iterator[Line]:
     yield settings_line(visible)
     yield neighbours_line(visible)
     yield order_line(
-        [gpu.uuid for gpu in visible], [str(torch.cuda.get_device_properties(one).uuid) for one in count]
+        [gpu.uuid for gpu in visible[: 1 if visible[0].sliced else None]],
+        [str(torch.cuda.get_device_properties(one).uuid) for one in count],
     )
     yield architecture_line(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())
 
@@ -46,9 +47,11 @@ def settings_line(visible: Sequence[Gpu]) -> Line:
     first = visible[0]
     closed = [gpu.compute_mode for gpu in visible if gpu.compute_mode in ("prohibited", "one process")]
     limit = "unknown" if first.power_limit_w is None else f"{first.power_limit_w:.0f} W"
+    served = ", shared by MPS, whose other clients are not seen" if any(gpu.mps for gpu in visible) else ""
     text = (
         f"{len(visible)} x {first.name}, power limit {limit}, SM clock at most {first.sm_clock_max_mhz} MHz,"
         f" ECC {_on(first.ecc)}, persistence {_on(first.persistence)}, compute mode {first.compute_mode}"
+        f"{served}"
     )
     if closed:
         text += f": the mode '{closed[0]}' keeps a second arm out; ask for Default (nvidia-smi -c 0)"
@@ -71,8 +74,8 @@ def order_line(nvml: Sequence[str], torch_uuids: Sequence[str]) -> Line:
     text = "NVML and torch number the GPUs alike"
     if not same:
         text = (
-            f"NVML tells of {', '.join(nvml)} and torch of {', '.join(torch_uuids)}; set"
-            " CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            f"NVML tells of {', '.join(nvml)} and torch of {', '.join(torch_uuids)}, though both go by"
+            " the bus: choose GPUs by their UUIDs (CUDA_VISIBLE_DEVICES=GPU-...)"
         )
     return judged("order", same, text)
 

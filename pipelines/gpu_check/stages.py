@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 import time
@@ -31,11 +32,11 @@ STAGES: Mapping[str, Stage] = {
     "1 clock": Stage("perfsweep.pipelines.gpu_check.clock_stage:examine", 120),
     "2 fork and ranks": Stage("perfsweep.pipelines.gpu_check.processes:examine", 300),
     "3 memory": Stage("perfsweep.pipelines.gpu_check.memory_stage:examine", 300),
-    "4 kernels": Stage("perfsweep.pipelines.gpu_check.levels:examine_kernels", 600),
-    "5 witnesses": Stage("perfsweep.pipelines.gpu_check.levels:examine_witnesses", 1200),
-    "6 headlines": Stage("perfsweep.pipelines.gpu_check.headlines:examine", 1800),
+    "4 kernels": Stage("perfsweep.pipelines.gpu_check.levels:examine_kernels", 480),
+    "5 witnesses": Stage("perfsweep.pipelines.gpu_check.levels:examine_witnesses", 720),
+    "6 headlines": Stage("perfsweep.pipelines.gpu_check.headlines:examine", 720),
 }
-"""They take ten minutes together; the limits are for what hangs."""
+"""They take ten minutes together; the limits, 45 minutes in all, are for what hangs."""
 
 
 def chosen(numbers: Sequence[int]) -> Mapping[str, Stage]:
@@ -97,7 +98,7 @@ def _lines(place: Path, stage: Stage) -> Iterator[Line]:
     command = [sys.executable, "-m", "perfsweep.pipelines.gpu_check", str(place), stage.examine]
     deadline, file = time.monotonic() + stage.limit_s, place / "log.txt"
     with file.open("w+b") as log:
-        worker, late = Worker(command, log=log), True
+        worker, late = Worker(command, {**os.environ, **gpus.BY_BUS}, log), True
         try:
             while (line := worker.answer(max(0.0, deadline - time.monotonic()))) is not None:
                 yield Line.model_validate(line)

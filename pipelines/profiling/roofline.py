@@ -28,6 +28,7 @@ from perfsweep.pipelines.trial.counting.operators import OperatorCalls
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
 from perfsweep.workloads.peaks import peak
+from perfsweep.workloads.training.precision import tf32_is_on
 
 OUTSIDE = "(outside phases)"
 
@@ -171,8 +172,7 @@ def product_type(args: Any) -> str:
         return "half"
     if first is torch.float64:
         return "float64"
-    tf32 = torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
-    return "tf32" if tf32 else "float32"
+    return "tf32" if torch.cuda.is_available() and tf32_is_on() else "float32"
 
 
 def ceiling_here(dtype: str) -> Ceiling:

@@ -6,12 +6,14 @@ import errno
 import io
 import json
 import os
+import stat
 import struct
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 
@@ -32,6 +34,44 @@ def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
     temporary.replace(file)
 
 
+MOST_BYTES = 2**30
+"""Of a file of plans or records, which is read whole."""
+
+
+MOST_DIGITS = 19
+"""Of an integer with 64 bits."""
+
+
+@contextmanager
+def plain_file(file: Path) -> Iterator[BinaryIO]:
+    """Open a plain file to read.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, or is none: a named pipe would wait for a writer, and a device may have no end.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as content:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, and no plain file", str(file))
+        yield content
+
+
+def read_whole(file: Path) -> bytes:
+    """Read a plain file of at most `MOST_BYTES`.
+
+    Raises
+    ------
+    OSError
+        It cannot be read, is no plain file, or is larger.
+    """
+    with plain_file(file) as content:
+        if os.fstat(content.fileno()).st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES} bytes", str(file))
+        return content.read()
+
+
 def read_arrays(file: Path) -> dict[str, np.ndarray]:
     """Read named arrays.
 
@@ -41,9 +81,10 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
         The file is missing or corrupt.
     """
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-        written = _members(file)
+        with plain_file(file) as content:
+            written = _members(content)
+            with np.load(content, allow_pickle=False) as arrays:
+                found = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise RecordError(f"{file} cannot be read as arrays: {error}") from error
     except (
@@ -59,11 +100,21 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
 _END_OF_ZIP = struct.Struct("<4s4H2LH")
 
 
-def _members(file: Path) -> int:
-    """How many members the end of a zip file states: zipfile passes over what a damaged length hides."""
-    with file.open("rb") as content:
-        content.seek(-_END_OF_ZIP.size, os.SEEK_END)
-        return _END_OF_ZIP.unpack(content.read())[4]
+def _members(content: BinaryIO) -> int:
+    """How many members the end of a zip file states: zipfile passes over what a damaged length hides.
+
+    Raises
+    ------
+    ValueError
+        One is compressed, as none of ours is: a small file could fill the memory.
+    """
+    content.seek(-_END_OF_ZIP.size, os.SEEK_END)
+    stated = _END_OF_ZIP.unpack(content.read())[4]
+    with ZipFile(content) as archive:
+        if any(member.compress_type != ZIP_STORED for member in archive.infolist()):
+            raise ValueError("its arrays are compressed, which perfsweep does not write")
+    content.seek(0)
+    return stated
 
 
 def write_parquet(file: Path, table: pl.DataFrame) -> None:
@@ -96,7 +147,7 @@ def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
         The file is missing, or a line is no JSON object or not what was written.
     """
     try:
-        content = file.read_bytes()
+        content = read_whole(file)
     except OSError as error:
         problem = f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?"
         raise RecordError(problem) from error
@@ -119,7 +170,7 @@ def read_json(file: Path) -> dict[str, Any] | None:
         The file holds no JSON object, or not what was written.
     """
     try:
-        content = file.read_bytes()
+        content = read_whole(file)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -136,12 +187,19 @@ def parsed(text: bytes, where: str) -> dict[str, Any]:
         It is none, or not what was written.
     """
     try:
-        values = json.loads(text)
+        values = json.loads(text, parse_int=_integer)
         if not isinstance(values, dict):
             raise RecordError(f"{where} is no JSON object")
         return unsealed(values)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{where} is damaged: {error}") from error
+
+
+def _integer(text: str) -> int:
+    """Read an integer that has room in 64 bits, as in tables: arithmetic with more digits is no float's."""
+    if len(text.lstrip("-")) > MOST_DIGITS:
+        raise ValueError(f"it holds an integer of {len(text)} digits")
+    return int(text)
 
 
 def write_atomically(file: Path, content: bytes, *, sync: bool = True) -> None:

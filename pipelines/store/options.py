@@ -31,6 +31,9 @@ COLUMNS: tuple[str, ...] = (
 )
 """Quantities next to time that a report may show; `analysis.quantities.registry` says what each is."""
 
+MOST_ROUNDS = 100_000
+"""Of a plan that lists the order of arms in each."""
+
 _STRICT = {"extra": "forbid", "revalidate_instances": "always"}
 """Of pydantic: refuse unknown fields, and give numbers the declared type wherever they came from."""
 
@@ -50,6 +53,7 @@ class MeasureConfig:
         "Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything;"
         " with precision or budget_s, these decide from six rounds on.",
         least=1,
+        most=MOST_ROUNDS,
         method=False,
     )
     iterations: int | None = option(
@@ -94,7 +98,9 @@ class MeasureConfig:
     margin: float = option(
         0.01, "Relative difference of time below which two arms count as equal.", above=0, method=False
     )
-    seed: int = option(0, "Seed of every trial; the order of the arms within a round is drawn from it too.")
+    seed: int = option(
+        0, "Seed of every trial; the order of the arms within a round is drawn from it too.", most=2**62
+    )
     servers: int = option(
         5,
         "Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash"
@@ -119,16 +125,25 @@ class MeasureConfig:
         None, "Seconds of trials after which a pack begins no further round.", above=0, method=False
     )
     rounds_max: int = option(
-        40, "Most rounds where precision or budget_s decide how many there are.", least=1, method=False
+        40,
+        "Most rounds where precision or budget_s decide how many there are.",
+        least=1,
+        most=MOST_ROUNDS,
+        method=False,
     )
     repeats: int = option(
-        2, "Rounds of a pack that are measured again because something disturbed them.", least=0, method=False
+        2,
+        "Rounds of a pack that are measured again because something disturbed them.",
+        least=0,
+        most=MOST_ROUNDS,
+        method=False,
     )
     placebo: int = option(
         0,
         "Copies of the baseline that only keep junk from their set-up; no effect is called that is"
         " smaller than what they show.",
         least=0,
+        most=1000,
         method=False,
     )
     look: bool = option(

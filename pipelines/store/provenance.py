@@ -13,10 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import AliasEvent, YAMLError
 
+from perfsweep.pipelines.store.files import read_whole
 from perfsweep.slurm.site import REDACTED
 
 _PACKAGES = ("torch", "hydra-core", "wandb", "numpy", "scipy", "polars")
@@ -75,13 +77,27 @@ class Provenance:
     differing: tuple[str, ...] = ()
 
 
+def read_sweep_yaml(file: Path) -> Any:
+    """Read what `sweep_yaml` wrote.
+
+    Raises
+    ------
+    OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException
+        The file cannot be read, or is none that was written here: aliases may expand without end.
+    """
+    text = read_whole(file).decode()
+    if any(isinstance(event, AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+        raise YAMLError("it has aliases, which perfsweep does not write")
+    return OmegaConf.create(text)
+
+
 def read_provenance(config_file: Path, environments: Sequence[Mapping[str, Any]]) -> Provenance:
     """Read it from sweep.yaml and the environments of the trials, as far as they were recorded.
 
     Of a file that is damaged nothing is known: no time depends on it, and the sweep's command writes it anew.
     """
     try:
-        facts = OmegaConf.to_container(OmegaConf.load(config_file)) if config_file.exists() else {}
+        facts = OmegaConf.to_container(read_sweep_yaml(config_file)) if config_file.exists() else {}
     except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError):
         facts = {}
     found = _mapping(_mapping(facts).get("provenance"))

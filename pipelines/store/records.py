@@ -40,6 +40,7 @@ from perfsweep.pipelines.store.files import (
     json_line,
     json_object,
     parsed,
+    plain_file,
     read_json_lines,
     write_atomically,
 )
@@ -246,7 +247,7 @@ class SweepFolder:
         cannot be read is passed over, and nothing is lost by it.
         """
         try:
-            with self.events_file(pack).open("rb") as file:
+            with plain_file(self.events_file(pack)) as file:
                 file.seek(start)
                 content = file.read()
         except FileNotFoundError:

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from perfsweep.pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
-from perfsweep.pipelines.store.trial_schema import SCHEMA, Arm, Keep, Kind, Outcome, TrialSpec
+from perfsweep.pipelines.store.trial_schema import IN_A_PATH, SCHEMA, Arm, Keep, Kind, Outcome, TrialSpec
 from perfsweep.workloads.declarations import Check, Parity
 
 PLACEBO = "placebo"
@@ -61,7 +61,7 @@ class Effect(StoredValue):
 class Pack(StoredValue):
     """One allocation: several rounds over its arms, in the order of `orders[round]`."""
 
-    id: str
+    id: str = Field(pattern=IN_A_PATH)
     orders: tuple[tuple[str, ...], ...]
     start: str  # "fork" or "exec"
 

@@ -22,6 +22,16 @@ DEFAULT_ITERATIONS = 20
 STRICT = {"extra": "forbid"}
 """Of pydantic: refuse unknown fields."""
 
+
+def amount(default: Any) -> Any:
+    """Declare a number that is not negative and has room in 64 bits, in pydantic's words."""
+    return field(default=default, metadata={"ge": 0, "le": 2**63 - 1})
+
+
+IN_A_PATH = r"^\w[\w.-]*$"
+"""Pattern of what names a folder, and leads to no other."""
+
+
 REPEAT = -1
 """The replicate of an evidence trial that runs the first seed once more: does the arm repeat itself?"""
 
@@ -63,7 +73,7 @@ class Arm:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    id: str
+    id: str = field(metadata={"pattern": IN_A_PATH})
     label: str
     levels: dict[str, str | int | float]
     placebo: int = 0
@@ -243,30 +253,30 @@ class TrialRecord:
     method: str = ""
     started: float = 0.0  # seconds since the epoch
     ended: float = 0.0
-    units: float = 0.0
+    units: float = amount(0.0)
     unit: str = ""
     units_planned: float | None = None
-    iterations: int = 0
-    region_ns: int = 0
-    region_cpu_ns: int = 0
-    lost_ns: int | None = None
-    run_delay_ns: int | None = None
-    minor_faults: int = 0
-    major_faults: int = 0
-    system_ns: int = 0
-    calibration_ns: int | None = None
-    iteration_ns: int | None = None
+    iterations: int = amount(0)
+    region_ns: int = amount(0)
+    region_cpu_ns: int = amount(0)
+    lost_ns: int | None = amount(None)
+    run_delay_ns: int | None = amount(None)
+    minor_faults: int = amount(0)
+    major_faults: int = amount(0)
+    system_ns: int = amount(0)
+    calibration_ns: int | None = amount(None)
+    iteration_ns: int | None = amount(None)
     cadence: int | None = None
-    setup_s: float = 0.0
-    first_iteration_s: float = 0.0
-    warmup_iterations: int = 0
-    warmup_s: float = 0.0
+    setup_s: float = amount(0.0)
+    first_iteration_s: float = amount(0.0)
+    warmup_iterations: int = amount(0)
+    warmup_s: float = amount(0.0)
     settled: bool = True
     alarm: str | None = None
-    compile_s: float = 0.0
-    recompiles: int = 0
+    compile_s: float = amount(0.0)
+    recompiles: int = amount(0)
     recompile_reason: str = ""
-    peak_bytes: int = 0
+    peak_bytes: int = amount(0)
     mfu: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     reached: int | None = None

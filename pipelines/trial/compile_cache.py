@@ -15,7 +15,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from perfsweep.pipelines.store.trial_schema import Kind
@@ -89,24 +89,36 @@ def link_files(source: Path, target: Path) -> None:
     """Link every file of `source` that `target` lacks; files are complete or absent.
 
     Inductor replaces files and never writes into one, so that a linked file cannot change under another
-    process.
+    process. Triton lists a kernel's files in a JSON file next to them, by paths, and compiles again what is
+    not there: such a list is written with the paths of its new folder.
     """
     for file in sorted(source.rglob("*")) if source.is_dir() else ():
         place = target / file.relative_to(source)
         if not file.is_file() or file.suffix in (".lock", ".tmp"):
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            _link(file, place)
+        _link(file, place)
 
 
 def _link(file: Path, place: Path) -> None:
-    try:
-        os.link(file, place)
-    except FileExistsError:
-        raise
-    except OSError:  # another file system, or one without links
-        if not place.exists():
-            partial = place.with_name(f".{os.getpid()}.{place.name}")
-            shutil.copy2(file, partial)
-            partial.replace(place)
+    text = _moved_list(file, place)
+    if text is None:
+        try:
+            os.link(file, place)
+        except FileExistsError:
+            return
+        except OSError:  # another file system, or one without links
+            pass
+        else:
+            return
+    if not place.exists():
+        partial = place.with_name(f".{os.getpid()}.{place.name}")
+        partial.write_bytes(file.read_bytes() if text is None else text)
+        partial.replace(place)
+
+
+def _moved_list(file: Path, place: Path) -> bytes | None:
+    """What a list of a kernel's files says in its new place; None of other files."""
+    here, there = (os.fsencode(one.parent) for one in (file, place))
+    text = file.read_bytes() if file.suffix == ".json" else b""
+    return text.replace(here, there) if here in text else None

@@ -46,6 +46,7 @@ def counting_trial(
     iterations = whole_cadences(workload, spec.measure.counting_iterations)
     with CompileCounting() as compiling, CountingGc() as collecting:
         iterate(workload, clock, iterations)
+    clock_of(workload, device).find_devices()
     own = {**workload.counters(), "mkl_asked": preloads.mkl_asked(), "wandb_calls": log.calls}
     if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
         own = {name: value / iterations for name, value in own.items()}

@@ -25,6 +25,7 @@ from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing import steady
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Context, Device, Evidence, LevelValue
+from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.probe1d.data import generator
 from perfsweep.workloads.spd.data import rows
 from perfsweep.workloads.spd.training import targets
@@ -120,11 +121,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trial(
-    kind: Kind, name: str, levels: Levels, folder: Path, cache: Path, device: Device = GPU
+    kind: Kind,
+    name: str,
+    levels: Levels,
+    folder: Path,
+    cache: Path,
+    device: Device = GPU,
+    more: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Fields of the record of one trial, whose files lie in `folder`."""
-    case = CASES[name]
-    cls, config = load_workload({"name": name, **case.config})
+    case = CASES.get(name, Case())
+    cls, config = load_workload({"name": name, **case.config, **(more or {})})
     chosen = Space(cls.toggles, config, device).closure({**case.base, **levels})
     arm = Arm(id="arm", label="arm", levels=chosen)
     said = {"sweep": "pretended", "workload": name, "config": {}, "pack": "p000", "round": 0, "attempt": 0}
@@ -138,6 +145,32 @@ def trial(
         return MEASURE[kind](workload, spec, folder, device, log)
     finally:
         workload.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.TIMING, Kind.COUNTING])
+def test_a_script_that_computes_there_is_not_timed_by_the_host_s_clock(
+    tmp_path: Path, cache: Path, kind: Kind
+) -> None:
+    """As where torch sees a GPU and NVML does not: a container without the driver's tools, or ROCm."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    where = {"path": str(script), "folder": str(tmp_path)}
+    with pytest.raises(UnsupportedHere, match=r"computes on cuda:0 \(.* MB\), which perfsweep cannot time"):
+        trial(kind, "script", {}, tmp_path / "refused", cache, HOST, where)
+    if kind is Kind.TIMING:
+        assert trial(kind, "script", {}, tmp_path / "timed", cache, GPU, where)["units"] > 0
+
+
+SCRIPT = """
+import torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(100000):
+    x = torch.randn(32, 64, device="cuda")
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
 
 
 def on_host(name: str, levels: Levels) -> Levels:

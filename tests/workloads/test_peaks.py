@@ -20,6 +20,20 @@ from perfsweep.workloads.peaks import peak
         ("NVIDIA GB200", 2500e12, 8.0e12),
         ("NVIDIA L40S", 362e12, 0.864e12),
         ("NVIDIA A100-SXM4-40GB", 312e12, 1.56e12),
+        ("NVIDIA H20-3e", 148e12, 4.8e12),
+        ("NVIDIA B300 SXM6 AC", 2250e12, 8.0e12),
+        ("NVIDIA GB300", 2500e12, 8.0e12),
+        ("NVIDIA GB10", 125e12, 0.273e12),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 480e12, 1.6e12),
+        ("NVIDIA GeForce RTX 5090", 209.5e12, 1.79e12),
+        ("NVIDIA GeForce RTX 4090", 165.2e12, 1.01e12),
+        ("NVIDIA L40", 181e12, 0.864e12),
+        ("NVIDIA L4", 121e12, 0.3e12),
+        ("NVIDIA A10", 125e12, 0.6e12),
+        ("NVIDIA A30", 165e12, 0.933e12),
+        ("NVIDIA A40", 149.7e12, 0.696e12),
+        ("NVIDIA RTX A6000", 154.8e12, 0.768e12),
+        ("Tesla T4", 65e12, 0.32e12),
     ],
 )
 def test_the_row_is_that_of_the_device(name: str, half: float, bytes_per_s: float) -> None:
@@ -28,7 +42,11 @@ def test_the_row_is_that_of_the_device(name: str, half: float, bytes_per_s: floa
     assert (found.half, found.bytes_per_s) == (half, bytes_per_s)
 
 
-@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA H100 MIG 1g.10gb", "NVIDIA GeForce RTX 4090", ""])
+LESS = ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA A10G", "NVIDIA RTX A4000"]
+SLICES = ["NVIDIA H100 MIG 1g.10gb", "NVIDIA H100-40C", "NVIDIA A100-4-20C", "GRID A100-10C", "A40-48Q"]
+
+
+@pytest.mark.parametrize("name", [*LESS, *SLICES, "NVIDIA RTX 6000 Ada Generation", "NVIDIA T400", ""])
 def test_what_is_not_listed_has_no_peak(name: str) -> None:
     assert peak(name) is None
 

@@ -19,10 +19,12 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
 from greenlet import getcurrent, greenlet
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script.thread_state import ThreadState
+from perfsweep.workloads.training.precision import keep_precisions
 
 STOP_WITHIN_S = 8.0
 """A script that is told to end and does not is left where it stands after this time."""
@@ -81,6 +83,10 @@ class Program:
             self._undo.callback(setattr, sys, name, getattr(sys, name))
             setattr(sys, name, value)
         self._undo.callback(gc.enable if gc.isenabled() else gc.disable)
+        self._undo.callback(_set_variables, dict(os.environ))
+        self._undo.callback(torch.set_default_dtype, torch.get_default_dtype())
+        self._undo.callback(setattr, torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
+        keep_precisions(self._undo)
         self._undo.callback(os.chdir, Path.cwd())
         os.chdir(self._folder)
         for name, text in environment.items():
@@ -158,6 +164,11 @@ class Program:
     def _set(self, mapping: Any, name: str, value: Any) -> None:
         self._undo.callback(_restore, mapping, name, mapping.get(name))
         mapping[name] = value
+
+
+def _set_variables(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def _restore(mapping: Any, name: str, before: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -72,12 +73,48 @@ def set_tf32(on: bool, undo: contextlib.ExitStack, *, strict: bool = False) -> N
     Convolutions are left as PyTorch ships them, with TF32 on: a naive script has them so. `strict` takes it
     from them as well, because its rounding would hide a mistake that is smaller.
     """
-    undo.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-    undo.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
+    keep_precisions(undo)
     torch.set_float32_matmul_precision("high" if on else "highest")
     torch.backends.cudnn.allow_tf32 = on or not strict
 
 
+_PRODUCTS, _CUDNN = ("cuda.matmul", "mkldnn.matmul"), ("cudnn.conv", "cudnn.rnn")
+
+
+def keep_precisions(undo: contextlib.ExitStack) -> None:
+    """Have `undo` put back what float32 products and convolutions are computed in now."""
+    cudnn = torch.backends.cudnn
+    _keep(undo, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, _PRODUCTS)
+    _keep(undo, lambda: cudnn.allow_tf32, lambda value: setattr(cudnn, "allow_tf32", value), _CUDNN)
+
+
+def _keep(
+    undo: contextlib.ExitStack, read: Callable[[], Any], write: Callable[[Any], None], names: Sequence[str]
+) -> None:
+    """Have `undo` write what is set now.
+
+    torch's older getters raise once the process has set a precision by the newer interface, which then holds.
+    """
+    try:
+        undo.callback(write, read())
+    except RuntimeError:
+        for owner in map(_owner, names):
+            undo.callback(setattr, owner, "fp32_precision", owner.fp32_precision)
+
+
+def _owner(name: str) -> Any:
+    return operator.attrgetter(name)(torch.backends)
+
+
+def fp32_precisions() -> dict[str, str]:
+    """What float32 products are computed in, ``ieee``, ``tf32`` or ``bf16``, by library.
+
+    It is read by torch's newer interface, which knows what was set by either.
+    """
+    found = {name: _owner(name).fp32_precision for name in (*_PRODUCTS, *_CUDNN)}
+    return {name: "ieee" if kind == "none" else kind for name, kind in found.items()}
+
+
 def tf32_is_on() -> bool:
     """Whether the process computes float32 matrix products in TF32: the proof that the level acts."""
-    return torch.get_float32_matmul_precision() != "highest"
+    return torch.backends.cuda.matmul.fp32_precision == "tf32"

@@ -21,7 +21,7 @@ from scipy import stats
 
 from perfsweep.checksums import unsealed
 from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
-from perfsweep.pipelines.store.files import json_object, write_atomically
+from perfsweep.pipelines.store.files import json_object, read_whole, write_atomically
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.errors import ConfigError, RecordError
@@ -167,7 +167,7 @@ def load(file: Path) -> Baseline:
         The file is missing, or no baseline.
     """
     try:
-        return Baseline.model_validate(unsealed(dict(json.loads(file.read_bytes()))))
+        return Baseline.model_validate(unsealed(dict(json.loads(read_whole(file)))))
     except OSError as error:
         raise ConfigError(
             f"{file}: {error.strerror or error}; give a sweep's folder, or a file that `perfsweep compare"

@@ -35,6 +35,9 @@ SHORTEST_LOOK_S = 0.2
 THERMAL_SHARE = 0.01
 """Share of a trial in which heat lowered a GPU's clocks."""
 
+MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""What a client of MPS may have of a GPU, in per cent."""
+
 NO_LIMIT = 1 << 60
 """From this many bytes on, a control group of version 1 means none: it has no word for that."""
 _THROTTLED_S = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
@@ -57,7 +60,7 @@ _SLURM = """CLUSTER_NAME JOB_ID JOB_NAME JOB_PARTITION JOB_NODELIST ARRAY_JOB_ID
 _SETTINGS = """OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES MKL_NUM_THREADS KMP_AFFINITY KMP_BLOCKTIME
     GOMP_CPU_AFFINITY LD_PRELOAD MALLOC_CONF MALLOC_TRIM_THRESHOLD_ MALLOC_MMAP_THRESHOLD_ MALLOC_TOP_PAD_
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUBLAS_WORKSPACE_CONFIG
-    NVIDIA_TF32_OVERRIDE
+    NVIDIA_TF32_OVERRIDE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PIPE_DIRECTORY
     PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
     TORCHINDUCTOR_FORCE_DISABLE_CACHES TORCH_LOGS CXX"""
 
@@ -83,8 +86,11 @@ def comparison_keys(device: Device) -> dict[str, str]:
     keys = {"device": device.name, "torch": torch_build().version, "driver": ""}
     if device.type != "cuda":
         return keys
-    limit = next((gpu.power_limit_w for gpu in gpus.visible()), None)  # boards of one name differ in it
+    first = next(iter(gpus.visible()), None)
+    limit = first and first.power_limit_w  # boards of one name differ in it
     told = {} if limit is None else {"power_limit": f"{limit:.0f} W"}
+    if first and first.mps:
+        told["mps"] = f"{os.environ.get(MPS_SHARE, '100')} % of the GPU's processors"
     return {**keys, "driver": gpus.driver_version() or "", **told}
 
 

@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs this process may use, without ever creating a CUDA context.
+"""What NVML tells of the GPUs this process may use; none of it creates a CUDA context here.
 
 A context in a parent would break its forked children, and would itself be a process on the GPU. Where NVML is
 missing there are simply no GPUs to tell of; a question that a GPU or driver does not answer is None.
@@ -7,12 +7,20 @@ missing there are simply no GPUs to tell of; a question that a GPU or driver doe
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""Variable by which a process of CUDA numbers its GPUs as NVML does, and not the fastest first."""
+
+ASK_S = 120.0
 
 # Bits of NVML's reasons for clocks below the highest, as it names them.
 _REASONS = {
@@ -44,6 +52,8 @@ class Gpu:
     ecc, persistence, compute_mode : settings of the administrator that change times or who may use it
     thermal_ns : time since the driver was loaded in which heat lowered the clocks
     processes, foreign : compute processes on it, and those that belong to somebody else
+    mps : whether a server of NVIDIA's Multi-Process Service works on it, through which others may compute
+        unseen
     """
 
     name: str
@@ -63,6 +73,7 @@ class Gpu:
     thermal_ns: int | None = None
     processes: int = 0
     foreign: int = 0
+    mps: bool = False
 
     @property
     def sliced(self) -> bool:
@@ -73,8 +84,7 @@ class Gpu:
 def visible() -> tuple[Gpu, ...]:
     """GPUs that CUDA_VISIBLE_DEVICES leaves, in its order.
 
-    Numbers are taken in the order of the PCI bus; CUDA's own default order may differ where a node mixes
-    models, unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set.
+    Numbers are taken in the order of the PCI bus, as processes that start with `BY_BUS` take them.
     """
     with _nvml() as nvml:
         return tuple(_describe(nvml, handle) for handle in _visible_handles(nvml)) if nvml else ()
@@ -160,11 +170,25 @@ def _visible_handles(nvml: ModuleType) -> list[Any]:
 
 
 def _slice_or_whole(nvml: ModuleType, handle: Any) -> Any:
-    """The first instance of a GPU that is split, which is all that CUDA sees of it; else the GPU."""
+    """The instance of a GPU that is split which CUDA sees, one alone; else the GPU."""
     mode = None if handle is None else _ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
         return handle
-    return _ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, 0)
+    # Which one CUDA takes, and which of them this process may use, NVML does not say.
+    uuid = _slice_of_cuda(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    found = _ask(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid) if uuid else None
+    return found or _ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, 0)
+
+
+@cache
+def _slice_of_cuda(visible: str | None) -> str | None:
+    """UUID of the instance that torch computes on in a process of its own; None where it does not say."""
+    code = "import torch; print(torch.cuda.get_device_properties(0).uuid)"
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=ASK_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return f"MIG-{done.stdout.strip().removeprefix('MIG-')}" if done.returncode == 0 else None
 
 
 def _find(nvml: ModuleType, every: list[Any], item: str) -> list[Any]:
@@ -214,7 +238,8 @@ def _describe(nvml: ModuleType, handle: Any) -> Gpu:
         throttle=_throttle_reasons(nvml, whole),
         thermal_ns=None if heat is None else int(heat.violationTime),
         processes=len(pids),
-        foreign=len(foreign_processes(pids)),
+        foreign=len(foreign_processes([pid for pid in pids if not _serves(pid)])),
+        mps=any(map(_serves, pids)),
     )
 
 
@@ -230,6 +255,14 @@ def _throttle_reasons(nvml: ModuleType, handle: Any) -> tuple[str, ...]:
     if bits is None:  # drivers before 535 know the question by its older name
         bits = _ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
     return tuple(name for bit, name in _REASONS.items() if (bits or 0) & bit)
+
+
+def _serves(pid: int) -> bool:
+    """Whether a process is a server of MPS; the kernel keeps 15 letters of its name."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith("nvidia-cuda-mps")
+    except OSError:
+        return False
 
 
 def foreign_processes(pids: list[int]) -> list[int]:

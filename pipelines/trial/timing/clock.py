@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.trial.machine import usage
+from perfsweep.pipelines.trial.machine import gpus, usage
 from perfsweep.pipelines.trial.machine.usage import Moment
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import UnsupportedHere
@@ -25,6 +25,9 @@ EVENTS = 512
 
 CONTEXT_BYTES = 600 * 2**20
 """What a process with torch's kernels takes of a GPU beside its tensors, by experience 300 to 700 MB."""
+
+ACCELERATORS = ("cuda", "xpu", "mtia", "npu", "hpu")
+"""Modules of torch that say whether this process has initialised them, and what its tensors take there."""
 
 _STATUS = Path("/proc/self/status")
 _ROLLUP = Path("/proc/self/smaps_rollup")
@@ -47,6 +50,17 @@ class HostClock:
         self.peak_since_start = True
         """Whether `peak_bytes` covers the life of the process, because its mark was not, or could not be,
         reset."""
+
+    def find_devices(self) -> None:
+        """Look, after warm-up, where this process computes.
+
+        Raises
+        ------
+        UnsupportedHere
+            On a device whose time line is not this clock's.
+        """
+        if held := tensors_on():
+            raise UnsupportedHere(_untimed(held))
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given: nothing to wait for here."""
@@ -110,6 +124,49 @@ def _resident_bytes() -> tuple[int, int]:
         return peak, peak
     fields = dict(line.split(":", 1) for line in lines if line.startswith(("VmHWM:", "VmRSS:")))
     return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
+
+
+def tensors_on() -> dict[tuple[str, int], int]:
+    """Most bytes that tensors of this process took on each accelerator, by torch's name for it and number.
+
+    An accelerator that the process has not initialised is not asked.
+    """
+    import torch
+
+    found: dict[tuple[str, int], int] = {}
+    for kind in ACCELERATORS:
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_initialized():
+            found |= {(kind, number): module.max_memory_allocated(number) for number in _numbers(module)}
+    if torch.backends.mps.is_available():
+        found["mps", 0] = torch.mps.current_allocated_memory()
+    return {place: size for place, size in found.items() if size}
+
+
+def _numbers(module: Any) -> range:
+    return range(module.device_count())
+
+
+def _untimed(held: dict[tuple[str, int], int]) -> str:
+    """Say that a process computes where no clock of ours is."""
+    import torch
+
+    hip = torch.version.hip is not None
+    names = [
+        f"{'hip' if hip and kind == 'cuda' else kind}:{number} ({size / 1e6:.1f} MB)"
+        for (kind, number), size in held.items()
+    ]
+    seen = ", ".join(gpu.name for gpu in gpus.visible()) or "that there is no GPU"
+    remedy = "only NVIDIA GPUs and CPUs are timed: run your code on one of them"
+    if any(kind == "cuda" for kind, _ in held) and not hip:
+        remedy = (
+            "in a container, let the driver in whole (NVIDIA_DRIVER_CAPABILITIES=compute,utility); or run"
+            " your code on the CPU (CUDA_VISIBLE_DEVICES=)"
+        )
+    return (
+        f"your code computes on {', '.join(names)}, which perfsweep cannot time here: NVML says {seen};"
+        f" {remedy}"
+    )
 
 
 class ChildClock(HostClock):
@@ -216,6 +273,7 @@ class DeviceClock(EventClock):
         self._accelerator = torch.accelerator
         # All marks of a trial lie on one device: the time between events of two devices has no meaning.
         self.device = torch.device(device_type, torch.accelerator.current_device_index())
+        self._used = [self.device.index]
         super().__init__([torch.Event(device=self.device, enable_timing=True) for _ in range(events)])
         self._create_events()
 
@@ -226,8 +284,30 @@ class DeviceClock(EventClock):
         self.synchronize()
 
     def synchronize(self) -> None:
-        """Wait until all streams of the device have done all they were given."""
-        self._accelerator.synchronize(self.device)
+        """Wait until all streams of the devices in use have done all they were given."""
+        for number in self._used:
+            self._accelerator.synchronize(number)
+
+    def find_devices(self) -> None:
+        """Look, after warm-up, which devices this process uses; events stay with the one that is its own.
+
+        Raises
+        ------
+        UnsupportedHere
+            This process's tensors lie on an accelerator of another kind, or all on other devices of this
+            one.
+        """
+        held, own = tensors_on(), self.device
+        if others := {place: size for place, size in held.items() if place[0] != own.type}:
+            raise UnsupportedHere(_untimed(others))
+        numbers = [number for _, number in held]
+        if numbers and own.index not in numbers:
+            raise UnsupportedHere(
+                f"your code computes on {own.type}:{numbers[0]}, and the clock times {own}, torch's current"
+                f" device: call torch.{own.type}.set_device({numbers[0]}) before it computes, or choose the"
+                " GPU by CUDA_VISIBLE_DEVICES"
+            )
+        self._used = sorted({own.index, *numbers})
 
     def ready(self, event: Any) -> bool:
         """Whether the device has passed the event. Never waits."""
@@ -241,32 +321,35 @@ class DeviceClock(EventClock):
         event.record()
 
     def reset_peak(self) -> None:
-        """Start the peaks of device memory anew."""
-        self._accelerator.reset_peak_memory_stats(self.device)
+        """Reset the peaks of all devices' memory."""
+        for number in _numbers(self._accelerator):
+            self._accelerator.reset_peak_memory_stats(number)
         self.peak_since_start = False
 
     def peak_bytes(self) -> int:
-        """Highest device memory held by tensors since `reset_peak`, in bytes."""
-        return self._accelerator.max_memory_allocated(self.device)
+        """Highest device memory held by tensors since `reset_peak`, in bytes: the sum of all devices' peaks.
+
+        These need not fall together, so that several devices never hold more than this at once.
+        """
+        return sum(map(self._accelerator.max_memory_allocated, _numbers(self._accelerator)))
 
     def forget_warm_up(self) -> None:
         """Keep the peak: a CUDA graph allocates while it is captured, and replays in what it has kept."""
 
     def taken_bytes(self) -> int:
-        """Memory that the allocator has reserved at most, with the context that every process has."""
-        return self._reserved_bytes() + CONTEXT_BYTES
+        """Memory that the allocator has reserved at most, with the context that each process has of a GPU."""
+        return self._reserved_bytes() + CONTEXT_BYTES * len(self._used)
 
     def held(self) -> dict[str, float]:
         """What the allocator reserved at most: it never gives back what a graph's private pool holds."""
         return {"peak_reserved_bytes": float(self._reserved_bytes())}
 
     def _reserved_bytes(self) -> int:
-        return self._accelerator.max_memory_reserved(self.device)
+        return sum(map(self._accelerator.max_memory_reserved, _numbers(self._accelerator)))
 
     def used_devices(self) -> list[int]:
         """Numbers of the devices, among the visible ones, that hold tensors of this process; ours always."""
-        every = range(self._accelerator.device_count())
-        return [n for n in every if n == self.device.index or self._accelerator.memory_allocated(n)]
+        return list(self._used)
 
     def memory_stats(self) -> dict[str, int]:
         """The allocator's statistics by torch's names; empty before the first allocation."""

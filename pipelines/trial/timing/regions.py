@@ -95,6 +95,7 @@ class Timing:
         self._clock.reset_peak()
         before, cpu_ns = self._clock.usage(), self._clock.cpu_ns()
         self._warm = warm_up(self._workload, self._clock, self._compiling, self._spec)
+        self._clock.find_devices()
         self._steps = len(self._warm.walls_ns)
         self._loaded = self._warm.loaded
         usage = Usage.between(before, self._clock.usage())

@@ -24,7 +24,7 @@ DEFECTS = [
     ("OtherData", Defect.DATA_CHANGE, "halves=on: data_digest() differs from the base's"),
     ("Reads", Defect.HOST_READS, ".item() in "),
     ("Global", Defect.STATE_LEAKS, "a second set-up in the same process ends elsewhere"),
-    ("Setting", Defect.STATE_LEAKS, "float32 matmul precision was highest before set-up and is medium"),
+    ("Setting", Defect.STATE_LEAKS, "fp32_precision was cuda.matmul ieee, "),
     ("Cached", Defect.STATE_LEAKS, "what the first left in context.cache_dir"),
     ("StaleJob", Defect.STATE_LEAKS, "reset() does not start from the same state"),
     ("Elsewhere", Defect.FAILS, "baseline: it cannot act here: halves=off: needs another planet"),

@@ -37,7 +37,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         ("Job", None),
         ("Cached", None),
         ("Global", "a second set-up in the same process ends elsewhere: x: "),
-        ("Setting", "torch's float32 matmul precision was highest before set-up and is medium after close()"),
+        ("Setting", "torch's fp32_precision was cuda.matmul ieee, mkldnn.matmul ieee, "),
         ("StaleJob", "reset() does not start from the same state, the second job ends elsewhere: x"),
     ],
 )
@@ -81,6 +81,15 @@ def test_what_a_process_is_set_to_has_its_variables_and_no_caches_of_ours(
     monkeypatch.delenv("MINE")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     assert trials._changed(before, trials.settings()) == []
+
+
+def test_precisions_that_were_set_by_name_are_no_error() -> None:
+    before = trials.settings()
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert [name for name, *_ in trials._changed(before, trials.settings())] == ["torch's fp32_precision"]
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "ieee"
 
 
 def test_settings_of_torch_and_of_the_process_are_looked_at(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +32,38 @@ echo "$(basename "$0") $*" >> calls
 case "$*" in *--jq*) cat comments 2> /dev/null || true ;; esac
 """
 """Of pip and gh: notes its arguments; asked for comments, it knows those that the file lists."""
+
+OWN = ROOT / ".github" / "workflows" / "ci.yml"
+TEMPLATE = ROOT / "pipelines" / "commands" / "templates" / "github_workflow.yaml"
+
+
+@pytest.mark.parametrize("file", [OWN, TEMPLATE], ids=lambda file: file.name)
+def test_actions_are_named_by_digest_and_leave_no_token_to_the_code_that_runs(file: Path) -> None:
+    workflow = yaml.safe_load(file.read_text())
+    used = [step for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", step["uses"]) for step in used)
+    checkouts = [step for step in used if step["uses"].startswith("actions/checkout@")]
+    assert checkouts and all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+def test_only_a_comment_of_the_job_s_own_login_is_written_over() -> None:
+    (lines,) = re.findall(r"^( *ours=.*\n *ours=.*\n)", TEMPLATE.read_text(), re.MULTILINE)
+    logins = ("github-actions[bot]", "stranger", "github-actions[bot]")
+    bodies = ("another one", "<!-- perfsweep --> mine", "<!-- perfsweep --> ours")
+    comments = [
+        {"id": number, "user": {"login": login}, "body": body}
+        for number, (login, body) in enumerate(zip(logins, bodies, strict=True))
+    ]
+    done = subprocess.run(
+        ["bash", "-c", f'{lines}jq "$ours"'],
+        input=json.dumps(comments),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["2"]
+
 
 Step = Callable[[str], subprocess.CompletedProcess[str]]
 

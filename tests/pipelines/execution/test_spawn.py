@@ -213,11 +213,13 @@ def test_what_starts_here_imports_what_runs_here_and_each_folder_once(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/user", own, "/more"]))
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.delenv("PERFSWEEP_USER_ENVIRONMENT", raising=False)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     fix_imports(["/project", "/more"])
     assert os.environ["PYTHONPATH"].split(os.pathsep) == [own, "/project", "/more", "/user"]
-    assert os.environ["PYTHONSAFEPATH"] == "1"
+    assert (os.environ["PYTHONSAFEPATH"], os.environ["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
     assert user_environment(os.environ)["PYTHONPATH"] == os.pathsep.join(["/user", own, "/more"])
     assert "PYTHONSAFEPATH" not in user_environment(os.environ)
+    assert user_environment(os.environ)["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
     os.environ.pop("PERFSWEEP_USER_ENVIRONMENT")
 
 

@@ -53,6 +53,12 @@ def test_plausible_rates_pass() -> None:
     assert impossible({}, "a GPU of tomorrow") == []
 
 
+def test_a_gpu_that_encrypts_copies_and_one_that_is_a_slice_pass() -> None:
+    assert impossible({"pinned": 3.9e9, "pageable": 4.0e9}) == []
+    share = {name: rate / 8 for name, rate in GOOD.items()}
+    assert impossible(share, "NVIDIA H100-10C") == []
+
+
 @pytest.mark.parametrize(
     ("rates", "name"),
     [

@@ -51,7 +51,13 @@ def test_somebody_else_on_our_gpu_fails() -> None:
 def test_another_order_fails_and_names_the_remedy() -> None:
     line = facts.order_line(["GPU-1a", "GPU-2b"], ["2b", "1a"])
     assert not good(line)
-    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in line.text
+    assert "CUDA_VISIBLE_DEVICES=GPU-" in line.text
+
+
+def test_a_server_of_mps_is_named_and_no_fault() -> None:
+    line = facts.settings_line([H100, replace(H100, mps=True)])
+    assert good(line) and "shared by MPS" in line.text
+    assert "MPS" not in facts.settings_line([H100]).text
 
 
 def test_a_driver_older_than_the_wheel_fails_with_what_to_do() -> None:

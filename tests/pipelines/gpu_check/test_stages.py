@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from perfsweep.pipelines.config.types import DoctorCommand
 from perfsweep.pipelines.gpu_check import answer, stages
 from perfsweep.pipelines.gpu_check.__main__ import main
 from perfsweep.pipelines.gpu_check.answer import Line, Verdict
@@ -17,6 +19,12 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, RecordError
 
 SUPPORT = Path(__file__).parents[2] / "support"
+
+
+def test_the_limits_of_all_stages_are_what_the_command_promises() -> None:
+    most = sum(stage.limit_s for stage in stages.STAGES.values()) / 60
+    (promise,) = (field for field in fields(DoctorCommand) if field.name == "gpu")
+    assert f"at most {most:g}." in str(promise.metadata)
 
 
 def of(name: str, limit_s: float = 60) -> Stage:

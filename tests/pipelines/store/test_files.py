@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,45 @@ def test_what_the_system_refuses_names_the_file(tmp_path: Path, monkeypatch: pyt
             write()
         assert caught.value.filename == str(tmp_path / "a")
         assert not list(tmp_path.iterdir())
+
+
+ODD = {
+    "pipe": (os.mkfifo, "no plain file"),
+    "device": (lambda file: file.symlink_to("/dev/zero"), "no plain file"),
+    "folder": (lambda file: file.mkdir(), "Is a directory"),
+    "loop": (lambda file: file.symlink_to(file.name), "symbolic links"),
+}
+
+
+READERS = (files.read_json, lambda file: [*files.read_json_lines(file)], files.read_arrays)
+
+
+@pytest.mark.parametrize("read", READERS, ids=["object", "lines", "arrays"])
+@pytest.mark.parametrize(("make", "says"), ODD.values(), ids=ODD)
+def test_what_is_no_plain_file_is_named_and_not_waited_for(
+    tmp_path: Path, read: Callable[[Path], object], make: Callable[[Path], None], says: str
+) -> None:
+    make(tmp_path / "odd")
+    with pytest.raises(RecordError, match=f"odd cannot be read.*{says}"):
+        read(tmp_path / "odd")
+
+
+def test_a_file_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+    huge = tmp_path / "huge"
+    with huge.open("wb") as content:
+        content.truncate(files.MOST_BYTES + 1)
+    with pytest.raises(RecordError, match="huge cannot be read: it has more than 1073741824 bytes"):
+        files.read_json(huge)
+
+
+def test_arrays_that_a_small_file_could_fill_the_memory_with_are_not_read(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(2**20))
+    with pytest.raises(RecordError, match="its arrays are compressed"):
+        files.read_arrays(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 20])
+def test_an_integer_that_no_table_has_room_for_is_damage(tmp_path: Path, number: str) -> None:
+    (tmp_path / "a.json").write_text(f'{{"x": {number}}}')
+    with pytest.raises(RecordError, match=r"a\.json is damaged: it holds an integer of"):
+        files.read_json(tmp_path / "a.json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 from pathlib import Path
 
@@ -84,3 +86,13 @@ def test_of_a_damaged_file_is_known_what_can_be_read(tmp_path: Path) -> None:
         assert found.command and found.commit and found.versions.startswith("Python ")
     file.write_bytes(b"\xff\xfe\x00a: b")
     assert provenance.read_provenance(file, []).command == "unknown"
+    file.unlink()
+    os.mkfifo(file)
+    assert provenance.read_provenance(file, []).command == "unknown"
+
+
+def test_a_file_whose_aliases_expand_without_end_is_not_expanded(tmp_path: Path) -> None:
+    names = "abcdefghijkl"
+    lines = ["a: &a [x]", *(f"{new}: &{new} [{f'*{old},' * 9}]" for old, new in itertools.pairwise(names))]
+    (tmp_path / "sweep.yaml").write_text("\n".join(lines))
+    assert provenance.read_provenance(tmp_path / "sweep.yaml", []).command == "unknown"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, manifest, record
+from pydantic import TypeAdapter, ValidationError
 
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, Version
-from perfsweep.pipelines.store.trial_schema import REPEAT
+from perfsweep.pipelines.store.schema import Pack
+from perfsweep.pipelines.store.trial_schema import REPEAT, Arm
 
 
 def spec(plan: Any = None, of: str = FAST, **own: Any) -> TrialSpec:
@@ -92,3 +94,28 @@ def test_what_was_not_measured_is_nothing_and_no_figure() -> None:
         del figures[said]
     assert figures.pop("settled"), "nothing to warn of"
     assert {name: value for name, value in figures.items() if value} == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("units", -5.0),
+        ("units", float("nan")),
+        ("units", float("inf")),
+        ("region_ns", -1),
+        ("peak_bytes", 2**64),
+        ("lost_ns", -1),
+    ],
+)
+def test_an_amount_that_cannot_be_does_not_fit_a_record(field: str, value: float) -> None:
+    whole = {"arm": FAST, "kind": "timing", "pack": "p000", "round": 0, "attempt": 0, "outcome": "ok"}
+    with pytest.raises(ValidationError, match=field):
+        TypeAdapter(TrialRecord).validate_python({**whole, field: value})
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc", "a/b", "", ".."])
+def test_what_names_a_folder_leads_to_no_other(name: str) -> None:
+    with pytest.raises(ValidationError, match="id"):
+        TypeAdapter(Arm).validate_python({"id": name, "label": "x", "levels": {}})
+    with pytest.raises(ValidationError, match="id"):
+        Pack(id=name, orders=(), start="fork")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,6 +118,53 @@ def test_compiled_code_is_kept_by_torch_device_and_code(tmp_path: Path) -> None:
     others = [("2.12.0", "H200", "code"), ("2.13.0", "H100", "code"), ("2.13.0", "H200", "other")]
     assert len({shared_folder(tmp_path, *one) for one in (facts, *others)}) == 4
     assert shared_folder(tmp_path, *facts) == shared_folder(tmp_path, *facts)
+
+
+def test_files_that_name_others_name_those_where_they_are_taken_to(tmp_path: Path) -> None:
+    """Triton lists the files of a kernel by their paths, and finds none that has gone with its folder."""
+    own, shared, later = (tmp_path / name for name in ("own", "shared", "later"))
+    kernel = own / "triton" / "ABC"
+    kernel.mkdir(parents=True)
+    (kernel / "add.cubin").write_text("code")
+    (kernel / "__grp__add.json").write_text(
+        json.dumps({"child_paths": {"add.cubin": f"{kernel / 'add.cubin'}"}})
+    )
+    for source, target in ((own, shared), (shared, later), (own, shared)):
+        link_files(source, target)
+        place = target / "triton" / "ABC"
+        assert sorted(path.name for path in place.iterdir()) == ["__grp__add.json", "add.cubin"]
+        named = json.loads((place / "__grp__add.json").read_text())
+        assert named == {"child_paths": {"add.cubin": f"{place / 'add.cubin'}"}}
+
+
+@pytest.mark.slow
+def test_a_kernel_that_was_compiled_once_is_found_by_later_trials(tmp_path: Path) -> None:
+    """Compiled for an H100, which takes none, in processes that begin with nothing in memory."""
+    code = """
+import sys
+from pathlib import Path
+import triton
+from triton_targets import build
+from perfsweep.pipelines.store.trial_schema import Kind
+from perfsweep.pipelines.trial.compile_cache import compile_cache
+from perfsweep.workloads.prover.kernels.triton_trunk import _activate
+pointers = ("product_ptr", "next_ptr", "bias_ptr", "scale_ptr", "shift_ptr", "x_ptr")
+types = {**dict.fromkeys(pointers, "*fp32"), "width": "i32", "eps": "fp32"}
+triton.knobs.compilation.listener = lambda **said: print(said["cache_hit"])
+with compile_cache(Kind(sys.argv[1]), Path(sys.argv[2]) / "shared", Path(sys.argv[2]) / "own"):
+    build(_activate, types, {"RESIDUAL": True, "W": 64}, 90)
+"""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code, kind, str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for kind in ("counting", "timing", "evidence", "timing")
+    ]
+    assert found == [["False"], ["True"], ["True"], ["True"]]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pretend_cuda.graphs import CUDAGraph, captured, graphed_steps
-from pretend_cuda.tensors import Pretending, waits
+from pretend_cuda.tensors import Pretending, held, waits
 
 NAME = "NVIDIA H100 80GB HBM3"
 MEMORY = 80 * 2**30
@@ -103,7 +103,7 @@ def install() -> None:
         "memory_reserved": lambda *_: 0,
         "memory_allocated": lambda *_: 0,
         "max_memory_reserved": lambda *_: 0,
-        "max_memory_allocated": lambda *_: 0,
+        "max_memory_allocated": lambda *_: held.most_bytes,
         "reset_peak_memory_stats": lambda *_: None,
         "memory_stats": lambda *_: defaultdict(int),
         "utilization": lambda *_: 0,

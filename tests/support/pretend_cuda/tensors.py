@@ -26,6 +26,15 @@ SDPA_BY_PRODUCTS = 0
 """The choice of kernels that every device has: plain products and a softmax."""
 
 
+class Held:
+    """Bytes of the largest tensor so far: which of them live at once is not followed."""
+
+    most_bytes = 0
+
+
+held = Held()
+
+
 class OnDevice(Tensor):
     """A tensor of the pretended GPU around one of the host."""
 
@@ -43,6 +52,7 @@ class OnDevice(Tensor):
             device=GPU,
         )
         made.host = host
+        held.most_bytes = max(held.most_bytes, host.nbytes)
         return made
 
     def __repr__(self, *args: Any, **kwargs: Any) -> str:

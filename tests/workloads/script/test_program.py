@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from loops import loop
 from scripted import Start, Write, run
 
+from perfsweep.pipelines.check import trials
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -41,12 +41,20 @@ def test_the_process_is_put_back_when_the_script_is_closed(
 ) -> None:
     (tmp_path / "inner").mkdir()
     before = (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
-    head = "import gc, os; os.chdir('inner'); os.environ['OWN'] = '1'; gc.disable()"
+    settings = trials.settings()
+    head = """
+import gc, os, torch
+os.chdir("inner")
+os.environ["OWN"] = "1"
+gc.disable()
+torch.backends.cudnn.benchmark = True
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+"""
     script = start(write(loop(head=head)))
     assert Path.cwd() == tmp_path / "inner" and not gc.isenabled()
+    assert len(trials._changed(settings, trials.settings())) == 6
     script.close()
-    assert gc.isenabled()
-    os.environ.pop("OWN")
+    assert trials._changed(settings, trials.settings()) == []
     assert before == (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
 
 

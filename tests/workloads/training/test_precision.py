@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 import torch
 
 from perfsweep.workloads.errors import UnsupportedHere
-from perfsweep.workloads.training.precision import autocast, autocast_of, grad_scaler, set_tf32, tf32_is_on
+from perfsweep.workloads.training.precision import (
+    autocast,
+    autocast_of,
+    fp32_precisions,
+    grad_scaler,
+    set_tf32,
+    tf32_is_on,
+)
 
 CPU = torch.device("cpu")
 BF16 = lambda: torch.autocast("cpu", torch.bfloat16)  # noqa: E731
@@ -78,3 +86,32 @@ def test_tf32_of_products_and_convolutions_is_set_and_put_back(
             assert tf32_is_on() == on
         assert torch.get_float32_matmul_precision() == ("high" if before else "highest")
         assert torch.backends.cudnn.allow_tf32 == before
+
+
+@pytest.fixture
+def own_precisions() -> Iterator[None]:
+    """A process that uses torch's newer interface, after which the older getters raise."""
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def test_a_process_that_chose_its_precisions_by_name_keeps_them(own_precisions: None) -> None:
+    assert tf32_is_on()
+    before = fp32_precisions()
+    assert (before["cuda.matmul"], before["cudnn.conv"]) == ("tf32", "ieee")
+    for on in (False, True):
+        with ExitStack() as undo:
+            set_tf32(on, undo)
+            assert tf32_is_on() == on
+        assert fp32_precisions() == before
+
+
+def test_setting_tf32_and_putting_it_back_leaves_no_other_precision() -> None:
+    before = fp32_precisions()
+    with ExitStack() as undo:
+        set_tf32(True, undo, strict=True)
+        assert fp32_precisions() != before
+    assert fp32_precisions() == before

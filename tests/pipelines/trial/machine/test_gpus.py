@@ -145,11 +145,33 @@ def test_of_a_split_gpu_its_first_instance_is_seen_and_has_no_known_peak(
 ) -> None:
     instance = {"name": "NVIDIA H100", "uuid": "MIG-1", "memory": 10 * GIB, "whole": H100}
     nvml(H100 | {"mig_mode": 1, "instance": instance})
+    monkeypatch.setattr(gpus, "_slice_of_cuda", lambda visible: None)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     (gpu,) = gpus.visible()
     assert (gpu.name, gpu.uuid, gpu.memory_bytes) == ("NVIDIA H100 MIG", "MIG-1", 10 * GIB)
     assert peak(gpu.name) is None
+
+
+def test_of_several_instances_the_one_that_torch_computes_on_is_told(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first instance may be that of another job."""
+    first, ours = (
+        {"name": "NVIDIA H100", "uuid": f"MIG-{n}", "memory": n * 10 * GIB, "whole": H100} for n in (1, 2)
+    )
+    nvml(H100 | {"mig_mode": 1, "instance": first}, {"lost": True, "mig": "MIG-2", "instance": ours})
+    asked = []
+
+    def ask(command: list[str], **options: Any) -> Any:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, "2\n", "")
+
+    gpus._slice_of_cuda.cache_clear()
+    monkeypatch.setattr(gpus.subprocess, "run", ask)
+    assert [gpus.visible()[0].uuid for _ in range(2)] == ["MIG-2", "MIG-2"]
+    assert len(asked) == 1, "a process that imports torch is started once"
+    gpus._slice_of_cuda.cache_clear()
 
 
 def test_a_lost_gpu_ends_no_trial_and_keeps_its_number(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +208,31 @@ def test_what_a_gpu_does_not_answer_is_none(nvml: Any) -> None:
     (gpu,) = gpus.visible()
     assert (gpu.sm_clock_mhz, gpu.power_w, gpu.thermal_ns, gpu.capability) == (None,) * 4
     assert (gpu.throttle, gpu.memory_bytes) == ((), 0)
+
+
+def test_a_server_of_mps_is_no_stranger_and_part_of_what_is_compared(
+    nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "_serves", lambda pid: pid == 77)
+    monkeypatch.setattr(gpus, "foreign_processes", list)
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50")
+    nvml(H100 | {"pids": [77]})
+    (gpu,) = gpus.visible()
+    assert (gpu.mps, gpu.processes, gpu.foreign) == (True, 1, 0)
+    assert comparison_keys(device_facts())["mps"] == "50 % of the GPU's processors"
+    nvml(H100 | {"pids": [78]})
+    assert gpus.visible()[0].foreign == 1
+    assert "mps" not in comparison_keys(device_facts())
+
+
+def test_a_server_of_mps_is_known_by_its_name(tmp_path: Path) -> None:
+    server = tmp_path / "nvidia-cuda-mps-server"
+    server.symlink_to("/bin/cat")
+    child = subprocess.Popen([server], stdin=subprocess.PIPE)
+    try:
+        assert gpus._serves(child.pid) and not gpus._serves(os.getpid())
+    finally:
+        child.communicate(b"")
 
 
 def test_own_relatives_on_a_gpu_are_not_foreign() -> None:

@@ -7,12 +7,14 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clocks import FakeClock
 
+from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing import clock as clock_module
 from perfsweep.pipelines.trial.timing.clock import (
@@ -186,6 +188,7 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     answer("current_accelerator", torch.device("cuda"))
     answer("current_device_index", 0)
+    answer("device_count", 1)
     answer("synchronize", None)
     answer("reset_peak_memory_stats", None)
     answer("max_memory_allocated", 7)
@@ -243,6 +246,95 @@ def test_a_process_takes_what_is_reserved_and_its_context_from_others(accelerato
     clock = DeviceClock("cuda", events=1)
     assert clock.held() == {"peak_reserved_bytes": 20.0}
     assert clock.taken_bytes() == 20 + CONTEXT_BYTES
+
+
+@pytest.fixture
+def computes_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Gives each device of an accelerator bytes of this process; returns those that are waited for."""
+    import torch
+
+    monkeypatch.setattr(gpus, "visible", tuple)
+
+    def install(name: str, *held: int) -> list[int]:
+        waited: list[int] = []
+        answers = {
+            "is_initialized": lambda: True,
+            "device_count": lambda: len(held),
+            "max_memory_allocated": held.__getitem__,
+            "max_memory_reserved": held.__getitem__,
+            "reset_peak_memory_stats": lambda number: None,
+            "synchronize": waited.append,
+        }
+        for asked, answer in answers.items():
+            monkeypatch.setattr(getattr(torch, name), asked, answer, raising=False)
+            if asked != "is_initialized":
+                monkeypatch.setattr(torch.accelerator, asked, answer)
+        return waited
+
+    return install
+
+
+UNTIMED = "(3.0 MB), which perfsweep cannot time here: NVML says that there is no GPU;"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hip", "said"),
+    [
+        (
+            "cuda",
+            None,
+            "cuda:1 (3.0 MB), which perfsweep cannot time here: NVML says that there is no GPU; in",
+        ),
+        (
+            "cuda",
+            "7.0",
+            "hip:1 (3.0 MB), which perfsweep cannot time here: NVML says that there is no GPU; only",
+        ),
+        ("xpu", None, f"xpu:1 {UNTIMED} only NVIDIA"),
+    ],
+)
+def test_code_that_computes_where_the_host_is_timed_is_refused(
+    computes_on: Callable, monkeypatch: pytest.MonkeyPatch, kind: str, hip: str | None, said: str
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    HostClock().find_devices()
+    computes_on(kind, 0, 3_000_000)
+    with pytest.raises(UnsupportedHere, match=re.escape(f"your code computes on {said}")):
+        HostClock().find_devices()
+
+
+def test_an_accelerator_that_holds_nothing_of_this_process_is_no_reason_to_refuse(
+    computes_on: Callable,
+) -> None:
+    computes_on("cuda", 0, 0)
+    HostClock().find_devices()
+
+
+def test_all_devices_that_a_process_uses_are_waited_for_and_count_for_its_peak(
+    accelerator: list[str], computes_on: Callable
+) -> None:
+    waited = computes_on("cuda", 5, 0, 7)
+    clock = DeviceClock("cuda", events=1)
+    assert clock.used_devices() == [0]
+    clock.find_devices()
+    waited.clear()
+    clock.synchronize()
+    assert waited == clock.used_devices() == [0, 2]
+    assert clock.peak_bytes() == 12
+    assert clock.taken_bytes() == 12 + 2 * CONTEXT_BYTES
+
+
+def test_code_that_computes_on_another_device_than_the_clock_s_is_refused(
+    accelerator: list[str], computes_on: Callable
+) -> None:
+    computes_on("cuda", 0, 7)
+    with pytest.raises(UnsupportedHere, match=r"computes on cuda:1, and .* times cuda:0, .*set_device\(1\)"):
+        DeviceClock("cuda", events=1).find_devices()
+    computes_on("xpu", 7)
+    with pytest.raises(UnsupportedHere, match=r"xpu:0 .* cannot time here"):
+        DeviceClock("cuda", events=1).find_devices()
 
 
 def test_a_fake_device_works_on_while_the_host_goes_ahead() -> None:
