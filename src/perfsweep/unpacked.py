@@ -68,7 +68,7 @@ def _put(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, fresh = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
-        with open(descriptor, "wb") as opened:
+        with os.fdopen(descriptor, "wb") as opened:
             opened.write(content)
         Path(fresh).replace(file)
     finally:
