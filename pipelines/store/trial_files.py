@@ -207,7 +207,7 @@ def of_this_schema(file: Path) -> dict[str, Any] | None:
 PACKED = "trials.zip"
 """What `perfsweep pack` puts the folders of trials into: their files under ARM/TRIAL/NAME, not compressed."""
 
-_MEMBER = re.compile(r"(?P<trial>(?!\.)[^/\\]+/(?!\.)[^/\\]+)/(?!\.)[^/\\]+")
+_MEMBER = re.compile(r"(?!\.)[^/\\]+/(?!\.)[^/\\]+/(?!\.)[^/\\]+")
 
 
 def packed_trials(sweep: Path) -> Path | None:
@@ -269,22 +269,28 @@ def pack_trials(sweep: Path, trials: Iterable[Path]) -> int:
     """
     file, folders = sweep / PACKED, {f"{trial.parent.name}/{trial.name}": trial for trial in trials}
     before = _packed(file) if file.exists() else None
-    packed = {str(_MEMBER.fullmatch(name)["trial"]) for name in before.namelist()} if before else set()
-    if folders.keys() - packed:
-        with replaced(file) as fresh, ZipFile(fresh, "w", strict_timestamps=False) as out:
-            for name in before.namelist() if before else ():
-                try:
-                    out.writestr(name, before.read(name))
-                except BadZipFile as error:
-                    raise RecordError(f"{file} is damaged: {error}; nothing was packed") from error
-            for name in sorted(folders.keys() - packed):
-                for member in sorted(folders[name].iterdir()):
-                    out.write(member, f"{name}/{member.name}")
+    names = before.namelist() if before else []
+    fresh = sorted(folders.keys() - {name.rpartition("/")[0] for name in names})
+    if fresh:
+        with replaced(file) as place, ZipFile(place, "w", strict_timestamps=False) as out:
+            if before:
+                _copied(before, out)
+            for trial in fresh:
+                for member in sorted(folders[trial].iterdir()):
+                    out.write(member, f"{trial}/{member.name}")
     for folder in folders.values():
         shutil.rmtree(folder)
         if not any(folder.parent.iterdir()):
             folder.parent.rmdir()
     return len(folders)
+
+
+def _copied(before: ZipFile, out: ZipFile) -> None:
+    for name in before.namelist():
+        try:
+            out.writestr(name, before.read(name))
+        except BadZipFile as error:
+            raise RecordError(f"{before.filename} is damaged: {error}; nothing was packed") from error
 
 
 def iteration_times(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
