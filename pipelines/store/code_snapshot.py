@@ -46,7 +46,7 @@ def take(code_dir: Path, shared: Path | None = None) -> Path:
 
 
 def _archived(package: Path) -> bytes:
-    """Pack what somebody wrote, below links too, as in a checkout: the same files make the same bytes."""
+    """Pack the sources, below links too, as in a checkout: the same files make the same bytes."""
     files = {
         file.relative_to(package.parent): file
         for folder, _, names in os.walk(package, followlinks=True)

@@ -312,7 +312,7 @@ def pack_finished(folder: SweepFolder) -> int:
 
 
 def _ended_well(trial: Path) -> bool:
-    """Whether nothing of a trial is to come, or damaged: what is damaged is named by whoever reads it."""
+    """Whether nothing of a trial is to come, or damaged: the commands that read it name what is."""
     try:
         record = read_record(trial)
     except RecordError:
