@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +127,18 @@ class SlurmClient:
     def _forbids(self, program: str, why: str) -> Forbidden:
         self.forbidden[program] = f"{program} is not for you here ({why})"
         return Forbidden(self.forbidden[program])
+
+    def hindered(self, effects: Mapping[str, str]) -> list[str]:
+        """Say which of these programs are missing here or not for us, each with what follows from it."""
+        said = []
+        for program, effect in effects.items():
+            try:
+                self.run(program, "--version")
+            except Forbidden as why:
+                said.append(f"{why}: {effect}")
+            except ClusterError:
+                continue  # it answers, if only that its controller does not
+        return said
 
     def silence(self) -> str:
         """Why jobs cannot be followed from here; empty where a controller answers."""

@@ -20,10 +20,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+FILE = "element.py"
+"""This file, which lies next to the archive of the code: one that is damaged could not say so itself."""
 
 CHANGED = 65
 """Status of a job whose code is not what was submitted (EX_DATAERR)."""
@@ -96,12 +98,15 @@ class Element:
     def _changed(self) -> str:
         """Say that the snapshot of the code is not what it was when the job was submitted; else nothing."""
         code, digest = Path(self.settings["code"]), self.settings.get("digest")
-        packages = [place for place in code.iterdir() if place.is_dir()] if digest else []
-        if not digest or digest_of(packages) == digest:
-            return ""
+        try:
+            if not digest or digest_of(code.read_bytes()) == digest:
+                return ""
+            why = "it was changed since"
+        except OSError as error:
+            why = f"it cannot be read ({error.strerror})"
         return (
-            f"{code.resolve()} is not the code that this job was submitted with: a file below it was changed,"
-            " added or lost; delete that folder and start the same sweep command again"
+            f"{code} is not the code that this job was submitted with: {why}."
+            " Start the same sweep command again, which writes it."
         )
 
     def _command(self) -> list[str]:
@@ -180,24 +185,9 @@ class Element:
         return status
 
 
-def digest_of(packages: Iterable[Path]) -> str:
-    """Digest names and content of all files of these folders: the first 12 hex digits of SHA-256.
-
-    What Python compiles beside them does not count.
-    """
-    found = hashlib.sha256()
-    for package in sorted(packages, key=lambda path: path.name):
-        for file in sorted(_files_in(package)):
-            found.update(f"{package.name}/{file.relative_to(package)}\0".encode())
-            found.update(hashlib.sha256(file.read_bytes()).digest())
-    return found.hexdigest()[:12]
-
-
-def _files_in(package: Path) -> Iterator[Path]:
-    """List the files that somebody wrote, below links too: in a checkout these lead to the sub-packages."""
-    for folder, folders, names in os.walk(package, followlinks=True):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        yield from (file for name in names if (file := Path(folder, name)).is_file())
+def digest_of(content: bytes) -> str:
+    """Digest of an archive of code: the first 12 hex digits of SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:12]
 
 
 def _publish(temporary: Path, final: Path) -> None:

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from perfsweep.slurm import diagnosis
@@ -101,13 +102,13 @@ class SlurmExecutor(Executor):
     @classmethod
     def warnings(cls, site: SiteProfile) -> list[str]:
         """Say what comes from sbatch's variables, which GPUs may differ, and which clients are not for us."""
-        said, client = [*of_the_shell(site, os.environ)], SlurmClient(site.slurm_conf)
-        try:
-            client.config()
-            several = diagnosis.several_gpu_types(site, diagnosis.partitions_of(client))
-        except ClusterError:
-            return [*said, *client.forbidden.values()]
-        return [*said, *filter(None, [several]), *client.forbidden.values()]
+        client = SlurmClient(site.slurm_conf)
+        effects = {program: text for program, text in _WITHOUT.items() if program != "srun" or site.srun}
+        said = [*of_the_shell(site, os.environ), *client.hindered(effects)]
+        with suppress(ClusterError):
+            if several := diagnosis.several_gpu_types(site, diagnosis.partitions_of(client)):
+                said.append(several)
+        return said
 
     @classmethod
     def submitted(cls, folder: Path) -> dict[str, bool]:
@@ -288,13 +289,35 @@ class SlurmExecutor(Executor):
             if indices := [i for i in submission.open if submission.names[i] in chosen]:
                 self.journal.cancelling(submission, indices)
         self._next_poll = 0.0
+        if not chosen & alive:
+            return 0
         try:
-            return self._end_cancelled(self._inquiry.ask()) if chosen & alive else 0
+            answer = self._inquiry.ask()
+            count = self._end_cancelled(answer)
         except ClusterError as error:
             raise ClusterError(
                 f"{str(error).splitlines()[0]}: nothing was cancelled yet. It is noted: `perfsweep wait`, or"
                 " `perfsweep cancel` again, ends the jobs when Slurm answers"
             ) from error
+
+        self._refuse_elsewhere(answer, count)
+        return count
+
+    def _refuse_elsewhere(self, answer: Answer, count: int) -> None:
+        """Say which jobs this Slurm cannot end."""
+        there = [
+            s
+            for s in self._open()
+            if any(answer.get((s.token, i)) is Missing.ELSEWHERE for i in s.cancelled & {*s.open})
+        ]
+        if there:
+            names, cluster = [name for s in there for name in s.names], there[0].cluster
+            arrays = " ".join(s.array for s in there if s.array and s.cluster == cluster)
+            raise ClusterError(
+                f"cancelled {count} jobs here; {', '.join(names)} are on cluster {cluster}, whose jobs the"
+                f" Slurm of this machine does not end. Run the same command on a machine of {cluster}, or"
+                f" `scancel --clusters={cluster} {arrays}`."
+            )
 
     def _end_cancelled(self, answer: Answer) -> int:
         """Tell Slurm to end what a person wants to end, a whole array in one word; how many elements."""
@@ -433,6 +456,15 @@ class SlurmExecutor(Executor):
     def _open(self) -> list[Submission]:
         return self.journal.open_submissions()
 
+
+_WITHOUT = {
+    "scontrol": "limits and other clusters are not known, and packs cannot queue themselves again",
+    "squeue": "jobs are followed by scontrol alone",
+    "sacct": "how packs ended that Slurm has forgotten is known from their own records alone",
+    "scancel": "`perfsweep cancel` ends no jobs",
+    "srun": "where nodes have no other, packs do not start: cluster.srun=false",
+}
+"""What follows where one of Slurm's programs is missing or forbidden; without sbatch nothing is submitted."""
 
 _NOTHING = ElementRecords({})
 _CANCELLED = Verdict(End.CANCELLED, Action.FINAL, "cancelled")

@@ -72,7 +72,7 @@ class ExecutorContext:
     site : how the place is asked for resources
     folder : of the sweep: executors that outlive a command keep their files in it
     name : of the sweep
-    code : snapshot of the sources that jobs import
+    code : archive of the code that jobs import
     slots, gpus : jobs at once on this machine (None: one for each GPU, or one on CPU), and its GPUs
     call : does in this process what a job's command would do
     advanced : told a job's name and how a try of it ended, says whether that try finished more

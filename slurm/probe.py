@@ -104,15 +104,14 @@ def _short(site: SiteProfile) -> SiteProfile:
 
 def _run(site: SiteProfile, folder: Path, questions: dict[str, Any], say: Callable[[str], None]) -> Probed:
     folder = folder.absolute()
-    code, answers = folder / "code", folder / "answers.json"
-    scripts = code / "perfsweep" / "slurm"
+    scripts, answers = folder / "code", folder / "answers.json"
     scripts.mkdir(parents=True)
     for module in (element, probe_body):
         shutil.copy(str(module.__file__), scripts)
     (folder / "questions.json").write_text(json.dumps(questions))
     body = scripts / Path(str(probe_body.__file__)).name
     command = (PYTHON, "-P", str(body), str(folder / "questions.json"), str(answers))
-    executor = SlurmExecutor.of(ExecutorContext(site, folder, "doctor", code, say=say))
+    executor = SlurmExecutor.of(ExecutorContext(site, folder, "doctor", scripts / "none.zip", say=say))
     submitted = time.time()
     try:
         executor.submit([Job("probe", command, folder / "log.txt")])

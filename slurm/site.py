@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from perfsweep.fields import option, refusals
@@ -193,7 +193,13 @@ class SiteProfile:
             parse_price(self.price)
 
     def _contradictions(self) -> Iterator[str]:
-        """Say which fields, each legal by itself, cannot stand together."""
+        """Say which fields cannot be written into a batch script, and which contradict one another."""
+        for one in fields(self):
+            if _has_line_break(getattr(self, one.name)):
+                yield (
+                    f"cluster.{one.name}: a line break in it would end the line of the batch script; write it"
+                    " without, or as further entries of a list"
+                )
         if self.memory and self.mem_flag == "none":
             yield "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"
         if self.scratch is not None and not self.scratch.strip():
@@ -268,6 +274,16 @@ class SiteProfile:
         each = f" on each of {shape.nodes} nodes" if shape.nodes > 1 else ""
         most = f"at most {self.time_min} min"
         return f"{gpus}{kind}, {shape.cpus} cores{memory}{each}, {most}{where}{together}"
+
+
+def _has_line_break(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_line_break, (*value, *value.values())))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_line_break, value))
+    if is_dataclass(value):
+        return _has_line_break(vars(value))
+    return isinstance(value, str) and re.search(r"[\r\n\0]", value) is not None
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Submitter:
     ----------
     folder : `submissions/` of the sweep: job files, batch scripts, Slurm's output and the elements' own
         records
-    code : snapshot that holds the package the nodes run
+    code : archive of the package that the nodes run; `element.FILE` lies next to it
     digest : of the snapshot, which jobs hold it against before they start; None: they do not
     """
 
@@ -299,7 +299,7 @@ class Submitter:
         return ",".join(names) or None
 
     def _command(self, shape: Shape, token: str) -> str:
-        script = self._code.absolute() / "perfsweep" / "slurm" / Path(str(element.__file__)).name
+        script = self._code.absolute().with_name(element.FILE)
         return batch.command(self._site, shape, sys.executable, script, self.jobs_file(token))
 
     def _executor(self) -> batch.ArrayExecutor:

@@ -194,6 +194,7 @@ COMMANDS = Commands(
             option(["-f", "--follow"], "Go on while their jobs run.", is_flag=True),
         ),
         Plain("cancel", "end the jobs of a sweep; what they finished stays", "sessions:cancel", SWEEP, PACKS),
+        Plain("pack", "put finished trials into one file, which all commands read", "sessions:pack", SWEEP),
         Plain(
             "compare",
             "effects, parity and rulings; what became slower than in others",

@@ -30,8 +30,9 @@ from perfsweep.pipelines.store.files import plain_file
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.provenance import read_sweep_yaml
-from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened
-from perfsweep.pipelines.terminal import console_here
+from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, opened, pack_finished
+from perfsweep.pipelines.store.trial_files import PACKED
+from perfsweep.pipelines.terminal import console_here, shell_line
 from perfsweep.slurm.jobs import Executor, JobState
 from perfsweep.workloads.errors import ConfigError, PerfsweepError, harmless
 
@@ -119,6 +120,24 @@ def cancel(sweep: str, packs: Sequence[str]) -> int:
     alive = [job for job, lives in executor.submitted(folder.path).items() if lives]
     cancelled = executor.cancel(_jobs_of(packs, alive) or None)
     told = f"cancelled {cancelled} jobs; finished rounds are kept in {sweep}"
+    console_here().print(told, highlight=False, soft_wrap=True)
+    return DONE
+
+
+def pack(sweep: str) -> int:
+    """Put the trials of a sweep that ended well into one file, which every command reads."""
+    folder, _ = opened(sweep)
+    if jobs := [job for names in submitted.alive(folder).values() for job in names]:
+        raise ConfigError(
+            f"{sweep}: {len(jobs)} jobs may still run on Slurm; wait with `{shell_line('wait', sweep)}`, or"
+            f" end them with `{shell_line('cancel', sweep)}`, then pack it"
+        )
+    try:
+        with locks.locked(folder):
+            packed = pack_finished(folder)
+    except OSError as error:
+        raise ConfigError(f"{sweep} cannot be packed: {error.filename}: {error.strerror}") from error
+    told = f"packed {packed} trials into {folder.path / PACKED}" if packed else f"{sweep}: nothing to pack"
     console_here().print(told, highlight=False, soft_wrap=True)
     return DONE
 

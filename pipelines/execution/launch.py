@@ -180,7 +180,7 @@ def batch_texts(
     retry: tuple[str, ...],
 ) -> list[str]:
     """The batch scripts that `launch` would submit."""
-    code = folder.code_dir / "DIGEST"
+    code = folder.code_dir / "DIGEST" / code_snapshot.ARCHIVE
     executor = _executor(folder, manifest, cluster, code)
     return executor.texts(jobs_of(folder, manifest, packs, cluster, device, retry, code))
 

@@ -6,6 +6,7 @@ jobs may still import is never touched.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -13,42 +14,50 @@ import sysconfig
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from zipfile import ZipFile, ZipInfo
 
-from perfsweep.slurm.element import digest_of
+from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.slurm import element
 from perfsweep.workloads.imports import OURS, PACKAGE
 from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
-_HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
-"""Names under which Python writes what it compiles before it renames it."""
+ARCHIVE = "perfsweep.zip"
+"""All our code, which Python imports: each node unpacks it once (`perfsweep.unpacked`)."""
 
 
 def take(code_dir: Path, shared: Path | None = None) -> Path:
-    """Copy perfsweep as it is now, unless the copy is there; return its folder.
+    """Copy perfsweep as it is now, unless the copy is there and whole; return its archive.
 
-    With `shared`, a folder for several sweeps, the copy lies there, and a link in `code_dir` leads to it:
-    file systems of clusters count files, and a copy has more than most sweeps.
+    The archive lies in a folder named after its digest, and with it the file that a job of Slurm starts by.
+    With `shared`, a folder for several sweeps, that folder lies there, and a link in `code_dir` leads to it.
     """
     package = OURS / PACKAGE
-    place = code_dir / digest_of([package])
-    if not place.is_dir():
-        _copy(package, (shared or code_dir) / place.name)
-        if shared:
-            _ignored_by_git(shared)
-            _link(place, shared / place.name)
-    return place
+    content = _archived(package)
+    place = code_dir / element.digest_of(content)
+    copy = (shared or code_dir) / place.name
+    for name, wanted in ((ARCHIVE, content), (element.FILE, (package / "slurm" / element.FILE).read_bytes())):
+        if not (copy / name).is_file() or (copy / name).read_bytes() != wanted:
+            copy.mkdir(parents=True, exist_ok=True)
+            write_atomically(copy / name, wanted)
+    if shared and not place.is_dir():
+        _ignored_by_git(shared)
+        _link(place, copy)
+    return place / ARCHIVE
 
 
-def _copy(package: Path, place: Path) -> None:
-    if place.is_dir():
-        return
-    fresh = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        # With what is compiled already (valid, as copies keep their times): no job compiles it again.
-        shutil.copytree(package, fresh / PACKAGE, ignore=_HALF_COMPILED)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    _place(fresh, place)
+def _archived(package: Path) -> bytes:
+    """Pack the sources, below links too, as in a checkout: the same files make the same bytes."""
+    files = {
+        file.relative_to(package.parent): file
+        for folder, _, names in os.walk(package, followlinks=True)
+        for name in names
+        if (file := Path(folder, name)).is_file() and file.parent.name != "__pycache__"
+    }
+    packed = io.BytesIO()
+    with ZipFile(packed, "w") as archive:
+        for name in sorted(files):
+            archive.writestr(ZipInfo(name.as_posix()), files[name].read_bytes())
+    return packed.getvalue()
 
 
 def _ignored_by_git(folder: Path) -> None:
@@ -65,19 +74,18 @@ def _link(place: Path, copy: Path) -> None:
     fresh.replace(place)
 
 
-def digest(place: Path) -> str | None:
-    """The digest that jobs hold a copy of the packages against; None of what is no copy."""
-    return place.name if _NAME.match(place.name) else None
+def digest(archive: Path) -> str | None:
+    """The digest that jobs hold an archive against; None of what is no copy."""
+    return archive.parent.name if _NAME.match(archive.parent.name) else None
 
 
 _NAME = re.compile(r"^[0-9a-f]{12}$")
 
 
 def latest(code_dir: Path) -> Path:
-    """The copy of the packages that was taken last; `code_dir` itself where there is none."""
-    others = (_OUTSIDE, _LIBRARIES, ".")
-    copies = [place for place in code_dir.iterdir() if not place.name.startswith(others)]
-    return max(copies, key=lambda path: path.lstat().st_mtime, default=code_dir)
+    """The archive that was taken last; one that is not there where none was."""
+    copies = [place for place in code_dir.iterdir() if (place / ARCHIVE).is_file()]
+    return max(copies, key=lambda path: path.lstat().st_mtime, default=code_dir) / ARCHIVE
 
 
 _OUTSIDE = "sources-"

@@ -207,6 +207,20 @@ def write_atomically(file: Path, content: bytes, *, sync: bool = True) -> None:
     _written(file, content, sync=sync).replace(file)
 
 
+@contextmanager
+def replaced(file: Path) -> Iterator[Path]:
+    """Name a fresh file to write, which takes this one's place in one step once it is whole."""
+    fresh = _temporary(file)
+    try:
+        with _whole(file, fresh):
+            yield fresh
+            with fresh.open("rb") as written:
+                os.fsync(written.fileno())
+        fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
 def write_once(file: Path, content: bytes) -> bool:
     """Create a file in one step unless it exists; return whether this call created it."""
     temporary = _written(file, content, sync=True)

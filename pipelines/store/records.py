@@ -11,6 +11,7 @@
       packs/<pack>/         log.txt, events.jsonl, idle.json, attempts/
       trials/<arm>/<pack>-<round>-<attempt>/   record.json iterations.npz evidence.npz replay/, and log.txt,
                             spec.json, status.json until the trial has ended well
+      trials.zip            the same folders of trials that ended well, once `perfsweep pack` has packed them
       tables/               Parquet, written by collect and compare
       report.html, .md      the answer: a page that opens without a network, and the same as text
       wandb/                offline runs
@@ -60,6 +61,8 @@ from perfsweep.pipelines.store.schema import (
 from perfsweep.pipelines.store.trial_files import (
     RankFailure,
     of_this_schema,
+    pack_trials,
+    packed_trials,
     read_evidence,
     read_iterations,
     read_pid,
@@ -179,9 +182,17 @@ class SweepFolder:
         return self.path / "trials" / spec.arm.id / f"{spec.pack}-{stage}-a{spec.attempt}"
 
     def trial_dirs(self, arm: str) -> Iterator[tuple[Path, str, str, int]]:
-        """List all trial folders of an arm with their (pack, stage, attempt)."""
-        root = self.path / "trials" / arm
-        for path in sorted(root.iterdir()) if root.is_dir() else ():
+        """List all trial folders of an arm with their (pack, stage, attempt): first what was packed counts.
+
+        Raises
+        ------
+        RecordError
+            What was packed is damaged.
+        """
+        packed = packed_trials(self.path)
+        roots = [self.path / "trials" / arm, *([packed / arm] if packed else [])]
+        found = {path.name: path for root in roots if root.is_dir() for path in root.iterdir()}
+        for _, path in sorted(found.items()):
             if match := _TRIAL_NAME.match(path.name):
                 yield path, match["pack"], match["round"], int(match["attempt"])
 
@@ -277,6 +288,38 @@ def read_record(folder: Path) -> TrialRecord | None:
         if now not in (size, None):  # one that a person has deleted is missed by whoever needs it
             raise RecordError(f"{folder / name} has {now} bytes, and its trial wrote {size}: it is damaged")
     return record
+
+
+def pack_finished(folder: SweepFolder) -> int:
+    """Put all trials that ended well into one file; how many that were.
+
+    Failed ones stay, as people read their logs, and so do states that trials of other arms replay.
+
+    Raises
+    ------
+    RecordError
+        What was packed before is damaged.
+    """
+    packed = packed_trials(folder.path)
+    return pack_trials(
+        folder.path,
+        [
+            trial
+            for trial in folder.path.glob("trials/*/*")
+            if _TRIAL_NAME.match(trial.name)
+            and ((packed and (packed / trial.parent.name / trial.name).is_dir()) or _ended_well(trial))
+        ],
+    )
+
+
+def _ended_well(trial: Path) -> bool:
+    """Whether nothing of a trial is to come, or damaged: the commands that read it name what is."""
+    try:
+        record = read_record(trial)
+    except RecordError:
+        return False
+    ok = record is not None and record.outcome is Outcome.OK
+    return ok and all(file.is_file() and not file.name.startswith(".") for file in trial.iterdir())
 
 
 def read_rank_failures(folder: Path) -> list[tuple[Outcome, Failure]]:

@@ -5,14 +5,20 @@ Their names stand in `perfsweep.pipelines.store.records`, whose reader validates
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import re
+import shutil
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
 from typing import Any, ClassVar
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
@@ -20,6 +26,7 @@ from perfsweep.pipelines.store.files import (
     json_object,
     read_arrays,
     read_json,
+    replaced,
     write_arrays,
     write_atomically,
     write_once,
@@ -195,6 +202,95 @@ def of_this_schema(file: Path) -> dict[str, Any] | None:
     if (version := values.get("schema_version")) != SCHEMA:
         raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
     return values
+
+
+PACKED = "trials.zip"
+"""What `perfsweep pack` puts the folders of trials into: their files under ARM/TRIAL/NAME, not compressed."""
+
+_MEMBER = re.compile(r"(?!\.)[^/\\]+/(?!\.)[^/\\]+/(?!\.)[^/\\]+")
+
+
+def packed_trials(sweep: Path) -> Path | None:
+    """The folder, for this process, of what was packed of a sweep, as it was below `trials`; None without.
+
+    Raises
+    ------
+    RecordError
+        The file is damaged as a whole; of a member that is, an empty file is what its reader finds damaged.
+    """
+    try:
+        state = (sweep / PACKED).stat()
+    except FileNotFoundError:
+        return None
+    return _unpacked((sweep / PACKED).absolute(), state.st_mtime_ns)
+
+
+@functools.cache
+def _unpacked(file: Path, changed_ns: int) -> Path:
+    place = Path(tempfile.mkdtemp(prefix="perfsweep-read-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    root = place / file.parent.name / PACKED  # what is said of one of its files names it as it lies
+    with _packed(file) as packed:
+        for name in packed.namelist():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                content = packed.read(name)
+            except BadZipFile:
+                content = b""
+            (root / name).write_bytes(content)
+    return root
+
+
+def _packed(file: Path) -> ZipFile:
+    """Open what was packed, of which nothing can fill a disk, or write elsewhere than where it is read."""
+    try:
+        packed, size = ZipFile(file), file.stat().st_size
+    except (BadZipFile, OSError) as error:
+        raise RecordError(f"{file} is damaged, and with it the trials that were packed: {error}") from error
+    members = packed.infolist()
+    plain = all(_MEMBER.fullmatch(one.filename) and one.compress_type == ZIP_STORED for one in members)
+    if (
+        not plain or sum(one.file_size for one in members) > size
+    ):  # where its end is lost, one of a series' is seen
+        raise RecordError(f"{file} is damaged, or no `perfsweep pack` has written it")
+    return packed
+
+
+def pack_trials(sweep: Path, trials: Iterable[Path]) -> int:
+    """Put folders of trials into the one file of a sweep, then remove them; how many that were.
+
+    The file is replaced in one step before a folder is removed: a process that is killed leaves every trial
+    in the one place, in the other, or in both. Of those in both, the folder is removed the next time.
+
+    Raises
+    ------
+    RecordError
+        What was packed before is damaged: nothing is changed.
+    """
+    file, folders = sweep / PACKED, {f"{trial.parent.name}/{trial.name}": trial for trial in trials}
+    before = _packed(file) if file.exists() else None
+    names = before.namelist() if before else []
+    fresh = sorted(folders.keys() - {name.rpartition("/")[0] for name in names})
+    if fresh:
+        with replaced(file) as place, ZipFile(place, "w", strict_timestamps=False) as out:
+            if before:
+                _copied(before, out)
+            for trial in fresh:
+                for member in sorted(folders[trial].iterdir()):
+                    out.write(member, f"{trial}/{member.name}")
+    for folder in folders.values():
+        shutil.rmtree(folder)
+        if not any(folder.parent.iterdir()):
+            folder.parent.rmdir()
+    return len(folders)
+
+
+def _copied(before: ZipFile, out: ZipFile) -> None:
+    for name in before.namelist():
+        try:
+            out.writestr(name, before.read(name))
+        except BadZipFile as error:
+            raise RecordError(f"{before.filename} is damaged: {error}; nothing was packed") from error
 
 
 def iteration_times(arrays: Mapping[str, np.ndarray]) -> np.ndarray:

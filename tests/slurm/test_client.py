@@ -21,6 +21,8 @@ from perfsweep.slurm.client import (
     parse_jobs,
     parse_queue,
 )
+from perfsweep.slurm.executor import SlurmExecutor
+from perfsweep.slurm.site import SiteProfile
 
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
@@ -202,6 +204,22 @@ def test_a_forbidden_scontrol_is_called_that_and_the_queue_answers_for_the_contr
     assert client.silence() == "Slurm's controller does not answer"
     program(stand_in, "squeue", "echo no >&2; exit 1")
     assert client.silence() == f"{CALLED}; squeue is not for you here (no)"
+
+
+@pytest.mark.parametrize("hindrance", ["missing", "forbidden"])
+@pytest.mark.parametrize("name", ["scontrol", "squeue", "sacct", "scancel", "srun"])
+def test_a_program_that_is_missing_or_forbidden_is_named_before_anything_is_submitted(
+    stand_in: Path, name: str, hindrance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(stand_in))
+    assert SlurmExecutor.warnings(SiteProfile()) == []
+    if hindrance == "missing":
+        (stand_in / name).unlink()
+    else:
+        program(stand_in, name, f"echo {name}: not for you >&2; exit 1")
+    (said,) = SlurmExecutor.warnings(SiteProfile())
+    assert said.startswith(f"{name} is not for you here (") and "): " in said
+    assert SlurmExecutor.warnings(SiteProfile(srun=False)) == ([] if name == "srun" else [said])
 
 
 @pytest.mark.parametrize("missing", [True, False], ids=["missing", "forbidden"])

@@ -193,3 +193,20 @@ def test_anything_else_is_no_option(text: str, message: str) -> None:
 def test_jobs_inherit_what_is_listed_and_set_once_each() -> None:
     site = SiteProfile(env_allow=["OWN", "PATH", "UNSET"])
     assert exported(site, {"OWN": "1", "HOME": "/", "PATH": "/bin", "SECRET": "x"}) == ["PATH", "HOME", "OWN"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(
+            (name, "a\nb")
+            for name in ("account", "partition", "python", "scratch", "wckey", "slurm_conf", "memory")
+        ),
+        *((name, ["fine", "a\rb"]) for name in ("setup", "teardown", "srun_args", "sbatch", "env_allow")),
+        ("env_set", {"NAME": "a\nb"}),
+        ("env_set", {"A\nB": "b"}),
+    ],
+)
+def test_no_field_may_break_a_line_of_the_batch_script(field: str, value: object) -> None:
+    with pytest.raises(ClusterError, match=f"^cluster.{field}: a line break in it would end the line"):
+        SiteProfile(**{field: value}).check()  # type: ignore[arg-type]

@@ -397,6 +397,11 @@ def test_a_job_that_another_cluster_has_is_never_forgotten_and_never_submitted_t
     told = "packs of this sweep are on cluster beta, and this is alpha: its Slurm knows nothing of them"
     assert said == ([told] if named else [])
     assert calls(stand_in, "sbatch") == 1
+    if named:
+        with pytest.raises(ClusterError) as refused:
+            ex.cancel()
+        assert str(refused.value).startswith("cancelled 0 jobs here; p000 are on cluster beta, whose jobs")
+        assert "`scancel --clusters=beta 7`" in str(refused.value)
     own = tmp_path / "sweep" / "submissions" / token
     own.mkdir(parents=True)
     (own / "0.end-0.json").write_text('{"status": 0, "signals": []}')

@@ -1,13 +1,13 @@
-"""A copy of the packages jobs import: whole, left alone once there, and compiled as far as ours is."""
+"""The code that jobs import: one archive, left alone once there, and unpacked on the disk of each node."""
 
 from __future__ import annotations
 
 import os
-import py_compile
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,70 +18,151 @@ from perfsweep.pipelines.store.code_snapshot import take
 IMPORTED_FROM = "import sys, perfsweep.pipelines.store.files; print(perfsweep.pipelines.store.files.__file__)"
 
 
-def from_copy(place: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(place), "PYTHONSAFEPATH": "1"}
+def imported(archive: Path, disk: Path, program: str = IMPORTED_FROM) -> subprocess.CompletedProcess[str]:
+    """Run a program that imports the archive on a node whose own disk is `disk`."""
+    disk.mkdir(exist_ok=True)
+    env = {"PATH": os.environ["PATH"], "TMPDIR": str(disk), "PYTHONPATH": str(archive), "PYTHONSAFEPATH": "1"}
+    env["PYTHONDONTWRITEBYTECODE"] = os.environ.get("PYTHONDONTWRITEBYTECODE", "")
     return subprocess.run(
-        [sys.executable, *flags, "-c", IMPORTED_FROM], capture_output=True, text=True, check=True, env=env
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=env
     )
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return take(tmp_path_factory.mktemp("sweep") / "code")
+def own(disk: Path) -> Path:
+    """The folder of this user on a node's disk."""
+    return disk / f"perfsweep-code-{os.getuid()}"
 
 
-def test_a_job_imports_the_copy(place: Path):
-    assert from_copy(place).stdout.strip() == str(place / "perfsweep" / "pipelines" / "store" / "files.py")
-
-
-def test_what_is_compiled_already_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    source, linked = tmp_path / "checkout/perfsweep", tmp_path / "pipelines"
-    source.mkdir(parents=True)
-    (linked / "store").mkdir(parents=True)
-    (source / "pipelines").symlink_to(linked)  # as a checkout has it
-    for name in ("__init__", "pipelines/__init__", "pipelines/store/__init__", "pipelines/store/files"):
-        (source / f"{name}.py").write_text("")
-        py_compile.compile(str(source / f"{name}.py"))
-    (linked / "store" / "__pycache__" / "files.cpython-311.pyc.140213").write_bytes(b"half")
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of a package of three files, of which one is below a link, as in a checkout."""
+    source, linked = tmp_path / "checkout/perfsweep", tmp_path / "slurm"
+    for file, text in {
+        source / "__init__.py": (Path(code_snapshot.OURS) / "perfsweep/__init__.py").read_text(),
+        source / "unpacked.py": (Path(code_snapshot.OURS) / "perfsweep/unpacked.py").read_text(),
+        source / "marks.py": "mark = steps = 1\n",
+        linked / "element.py": "answer = 42\n",
+        linked / "__pycache__/element.pyc": "compiled",
+    }.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (source / "slurm").symlink_to(linked)
     monkeypatch.setattr(code_snapshot, "OURS", source.parent)
-    place = take(tmp_path / "code")
-    said = from_copy(place, "-v").stderr
-    assert f"matches {place / 'perfsweep' / 'pipelines' / 'store' / 'files.py'}" in said, (
-        "Python found the compiled file fit for the copy"
-    )
-    assert not list(place.rglob("*.pyc.*")), "what another process is writing stays behind"
+    return take(tmp_path / "code")
 
 
-def test_the_same_code_is_copied_once(place: Path):
-    before = place.stat().st_mtime_ns
-    assert take(place.parent) == place
-    assert place.stat().st_mtime_ns == before
-    assert not list(place.parent.glob(".*")), "no half copy is left"
+ANSWER = "from perfsweep.slurm import element; print(element.answer, element.__file__)"
 
 
-def test_sweeps_of_one_folder_share_a_copy_that_each_leads_to(tmp_path: Path):
+def test_a_job_imports_what_the_archive_holds_from_the_disk_of_its_node(archive: Path, tmp_path: Path):
+    (tmp_path / "slurm/element.py").write_text("answer = 43\n")  # the checkout goes on
+    place = own(tmp_path / "disk") / archive.parent.name
+    for _ in range(2):
+        assert (
+            imported(archive, tmp_path / "disk", ANSWER).stdout == f"42 {place}/perfsweep/slurm/element.py\n"
+        )
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    assert not list(place.rglob(".*")), "no half file is left"
+
+
+@pytest.mark.parametrize(
+    "change", [lambda file: file.write_text("answer = 43\n"), Path.unlink], ids=["edited", "lost"]
+)
+def test_a_node_whose_copy_was_changed_unpacks_it_again(
+    archive: Path, tmp_path: Path, change: Callable[[Path], object]
+):
+    imported(archive, tmp_path / "disk", ANSWER)
+    (file,) = tmp_path.glob("disk/*/*/perfsweep/slurm/element.py")
+    change(file)
+    assert imported(archive, tmp_path / "disk", ANSWER).stdout.startswith("42 ")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda archive, disk: archive.write_bytes(archive.read_bytes().replace(b"42", b"43")), "Bad CRC-32"),
+        (lambda archive, disk: (own(disk).mkdir(), (own(disk) / archive.parent.name).touch()), "directory"),
+        (lambda archive, disk: own(disk).symlink_to(archive.parent), "another user can write there"),
+        (lambda archive, disk: (own(disk).mkdir(), own(disk).chmod(0o777)), "another user can write there"),
+    ],
+    ids=["damaged", "a file", "a link", "open to all"],
+)
+def test_what_cannot_be_unpacked_is_said_in_one_sentence(
+    archive: Path, tmp_path: Path, damage: Callable[[Path, Path], object], says: str
+):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    damage(archive, disk)
+    done = imported(archive, disk, ANSWER)
+    (line,) = done.stdout.splitlines()
+    assert f"{archive} cannot be unpacked in {disk}" in line and says in line and "TMPDIR" in line
+    assert (done.returncode, done.stderr) == (66, "")
+
+
+def test_where_python_keeps_nothing_compiled_it_is_compiled_once(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    imported(archive, tmp_path / "disk", ANSWER)
+    assert len(list(tmp_path.glob("disk/**/element.*.pyc"))) == 1
+
+
+def test_the_same_code_makes_the_same_archive_once(archive: Path, tmp_path: Path):
+    before, copies = archive.stat().st_ino, sorted(archive.parent.iterdir())
+    os.utime(tmp_path / "slurm/element.py", (1, 1))
+    (tmp_path / "slurm/__pycache__/more.pyc").touch()
+    assert take(archive.parents[1]) == archive and archive.stat().st_ino == before
+    assert [file.name for file in copies] == ["element.py", "perfsweep.zip"]
+
+
+def test_sweeps_of_one_folder_share_an_archive_that_each_leads_to(archive: Path, tmp_path: Path):
     first, second = (take(tmp_path / "runs" / name / "code", tmp_path / "runs" / ".code") for name in "ab")
-    assert first.resolve() == second.resolve() == tmp_path / "runs" / ".code" / first.name
-    assert [path.name for path in second.parent.iterdir()] == [second.name], "one link, and nothing else"
-    assert code_snapshot.latest(second.parent) == second and code_snapshot.digest(second) == first.name
+    assert first.resolve() == second.resolve() == tmp_path / "runs/.code" / archive.parent.name / archive.name
+    assert [path.name for path in second.parents[1].iterdir()] == [archive.parent.name], "one link"
+    assert code_snapshot.latest(second.parents[1]) == second
+    assert code_snapshot.digest(second) == archive.parent.name
     assert (tmp_path / "runs/.code/.gitignore").read_text() == "*\n"
     (tmp_path / "runs").rename(tmp_path / "moved")
-    moved = tmp_path / "moved/b/code" / second.name
-    assert from_copy(moved).stdout.startswith(str(moved))
-    shutil.rmtree(moved.resolve())
-    assert take(moved.parent, tmp_path / "moved/.code") == moved, "the link leads to a new copy"
-    assert (moved / "perfsweep").is_dir()
+    moved = tmp_path / "moved/b/code" / archive.parent.name / archive.name
+    assert imported(moved, tmp_path / "disk", ANSWER).stdout.startswith("42 ")
+    shutil.rmtree(moved.parent.resolve())
+    assert take(moved.parents[1], tmp_path / "moved/.code") == moved and moved.is_file(), (
+        "it is written again"
+    )
+    moved.write_bytes(b"damaged")
+    take(moved.parents[1], tmp_path / "moved/.code")
+    assert moved.read_bytes() == archive.read_bytes(), "and replaced where it is damaged"
 
 
-def test_a_copy_that_broke_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(source: Path, fresh: Path, **options: object) -> None:
-        fresh.mkdir(parents=True)
+def test_an_archive_that_broke_off_leaves_nothing(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copytree", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         take(tmp_path / "a/code", tmp_path / ".code")
-    assert not [*(tmp_path / ".code").iterdir()]
+    assert not list((tmp_path / ".code").rglob("*.*"))
+
+
+OPENED = """
+import sys
+opened = set()
+sys.addaudithook(lambda event, words: event == "open" and opened.add(str(words[0])))
+import perfsweep.pipelines.execution.pack
+print(len(opened), len([name for name in opened if {runs!r} in name]))
+"""
+
+
+@pytest.mark.slow
+def test_a_pack_opens_few_files_of_the_folder_that_nodes_share(tmp_path: Path):
+    runs = tmp_path / "runs"
+    ours = take(runs / "a/code", runs / ".code")
+    assert len(list(runs.rglob("*"))) <= 8
+    done = imported(ours, tmp_path / "disk", OPENED.format(runs=str(runs)))
+    everywhere, shared = map(int, done.stdout.split())
+    assert everywhere > 200 and shared <= 3, done.stderr
 
 
 def test_libraries_are_carried_to_environments_that_can_import_them(
@@ -103,15 +184,19 @@ def test_libraries_are_carried_to_environments_that_can_import_them(
     assert found == {f"{here[0].name}/compiled/__init__.py", "libraries-single-any/single.py"}
     assert not (here[0] / "compiled" / "tests").exists()
     assert len(list(code.iterdir())) == 2, "no half copy is left"
-    assert code_snapshot.latest(code) == code, "a library is no copy of the packages"
+    assert not code_snapshot.latest(code).exists(), "a library is no archive of ours"
 
 
-def test_the_newest_copy_of_the_packages_is_the_latest(tmp_path: Path):
+def test_the_archive_taken_last_is_the_latest(tmp_path: Path):
     for number, name in enumerate(["b" * 12, "a" * 12, "sources-0", "libraries-x-any", ".half.1"]):
         (tmp_path / name).mkdir()
+        if len(name) == 12:
+            (tmp_path / name / code_snapshot.ARCHIVE).touch()
         os.utime(tmp_path / name, (number, number))
-    assert code_snapshot.latest(tmp_path).name == "a" * 12
-    named = [code_snapshot.digest(tmp_path / name) for name in ("a" * 12, "sources-0", "a" * 11, "G" * 12)]
+    assert code_snapshot.latest(tmp_path) == tmp_path / ("a" * 12) / code_snapshot.ARCHIVE
+    named = [
+        code_snapshot.digest(tmp_path / name / "x") for name in ("a" * 12, "sources-0", "a" * 11, "G" * 12)
+    ]
     assert named == ["a" * 12, None, None, None]
 
 

@@ -111,7 +111,7 @@ def test_jobs_run_what_was_submitted(done: tuple[Bench, str]) -> None:
     record = json.loads(next(bench.folder.glob("runs/toy/submissions/*.json")).read_text())
     assert record["code"] == str(snapshot)
     assert record["jobs"][0]["env"]["PYTHONPATH"].startswith(f"{snapshot}:")
-    assert (snapshot / "perfsweep" / "slurm" / "element.py").exists()
+    assert sorted(path.name for path in snapshot.parent.iterdir()) == ["element.py", "perfsweep.zip"]
 
 
 def test_status_and_logs_need_nothing_but_the_folder(done: tuple[Bench, str]) -> None:

@@ -115,6 +115,8 @@ def test_the_packages_that_jobs_import_are_not_mistaken_for_copies_of_sources(
     folder: Path, tmp_path: Path
 ) -> None:
     code = tmp_path / "code"
-    (code / "0123456789ab").mkdir(parents=True)
+    ours = code / "0123456789ab" / code_snapshot.ARCHIVE
+    ours.parent.mkdir(parents=True)
+    ours.touch()
     code_snapshot.take_sources(code, "digest", [folder / "snapped.py"])
-    assert code_snapshot.latest(code) == code / "0123456789ab"
+    assert code_snapshot.latest(code) == ours
