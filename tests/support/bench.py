@@ -19,6 +19,8 @@ from perfsweep.slurm.site import SiteProfile
 from perfsweep.slurm.states import End
 
 ROOT = Path(__file__).parents[2]
+CODE = ROOT / "slurm" / "none.zip"
+"""An archive of code that no job here imports, next to the file that jobs start by."""
 
 WAIT = "while [ ! -e go ]; do sleep 0.1; done"
 """A job that ends when the bench has a file ``go``."""
@@ -63,7 +65,7 @@ class Bench:
         site = self.site(**changes)
         site.check()
         return SlurmExecutor.of(
-            ExecutorContext(site, self.folder, "bench", ROOT / "src", advanced=advanced, say=self.said.append)
+            ExecutorContext(site, self.folder, "bench", CODE, advanced=advanced, say=self.said.append)
         )
 
     def job(self, name: str, shell: str, **env: str) -> Job:
