@@ -203,7 +203,7 @@ def test_a_small_event_behind_a_saturated_large_one_is_still_solved(solve, two_s
 def test_gradient_and_decrement_alone_stop_short_of_it(solve, two_scales, monkeypatch):
     for module in (newton, certify):
         monkeypatch.setattr(module, "tail_is_paid", lambda block, b, *rest: torch.ones_like(b) > 0)
-    monkeypatch.setattr(polish.CentredPairs, "paid", lambda self, c, *rest: torch.ones_like(c) > 0)
+    monkeypatch.setattr(polish.CentredPairs, "bounded", lambda self, at, *rest: torch.ones_like(at[0]) > 0)
     numbers = solve({**BEST, "warm_start": "off"}, data=two_scales).evidence().numbers
     assert numbers["max_gradient"] <= 1e-6
     assert numbers["max_excess"] > 5e-6
