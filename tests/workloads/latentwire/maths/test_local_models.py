@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path as FilePath
@@ -96,6 +97,7 @@ BOTH: dict[str, dict[str, Any]] = {
     "output_hidden_states": {"output_hidden_states": True},
     "chunk_size_feed_forward": {"chunk_size_feed_forward": 2},
 }
+WITHOUT_EFFECT = list(BOTH)[list(BOTH).index("initializer_range") :]
 WINDOW = {"use_sliding_window": True, "sliding_window": 8}
 LATER: dict[str, dict[str, Any]] = {
     "max_window_layers": {"max_window_layers": 1},
@@ -269,6 +271,28 @@ def test_a_field_off_its_default_is_computed_as_transformers_does(kind, name, tm
     folder = saved(theirs, tmp_path)
     for joined in (False, True):
         assert deviation(logits(ours(folder, joined)), theirs) <= 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CLASSES)
+def test_two_fields_off_their_defaults_are_computed_as_transformers_does(kind, tmp_path) -> None:
+    """All pairs of fields that reach the model, but for those that transformers refuses: layers of two kinds
+    are listed for two layers."""
+    own = {
+        name: {**BOTH, **OWN[kind]}[name] for of, name in CASES if of == kind and name not in WITHOUT_EFFECT
+    }
+    computed = 0
+    for first, second in itertools.combinations(own, 2):
+        if own[first].keys() & own[second].keys():
+            continue
+        try:
+            theirs = built(kind, **own[first], **own[second])
+        except (ValueError, IndexError):
+            assert "num_hidden_layers" in (first, second)
+            continue
+        assert deviation(logits(ours(saved(theirs, tmp_path))), theirs) <= 1e-5, (first, second)
+        computed += 1
+    assert computed > 100
 
 
 @pytest.mark.parametrize("kind", CLASSES)
