@@ -256,6 +256,8 @@ def told(typed: str, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.Cap
     words = (rest if dollar else typed).split()
     patch.chdir(folder / below)
     patch.setattr(sys, "path", [*sys.path, str(folder)])
+    for file in folder.glob("*.py"):  # a test before this one may have imported its own
+        patch.delitem(sys.modules, file.stem, raising=False)
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
     said = capsys.readouterr()
