@@ -102,8 +102,8 @@ class SearchDriver:
         """Measure the arms of a proposal, and print what became of each."""
         new = [point for point in proposal.points if point not in self._arms]
         known = [point for point in proposal.points if point in self.observations]
-        beside = proposal.base if proposal.base != self.origin else None
-        suffix = f", next to {self.name(beside)}" if beside else ""
+        base = proposal.base if proposal.base != self.origin else None
+        suffix = f", next to {self.name(base)}" if base else ""
         count = len(new) or len(known)
         self.console.print(bold(proposal.name, f": {count} {'arm' if count == 1 else 'arms'}{suffix}"))
         self.sweep.measure([self.candidate(proposal, point) for point in proposal.points])

@@ -310,6 +310,9 @@ def test_an_accelerator_that_holds_nothing_of_this_process_is_no_reason_to_refus
 ) -> None:
     computes_on("cuda", 0, 0)
     HostClock().find_devices()
+    computes_on("cuda", 0, 1)
+    with pytest.raises(UnsupportedHere):
+        HostClock().find_devices()
 
 
 def test_all_devices_that_a_process_uses_are_waited_for_and_count_for_its_peak(
