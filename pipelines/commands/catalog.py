@@ -65,7 +65,7 @@ OF_SCRIPTS = (
 SECTIONS = {
     "Measure": ("script", "tune", "sweep", "run", "judge", "bisect", "frontier", "profile"),
     "Read": ("compare", "history", "claims", "list", "describe"),
-    "Follow": ("status", "wait", "logs", "cancel"),
+    "Follow": ("status", "wait", "logs", "cancel", "pack"),
     "Share": ("publish", "dashboard", "comment"),
     "Check": ("doctor", "selftest", "check"),
     "Start": ("new", "init", "completion"),

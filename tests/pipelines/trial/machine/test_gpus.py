@@ -228,8 +228,12 @@ def test_a_server_of_mps_is_no_stranger_and_part_of_what_is_compared(
 def test_a_server_of_mps_is_known_by_its_name(tmp_path: Path) -> None:
     server = tmp_path / "nvidia-cuda-mps-server"
     server.symlink_to("/bin/cat")
-    child = subprocess.Popen([server], stdin=subprocess.PIPE)
+    child = subprocess.Popen([server], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin and child.stdout
     try:
+        child.stdin.write(b"x\n")
+        child.stdin.flush()
+        child.stdout.readline()  # it answers, so the kernel has named it: `exec` frees its parent earlier
         assert gpus._serves(child.pid) and not gpus._serves(os.getpid())
     finally:
         child.communicate(b"")
