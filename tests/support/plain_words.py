@@ -38,7 +38,7 @@ GENERATED = ("claims.md", "json.md", "library.md", "options.md", "training.md")
 """Pages that are written from the code, whose texts are looked at there."""
 
 SENTENCE, PAGE, README = 20, 1200, 120
-"""Words of a sentence, words of a page, lines of the README."""
+"""Words of a sentence, words of a page without its programs, lines of the README."""
 
 CODE = ("src/perfsweep", "pipelines", "slurm", "workloads")
 
@@ -66,8 +66,9 @@ def page(name: str, text: str) -> Iterator[str]:
     yield from (f"{len(one.split())} words, at most {SENTENCE}: {one[:60]}" for one in sentences(prose))
     if name == "README.md" and text.count("\n") > README:
         yield f"{text.count(chr(10))} lines, at most {README}"
-    if len(text.split()) > PAGE:
-        yield f"{len(text.split())} words, at most {PAGE}"
+    length = len(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).split())
+    if length > PAGE:
+        yield f"{length} words, at most {PAGE}"
 
 
 def sentences(prose: str) -> Iterator[str]:
