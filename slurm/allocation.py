@@ -56,7 +56,7 @@ class Allocation:
         )
 
     def command(self, node: str, program: Sequence[str]) -> list[str]:
-        """Put the command line that runs a program beside what else this job does on a node."""
+        """Put the command line that runs a program next to what else this job does on a node."""
         # Since Slurm 20.11 a step has its resources to itself unless it says that it overlaps.
         cpus = [f"--cpus-per-task={self.cpus}"] if self.cpus else []
         one = ["--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", *cpus]
@@ -80,7 +80,7 @@ def refuse_missing_nodes(nodes: int, environ: Mapping[str, str]) -> None:
 
 
 def free_port() -> int:
-    """A port of this node that nobody listens at now."""
+    """A port of this node that no process listens at now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return probe.getsockname()[1]

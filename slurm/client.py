@@ -213,7 +213,7 @@ class SlurmClient:
             raise
 
     def hostnames(self, nodes: str) -> list[str]:
-        """Names of the nodes that a text such as ``n[1-2]`` stands for.
+        """Names of the nodes that a text such as ``n[1-2]`` means.
 
         Raises
         ------
@@ -224,7 +224,7 @@ class SlurmClient:
         return [row.strip() for row in rows if len(row.split()) == 1]  # a banner is longer
 
     def out_of_service(self, job_id: str, nodes: str) -> list[str]:
-        """Of a job's nodes the one whose failure ended it, where Slurm says so, else those that are down.
+        """Of a job's nodes the one whose failure ended it, where Slurm says so, else the nodes that are down.
 
         Raises
         ------
@@ -295,7 +295,7 @@ def out_of_reach(message: str) -> bool:
 def parse_queue(text: str) -> Iterator[Sighting]:
     """Rows of squeue; a row that was cut off says nothing and is left out.
 
-    Without `-r`, or from an older squeue, one row may stand for several waiting elements (``0-3,7%4``).
+    Without `-r`, or from an older squeue, one row may be several waiting elements (``0-3,7%4``).
     """
     for line in text.splitlines():
         parts = line.split("|", 7)
@@ -322,7 +322,7 @@ def parse_accounting(text: str) -> Iterator[Sighting]:
 
 
 def parse_jobs(text: str) -> Iterator[Sighting]:
-    """Rows of ``scontrol show job -o``; one row may stand for several waiting elements."""
+    """Rows of ``scontrol show job -o``; one row may be several waiting elements."""
     for line in text.splitlines():
         facts = dict(re.findall(r"(\w+)=(\S*)", line))
         if "JobId" not in facts or "JobState" not in facts:

@@ -177,7 +177,7 @@ class Element:
             subprocess.run(command, timeout=REQUEUE_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
         except (OSError, subprocess.SubprocessError) as error:
             print(
-                f"cannot requeue itself ({error}): its batch script does it, or else whoever follows the"
+                f"cannot requeue itself ({error}): its batch script does it, or the command that follows the"
                 " sweep submits it again",
                 file=sys.stderr,
             )

@@ -1,4 +1,4 @@
-"""Jobs on Slurm: arrays through submitit, and our own truth about how they stand.
+"""Jobs on Slurm: arrays through submitit, and our own record of their states.
 
 Slurm is asked seldom: one squeue and at most one sacct however many jobs there are. What a job has written
 itself is looked at in between, and wins over what Slurm says; no answer changes nothing.
@@ -191,7 +191,7 @@ class SlurmExecutor(Executor):
             reason = (str(error).splitlines() or ["no reason given"])[0]
             self._say(
                 f"the last job, {job.name}, is not submitted ({reason}): what it would write is written by"
-                " whoever follows, or by `perfsweep compare`"
+                " the command that follows, or by `perfsweep compare`"
             )
 
     def poll(self) -> dict[str, JobState]:
@@ -228,7 +228,7 @@ class SlurmExecutor(Executor):
         return self.states()
 
     def settle(self) -> None:
-        """Note the verdicts on jobs that ended while nobody followed; nothing is submitted."""
+        """Note the verdicts on jobs that ended while no command followed; nothing is submitted."""
         if self._open():
             self._cycle(self._clock())
 
@@ -248,7 +248,7 @@ class SlurmExecutor(Executor):
         return {name: note for name, note in notes.items() if note}
 
     def held(self) -> list[str]:
-        """Jobs that will not start until somebody does something."""
+        """Jobs that will not start until you do something."""
         return [name for name, standing in self._alive().items() if standing.held and name in self._jobs]
 
     def counts(self) -> str:
@@ -271,7 +271,7 @@ class SlurmExecutor(Executor):
     def cancel(self, names: Iterable[str] | None = None) -> int:
         """Cancel jobs, all by default, if they carry our token; how many elements that were.
 
-        The journal is told first: whoever follows the sweep later ends what this call did not reach.
+        The journal is told first: a command that follows the sweep later ends what this call did not reach.
 
         Raises
         ------
@@ -448,7 +448,7 @@ class SlurmExecutor(Executor):
         return _STATES.get(verdict.end, JobState.FAILED) if verdict else JobState.FAILED
 
     def _alive(self) -> dict[str, Standing]:
-        """How the jobs stand that have a live submission."""
+        """The states of jobs that have a live submission."""
         return {
             s.names[i]: self._standings.get((s.token, i), Standing()) for s in self._open() for i in s.open
         }

@@ -1,4 +1,4 @@
-"""The executors there are, imported when somebody uses them."""
+"""The executors there are, imported when they are used."""
 
 from __future__ import annotations
 

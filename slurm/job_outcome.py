@@ -1,4 +1,4 @@
-"""From what Slurm says and what a job has written itself to how it stands. Pure: no clock, no files."""
+"""From what Slurm says and what a job has written itself to its state. Pure: no clock, no files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExitRecord:
 
     @property
     def final(self) -> bool:
-        """Whether the job ended by itself: nobody asked it to, and no signal ended it."""
+        """Whether the job ended by itself: neither a user nor a signal ended it."""
         return self.status < 128 and self.status not in _BY_REQUEST
 
 
@@ -64,7 +64,7 @@ class ElementRecords:
 
     @property
     def begun(self) -> bool:
-        """Whether the latest start has not said yet how it ended; an earlier one may have been killed."""
+        """Whether the latest start has not said yet how it ended; an earlier start may have been killed."""
         return self.starts > 0 and self.last is None
 
     @property
@@ -109,7 +109,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Standing:
-    """How an element stands: `end` is None while it is not over. `held`: nothing will happen by itself."""
+    """The state of an element: `end` is None while it has not ended. `held`: nothing will happen by itself."""
 
     end: End | None = None
     note: str = ""
@@ -128,7 +128,7 @@ def judge(
     patience: Patience,
     cancelled: bool = False,
 ) -> Standing:
-    """How an element stands after an answer of Slurm.
+    """The state of an element after an answer of Slurm.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def _missing(
 
 
 _UNCLEAR = (
-    "and Slurm has forgotten it: somebody cancelled it, or it was lost. It is not submitted again unasked:"
+    "and Slurm has forgotten it: it was cancelled or lost. It is not submitted again unasked:"
     " the same sweep command does that"
 )
 

@@ -14,7 +14,7 @@ from perfsweep.slurm.states import End
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -54,7 +54,7 @@ class Job:
 class Refusal:
     """Why an executor cannot be used here.
 
-    `installed` False: nobody who did not ask for it need know. `allocation`: this machine was allocated for
+    `installed` False: only users who asked need to know. `allocation`: this machine was allocated for
     the work already, so that measuring here is what is meant.
     """
 
@@ -77,7 +77,7 @@ class ExecutorContext:
     call : does in this process what a job's command would do
     advanced : told a job's name and how a try of it ended, says whether that try finished more
     say : takes sentences for the person who watches
-    forgiven : ends that a person wants to be tried again however often they were
+    forgiven : ends that the user wants to be tried again however often they were
     digest : of `code`, which jobs elsewhere hold it against before they start
     """
 
@@ -121,7 +121,7 @@ class Executor(ABC):
 
     @classmethod
     def warnings(cls, site: SiteProfile) -> list[str]:
-        """Say what of this profile may not do here what a person expects; nothing where nobody answers."""
+        """Name fields of this profile that may act unexpectedly here; none where Slurm does not answer."""
         return []
 
     @classmethod
@@ -155,15 +155,15 @@ class Executor(ABC):
         return {}
 
     def settle(self) -> None:
-        """Note which jobs have ended, and start nothing: for whoever has nothing left to run."""
+        """Note which jobs have ended, and start nothing: for a sweep with nothing left to run."""
         return
 
     def notes(self) -> dict[str, str]:
-        """What a person should know about a job beyond its state, by name."""
+        """What the user should know about a job beyond its state, by name."""
         return {}
 
     def held(self) -> list[str]:
-        """Jobs that will not start until somebody does something."""
+        """Jobs that will not start until you do something."""
         return []
 
     def counts(self) -> str:

@@ -23,7 +23,7 @@ class Submission:
 
     `array` is None while its fate is unknown: sbatch did not answer, or the submitter died; it is empty where
     an element has started all the same, and nobody was told the number. `ended` holds how elements ended that
-    need no more watching, `cancelled` those that a person wants to end. `cluster` is Slurm's name of it:
+    need no more watching, `cancelled` the ones that the user wants to end. `cluster` is Slurm's name of it:
     another cluster's answers say nothing about this array.
     """
 
@@ -47,7 +47,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one job ended at last, and what a person should know about it."""
+    """How one job ended at last, and what the user should know about it."""
 
     end: End
     action: Action
@@ -61,7 +61,7 @@ class Journal:
 
     Attributes
     ----------
-    tries : how often each job was tried again, by the end that it answered; of an end that a person can
+    tries : how often each job was tried again, by the end that it answered; of an end that the user can
         remedy also the one after which it was not
     limits : what each job was allowed when it was submitted last
     """
@@ -98,7 +98,7 @@ class Journal:
         self._add({"event": "refused", "token": token, "message": message})
 
     def cancelling(self, submission: Submission, indices: Collection[int]) -> None:
-        """Note that a person wants elements to end, before Slurm is told: it may forget them, we do not."""
+        """Note that the user wants elements to end, before Slurm is told: it may forget them, we do not."""
         self._add({"event": "cancelling", "token": submission.token, "indices": sorted(indices)})
 
     def ended(
@@ -121,7 +121,7 @@ class Journal:
         return {s.names[index] for s in self.open_submissions() for index in s.open}
 
     def forgive(self, name: str, kept: Collection[End] = ()) -> None:
-        """Forget earlier tries of a job that a person asks for again, but for those of some ends."""
+        """Forget earlier tries of a job that the user asks for again, but for those of some ends."""
         self._add({"event": "again", "name": name, "kept": [end.value for end in kept]})
 
     def refresh(self) -> None:

@@ -74,7 +74,7 @@ class LocalExecutor(Executor):
         self._start_waiting()
 
     def poll(self) -> dict[str, JobState]:
-        """Note which jobs have ended, start waiting ones in their place, and say how all stand."""
+        """Note which jobs have ended, start waiting ones in their place, and return all states."""
         for name, job in list(self._running.items()):
             code = job.process.poll()
             if code is not None:

@@ -1,4 +1,4 @@
-"""How elements stand: what Slurm and their own files say, for how long, and which nodes failed them.
+"""The states of elements: what Slurm and their own files say, for how long, and which nodes failed them.
 
 Slurm is asked by squeue, then by accounting, then by the controller's own list. An empty answer proves
 nothing: a client may have asked another cluster, or a controller that has just been started. That Slurm does
@@ -34,7 +34,7 @@ MARK = "perfsweep:"
 """The comment of our jobs: this and the token of the submission."""
 
 SETTLE_S = 5.0
-"""sacct lags behind: nothing follows from it so soon after a submission."""
+"""sacct is late: nothing follows from it so soon after a submission."""
 
 ARRAYS_A_TIME = 4
 """Arrays that the controller is asked about in one look; the others wait for the next."""
@@ -348,7 +348,7 @@ class FailedNodes:
 
     @property
     def words(self) -> str:
-        """What a person should know about it, behind a sentence; empty where no node failed."""
+        """What the user should know about it, after a sentence; empty where no node failed."""
         if not self.names:
             return ""
         why = "" if self.known else ": Slurm does not say which of its nodes failed"

@@ -157,7 +157,7 @@ def _findings(site: SiteProfile, runs: Path, probed: Probed) -> Iterator[Finding
     count = f"{len(site.setup)} of them ended well" if site.setup else "none"
     if facts is None and SETUP_SIGN.removeprefix("perfsweep: ") in probed.note:
         scratch = "cluster.scratch" in probed.note
-        remedy = "name a folder that can be made there" if scratch else "mend it in cluster.setup"
+        remedy = "name a folder that can be made there" if scratch else "fix it in cluster.setup"
         yield Finding("set-up lines", True, count) if scratch else _failed("set-up lines", probed, remedy)
         yield Finding("interpreter", None, "not reached")
         yield Finding("GPU", None, "not reached")
@@ -208,7 +208,7 @@ def _interpreter(facts: dict[str, Any]) -> Finding:
             "interpreter", False, lacks, "install perfsweep there too, or name another in cluster.python"
         )
     if not facts["torch"][:1].isdigit():
-        return Finding("interpreter", False, f"{where}: {facts['torch']}", "mend torch there")
+        return Finding("interpreter", False, f"{where}: {facts['torch']}", "fix torch there")
     return Finding("interpreter", True, f"{where}, torch {facts['torch'].split()[0]}")
 
 

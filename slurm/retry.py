@@ -26,7 +26,7 @@ class Rule:
     times : tries for each one that the site's `max_retries` allows
     most : further tries at most, whatever the site allows
     advancing : only while each try leaves more finished than it found
-    remedy : what a person can change when the tries are used up; such tries stay counted when the same
+    remedy : what the user can change when the tries are used up; such tries stay counted when the same
         command is started again
     """
 
@@ -71,7 +71,7 @@ def decide(end: End, tries: Mapping[End, int], advanced: bool, max_retries: int)
 
 
 def remedied(end: End) -> bool:
-    """Whether a person can change what led to an end; it stays counted until they do."""
+    """Whether the user can change what led to an end; it stays counted until they do."""
     return bool(RULES.get(end, Rule(0)).remedy)
 
 
@@ -82,5 +82,5 @@ def used_up(tries: Mapping[End, int], max_retries: int) -> End | None:
 
 
 def kept_when_asked_again(changed: Collection[End]) -> frozenset[End]:
-    """Ends that stay counted when a person starts the same job again, unless its limits changed."""
+    """Ends that stay counted when the user starts the same job again, unless its limits changed."""
     return frozenset(filter(remedied, RULES)) - frozenset(changed)

@@ -1,4 +1,4 @@
-"""What Slurm's words mean for us. A word nobody has heard of means that the job is not finished."""
+"""What Slurm's words mean for us. An unknown word means that the job is not finished."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _STOPPED: tuple[tuple[str, str, str], ...] = (
     ("PENDING", "*can't use this partition*", _PERMISSION),
     ("PENDING", "*not permitted*", _PERMISSION),
 )
-"""State and reason of jobs that start only when a person does something, and what; all others wait."""
+"""State and reason of jobs that start only when the user does something, and what; all others wait."""
 
 
 def end_of(state: str) -> End | None:
@@ -100,7 +100,7 @@ def end_of(state: str) -> End | None:
 
 
 def remedy(state: str, reason: str) -> str | None:
-    """What a person must do before a job can start; None where waiting is enough."""
+    """What the user must do before a job can start; None where waiting is enough."""
     return next(
         (what for known, like, what in _STOPPED if state == known and fnmatchcase(reason, like)), None
     )

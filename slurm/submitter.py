@@ -63,7 +63,7 @@ class Submitter:
         self._told: set[str] = set()
 
     def submit(self, waiting: Sequence[Job], queued: int) -> list[Submission]:
-        """Submit as many of the waiting jobs as may be queued beside `queued` of ours now.
+        """Submit as many of the waiting jobs as may be queued in addition to `queued` of ours.
 
         Raises
         ------

@@ -157,7 +157,7 @@ def _spelled(command: str, argument: str, own: Outside, external: bool) -> str:
 
 
 def written(text: str) -> str:
-    """Write a text as the value of an override, plain where it is taken as it stands."""
+    """Write a text as the value of an override, plain where no quotes are needed."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     if _quoted(text) != text:

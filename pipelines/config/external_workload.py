@@ -1,4 +1,4 @@
-"""A workload from outside the project: where its module lies, and the YAML beside it; or a YAML alone.
+"""A workload from outside the project: where its module lies, and the YAML next to it; or a YAML alone.
 
 ``my_workload.yaml`` next to ``my_workload.py`` holds two things, both optional::
 
@@ -162,7 +162,7 @@ class Outside:
 def read(name: str) -> Outside:
     """Read the YAML of the workload `name`.
 
-    Of ``module:Class`` or an entry point it lies beside the module; of ``NAME:FILE.yaml`` it is that file.
+    Of ``module:Class`` or an entry point it lies next to the module; of ``NAME:FILE.yaml`` it is that file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The folder somebody measures in: ``perfsweep.yaml`` says what every command there starts from.
+"""The folder that you measure in: ``perfsweep.yaml`` says what every command there starts from.
 
 ::
 

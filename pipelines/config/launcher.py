@@ -128,7 +128,7 @@ def _shown(value: Any) -> str:
 
 
 def profile_of(values: Mapping[str, Any]) -> tuple[Fields, dict[str, str]]:
-    """Read a launcher's file into fields of a profile, and say what of it was left out, and why.
+    """Read a launcher's file into fields of a profile, and name each field that was left out, and why.
 
     Parameters
     ----------

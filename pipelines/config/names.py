@@ -28,19 +28,19 @@ def groups(command: str) -> dict[str, str]:
 
 
 def choices(group: str, workload: str) -> list[str]:
-    """Names that `group` may have beside this workload."""
+    """Names that `group` may have next to this workload."""
     if group == "workload":
         return list(dict.fromkeys([*_files(group), *workloads()]))
     return sweeps(workload) if group == "sweep" else _files(group)
 
 
 def workloads() -> list[str]:
-    """Workloads that are registered, and those that the current folder holds."""
+    """Workloads that are registered, and workloads of the current folder."""
     return [*registry.names(), *workloads_here()]
 
 
 def workloads_here() -> list[str]:
-    """Workloads of the current folder: in modules that lie beside a YAML, and in YAMLs alone."""
+    """Workloads of the current folder: in modules that lie next to a YAML, and in YAMLs alone."""
     modules = [file for file in sorted(Path().glob("*.py")) if file.with_suffix(".yaml").is_file()]
     classes = [f"{file.stem}:{name}" for file in modules for name in _classes(file)]
     required = {name: keys for name in registry.names() if (keys := needed(name))}
@@ -64,7 +64,7 @@ def _keys(text: str) -> dict[str, str]:
 
 
 def sweeps(workload: str) -> list[str]:
-    """Named sweeps of a workload, from its own folder and the YAML beside its module, then those for any."""
+    """Named sweeps of a workload, from its own folder and the YAML next to its module, then those for any."""
     outside = external_workload.read(workload)
     own = files("perfsweep.conf").joinpath("sweep", outside.name)
     folder = sorted(entry.name.removesuffix(".yaml") for entry in own.iterdir()) if own.is_dir() else []
@@ -110,7 +110,7 @@ def refuse_unknown(command: str, overrides: list[str]) -> None:
     Raises
     ------
     ConfigError
-        One does not; the message lists those that do.
+        One does not; the message lists the ones that do.
     """
     workload, having = workload_of(overrides), groups(command)
     if "workload" in having:
@@ -129,7 +129,7 @@ def refuse_unknown_workload(name: str) -> None:
     Raises
     ------
     ConfigError
-        It is none of these; the message lists those that are registered.
+        It is none of these; the message lists the registered ones.
     """
     if name in _files("workload") or external_workload.file_in(name):
         return

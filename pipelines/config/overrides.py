@@ -1,4 +1,4 @@
-"""Options given by name, from Python, as the overrides that a person would type."""
+"""Options given by name, from Python, as the overrides that a user would type."""
 
 from __future__ import annotations
 

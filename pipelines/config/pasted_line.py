@@ -1,4 +1,4 @@
-"""The line with which a person starts a training, read as what `workload=script` is told of it.
+"""The line with which a user starts a training, read as what `workload=script` is told of it.
 
 Knows ``python train.py``, ``python -m package.train``, console scripts, and launchers: torchrun, accelerate
 and deepspeed. Reads words and files alone, so that neither torch nor Hydra is imported.
@@ -58,7 +58,7 @@ def starts_a_script(words: Sequence[str]) -> bool:
 
 
 def split(words: Sequence[str], is_other: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    """Options of a command, and the line behind them that starts a script, which is empty where none does.
+    """Options of a command, and the line after them that starts a script, which is empty where none does.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A tuned arm as a preset of toggles that `run` and `sweep` accept: where it lies, and what stands in it."""
+"""A tuned arm as a preset of toggles that `run` and `sweep` accept: where it lies, and what it holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfsweep.workloads.errors import ConfigError
 
 @dataclass(frozen=True)
 class PresetFile:
-    """Where a preset goes. `extra` is what a command needs besides its name to find it there."""
+    """Where a preset goes. `extra` is what a command needs in addition to its name to find it there."""
 
     file: Path
     extra: str = ""

@@ -1,4 +1,4 @@
-"""Why Hydra or OmegaConf refused a configuration, in the words of whoever typed it.
+"""Why Hydra or OmegaConf refused a configuration, in the words of the user who typed it.
 
 Their own messages speak of nodes, packages and plus signs: nothing of them is passed on but a value.
 """

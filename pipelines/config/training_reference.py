@@ -113,7 +113,7 @@ def _module(module: ModuleType) -> str:
 
 
 def defined(module: ModuleType) -> list[tuple[str, Any]]:
-    """List the functions and classes that a module defines for others, as they stand in it."""
+    """List the functions and classes that a module defines for others, in the order of its source."""
     return [
         (name, value)
         for name, value in vars(module).items()
@@ -141,7 +141,7 @@ def _entries(value: Any, section: str) -> list[str]:
 
 
 def signature(value: Any) -> str:
-    """Write the names of the arguments: types stand in the source."""
+    """Write the names of the arguments: types are in the source."""
     if inspect.isclass(value):
         return ""
     names = [name for name in inspect.signature(value).parameters if name != "self"]

@@ -49,7 +49,7 @@ def settings(root: Path, **own: Any) -> dict[str, Any]:
 
 
 def settings_of(wandb: Any, values: Mapping[str, Any]) -> tuple[Any, str]:
-    """Make `wandb.Settings` of those that the installed wandb knows, and a remark on the others.
+    """Make `wandb.Settings` of the fields that the installed wandb knows, and a remark on the others.
 
     Names that begin with ``x_`` are not public in W&B, and change between its versions.
     """

@@ -1,1 +1,1 @@
-"""Manifest to finished trials: packs, processes, and what a person sees meanwhile."""
+"""Manifest to finished trials: packs, processes, and what the user sees meanwhile."""

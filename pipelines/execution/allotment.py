@@ -40,7 +40,7 @@ _MODEL = re.compile(r"(?<![a-z0-9])(?:t4|l4|(?:gh|gb|[abhlpv])\d{2,3}s?)(?![a-z0
 
 
 class Unfit(ClusterError):
-    """This node lacks what was asked for; another one may have it."""
+    """This node lacks what was asked for; another node may have it."""
 
     status: ClassVar[int] = UNFIT
 

@@ -1,4 +1,4 @@
-"""Watching jobs until they are over: their events as they come, and who needs a person."""
+"""Watching jobs until they have ended: their events as they come, and which need the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTS_S = 8.0
 """Time between two lines on how many jobs run and wait."""
 
 HELD_POLLS = 40
-"""Looks after which jobs that will not start by themselves are left to a person."""
+"""Looks after which jobs that will not start by themselves are left to the user."""
 
 
 LOOKS = 2
@@ -43,7 +43,7 @@ class Tail:
 
 
 class Turns:
-    """Tails of many packs: those that run take turns, and each that ends is looked at once more."""
+    """Tails of many packs: running ones take turns, and each that ends is looked at once more."""
 
     def __init__(self, tails: Iterable[Tail]) -> None:
         self._left = {tail.pack: tail for tail in tails}

@@ -60,7 +60,7 @@ def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None, dry
 
 
 def crowded(cluster: ClusterConfig, threads: int) -> str | None:
-    """Warn where a pack's process has no core beside a trial's threads: it sleeps, but waking would show."""
+    """Warn where a trial's threads leave no core to the pack's process: it sleeps, but waking would show."""
     if cluster.cpus_per_task > threads:
         return None
     return (

@@ -154,7 +154,7 @@ class _Arm:
                 os.sched_setaffinity(self.children[0].pid, {core})
 
     def end(self) -> None:
-        """End its processes; those that end by themselves once it has gone must not be stopped then."""
+        """End its processes; processes that end by themselves once it has gone must not be stopped then."""
         with suppress(PermissionError):
             self.go_on()
         end(self.children)

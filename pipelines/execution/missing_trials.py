@@ -1,4 +1,4 @@
-"""Which packs lack trials beside their rounds: counts, evidence, trainings, and results to take home."""
+"""Which packs lack trials in addition to their rounds: counts, evidence, trainings, and results to keep."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from perfsweep.workloads.user_environment import changed
 
 
 def collect_job(folder: SweepFolder, env: dict[str, str]) -> Job:
-    """The job that writes the comparison when the last pack has ended, with nobody logged in."""
+    """The job that writes the comparison when the last pack has ended, while no user is logged in."""
     path = folder.path.absolute()
     command = (sys.executable, "-m", "perfsweep.pipelines.cli", "compare", str(path))
     return Job(COLLECT, command, path / "packs" / COLLECT / "log.txt", env)
@@ -99,7 +99,7 @@ def _job(
 
 
 def environment(folder: SweepFolder, manifest: Manifest, code: Path) -> dict[str, str]:
-    """Variables that jobs get beside those of the node: where the copy of the code is, and its threads."""
+    """Variables that jobs get on top of the node's own: where the copy of the code is, and its threads."""
     paths = [str(code.absolute()), *manifest.sweep.import_paths, os.environ.get("PYTHONPATH", "")]
     own = {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),

@@ -25,7 +25,7 @@ from perfsweep.workloads.snapshot import VARIABLE
 class Servers:
     """Starts the trials of one attempt at a pack, from one fork server at a time; `env` are variables of all.
 
-    `nodes` are those beside this one that ranks run on.
+    `nodes` are the other nodes that ranks run on.
 
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw. It imports during the rounds of the one
@@ -140,7 +140,7 @@ class Servers:
         return self._ahead.own_s() if self._ahead else 0.0
 
     def complete(self) -> None:
-        """Have everything imported that trials need, as no server may import beside one that is timed."""
+        """Have everything imported that trials need, as no server may import while another is timed."""
         if self._early is not None:
             self._early.complete()
 

@@ -49,7 +49,7 @@ def job_of(pack: str, jobs: Iterable[str]) -> str | None:
 def jobs_for(
     resources: Mapping[str, Mapping[str, object]], per_job: int, alive: Collection[str]
 ) -> list[tuple[str, ...]]:
-    """Share packs out to jobs; those that a living job has already stay together.
+    """Share packs out to jobs; packs of a living job stay together.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def jobs_for(
 
 
 def shares(things: Sequence[Thing], count: int) -> list[list[Thing]]:
-    """Cut a list into equal shares, in order; what is left over is nobody's."""
+    """Cut a list into equal shares, in order; what is left over is in no share."""
     size = len(things) // count
     return [list(things[i * size : (i + 1) * size]) for i in range(count)]
 

@@ -37,7 +37,7 @@ class Termination:
 
 
 class ServerLost(RuntimeError):
-    """The server that forks trials has ended: somebody killed it, or memory ran out."""
+    """The server that forks trials has ended: it was killed, or memory ran out."""
 
 
 class Child(Protocol):
@@ -147,7 +147,7 @@ class Exec:
 
 
 def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
-    """Sleep until all processes have ended or the time is over; how they ended, if not all with status 0.
+    """Sleep until all processes have ended or the time has passed; how they ended, if not all with status 0.
 
     Whatever happens, an exception out of a signal handler included, no process outlives this call.
     """

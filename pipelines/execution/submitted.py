@@ -1,4 +1,4 @@
-"""What of a sweep was submitted elsewhere, what packs and batch scripts printed, and why one broke off."""
+"""Which packs were submitted elsewhere, what packs and batch scripts printed, and why one broke off."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def executor_of(folder: SweepFolder) -> str | None:
 
 
 def unsubmitted(folder: SweepFolder, manifest: Manifest) -> list[str]:
-    """Name the packs that lack rounds and that nobody has submitted since they were asked for."""
+    """Name the packs that lack rounds and that were not submitted since they were asked for."""
     jobs = {name for _, cls in remote_executors() for name in cls.submitted(folder.path)}
     submitted = {pack for job in jobs for pack in shared_job.packs_of(job)}
     progress = read_progress(folder, manifest)

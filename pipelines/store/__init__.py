@@ -1,1 +1,1 @@
-"""The files of a sweep: nobody else knows their names and schemas."""
+"""The files of a sweep: no other package knows their names and schemas."""

@@ -209,7 +209,7 @@ def write_atomically(file: Path, content: bytes, *, sync: bool = True) -> None:
 
 @contextmanager
 def replaced(file: Path) -> Iterator[Path]:
-    """Name a fresh file to write, which takes this one's place in one step once it is whole."""
+    """Name a fresh file to write, which replaces this file in one step once it is whole."""
     fresh = _temporary(file)
     try:
         with _whole(file, fresh):

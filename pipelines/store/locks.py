@@ -145,7 +145,7 @@ class Superseded(BaseException):
 
 
 def claim(folder: SweepFolder, pack: Pack) -> int:
-    """Take the next number, whoever else is taking one at the same time."""
+    """Take the next number, also while other processes take theirs."""
     number = max([newest(folder, pack.id), *_in_records(folder, pack)], default=-1) + 1
     facts = {
         "time": time.time(),

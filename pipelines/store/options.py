@@ -1,4 +1,4 @@
-"""Options that stand in the files of a sweep: how trials measure, what is profiled, where is published.
+"""Options that the files of a sweep hold: how trials measure, what is profiled, where is published.
 
 Each option is declared once, here; `perfsweep.pipelines.config.types` puts them into the commands. Imports
 the standard library only, so that help answers at once.
@@ -334,5 +334,5 @@ class ProfileConfig:
 
     @property
     def folder_name(self) -> str:
-        """Name of the profile's folder beside those of other tools."""
+        """Name of the profile's folder, next to the folders of other tools."""
         return "-".join([self.tool, *self.variant.replace(",", "").split()])

@@ -164,7 +164,7 @@ def read_profile(folder: Path) -> Kept:
 
 
 def kept_profiles(folder: SweepFolder, problems: list[str] | None = None) -> list[Kept]:
-    """Read all whole profiles of a sweep, by arm and tool; `problems` names those that cannot be read."""
+    """Read all whole profiles of a sweep, by arm and tool; `problems` names the unreadable ones."""
     return list(
         _kept_under(
             sorted(folder.profiles_dir.glob(f"*/*/{RESULT}")), problems if problems is not None else []

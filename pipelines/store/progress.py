@@ -47,7 +47,7 @@ class Progress:
     `rule` says which rounds a pack needs, and of which arms (None: all that are planned). `seeds` holds the
     evidence of further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well,
     `courses` its course trials by the offset of their seed; `trainings` holds those to the target, by arm
-    and seed. `every` lists all trials, those that were replaced included.
+    and seed. `every` lists all trials, replaced ones included.
 
     What counts ran on one kind of `machine`; records of others, such as other GPUs, count among themselves
     alone: `elsewhere` holds them, a kind each.
@@ -226,7 +226,7 @@ class Progress:
             self.timed[arm] = [one for one in self.timed[arm] if not self._is_forgotten(one)]
 
     def cadence_of(self, arm: str, reference: str) -> int | None:
-        """The period that an arm's own evidence shows, else the reference's; None where neither shows any."""
+        """The period that an arm's own evidence shows, else the baseline's; None where neither shows any."""
         shown = (self.other.get((one, Kind.EVIDENCE)) for one in (arm, reference))
         return next((one.record.cadence for one in shown if one and one.record.cadence), None)
 

@@ -1,4 +1,4 @@
-"""Where a sweep comes from: the configuration, commit and versions behind it, and the machine it ran on."""
+"""Where a sweep comes from: its configuration, commit and versions, and the machine it ran on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File names of a sweep, and reading and writing what lies under them: nobody else knows them.
+"""File names of a sweep, and reading and writing what they hold: no other package knows them.
 
 ::
 

@@ -97,7 +97,7 @@ class Declared(StoredValue):
     Attributes
     ----------
     levels : by toggle, those that any arm has
-    loosened : by arm and toggle, the class of a level where it is another beside the arm's other levels
+    loosened : by arm and toggle, the class of a level where the arm's other levels change it
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
     options : fields of the configuration off their default
     data_phases : phases in which it waits for its loader
@@ -198,7 +198,7 @@ class Version(StoredValue):
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name that users read."""
         return ", ".join(f"{toggle}={level}" for toggle, level in self.levels.items())
 
     @model_validator(mode="before")
@@ -236,7 +236,7 @@ class Sweep(StoredValue):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Name what the report shows beside time: what was chosen, then what was measured on request."""
+        """Name what the report shows next to time: what was chosen, then what was measured on request."""
         own = {"stall": self.measure.stall}
         own |= dict.fromkeys(("target", "target_steps"), self.measure.target is not None)
         return (*self.report.columns, *(name for name, measured in own.items() if measured))

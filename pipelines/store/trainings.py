@@ -1,4 +1,4 @@
-"""Which arms are trained to the target with which seeds, and what of that is still to be done."""
+"""Which arms are trained to the target with which seeds, and which trainings are still missing."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def write_record(folder: Path, record: TrialRecord) -> bool:
 
 
 def write_rank_failure(folder: Path, rank: int, outcome: Outcome, failure: Failure) -> None:
-    """Note why one of several ranks ended; of those that follow from it the pack records none."""
+    """Note why one of several ranks ended; the pack records none of the ends that follow from it."""
     found = RankFailure(time=time.time(), outcome=outcome, failure=failure)
     write_once(folder / f"rank{rank}.json", json_object(plain(found)))
 
@@ -143,7 +143,7 @@ def read_iterations(folder: Path) -> dict[str, np.ndarray]:
 
 
 def replay_dir(folder: Path) -> Path:
-    """Where an evidence trial of the reference keeps the states that other arms replay."""
+    """Where an evidence trial of the baseline keeps the states that other arms replay."""
     return folder / "replay"
 
 

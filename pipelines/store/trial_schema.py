@@ -1,4 +1,4 @@
-"""Schemas of trials: what each is told, and what it leaves behind.
+"""Schemas of trials: what each is told, and what it leaves.
 
 A trial may run in an environment that has torch, numpy and nothing else, so these are plain dataclasses and
 this module imports the standard library only. `perfsweep.pipelines.store.records` validates them where it
@@ -83,7 +83,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Keep:
-    """Where the workload writes what a person takes home, and after how many iterations of a training."""
+    """Where the workload writes what the user keeps, and after how many iterations of a training."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 

@@ -40,7 +40,7 @@ class Place:
 
 
 def join(device: Device, place: Place, folder: Path, meet: str | None = None) -> None:
-    """Meet the other ranks of a trial, at HOST:PORT or in its folder; a process alone meets nobody.
+    """Meet the other ranks of a trial, at HOST:PORT or in its folder; a single process waits for none.
 
     NCCL takes whichever device is current as its rank's own: it is chosen before the group is made.
 
@@ -88,7 +88,7 @@ def agree(over: bool, world: int) -> bool:
 
 
 def any_of(over: bool, world: int) -> bool:
-    """Whether it is over for any rank: the others would wait for it for ever."""
+    """Whether it has ended for any rank: the others would wait for it for ever."""
     if world == 1:
         return over
     flag = torch.tensor([int(over)])
@@ -97,5 +97,5 @@ def any_of(over: bool, world: int) -> bool:
 
 
 def leads(world: int) -> bool:
-    """Whether this process writes files: rank 0 does, since the record that they stand beside is its own."""
+    """Whether this process writes files: rank 0 does, which also writes the record next to them."""
     return world == 1 or dist.get_rank() == 0

@@ -1,4 +1,4 @@
-"""Single iterations replayed from the reference's states: where an arm first parts from it, whole runs apart.
+"""Single iterations replayed from the baseline's states: where an arm first parts from it, whole runs apart.
 
 Two correct trainings drift apart, step after step, and their last parameters say little. So the reference
 keeps its state before a few of its iterations, and the gradient that its optimizer was then given. Another

@@ -1,4 +1,4 @@
-"""The scratch folder of a trial: on the node's own disk where its job has one, else beside its record."""
+"""The scratch folder of a trial: on the node's own disk where its job has one, else next to its record."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class BufferedLog:
         return len(self._rows)
 
     def shorten(self, rows: int) -> None:
-        """Keep so many rows and forget those that came later."""
+        """Keep so many rows and forget later ones."""
         del self._rows[rows:]
 
     def close(self) -> None:

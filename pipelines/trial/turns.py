@@ -125,7 +125,7 @@ class Wanted:
         self._at = (self._at + steps) % len(self._each)
 
     def skip(self) -> int:
-        """Pass over those that have been timed often enough, or are cold; how many they are."""
+        """Pass over arms that were timed often enough or are cold, and count them."""
         skipped = 0
         while self.left and (self._at in self._cold or not self._each[self._at]):
             self.pass_over(1)

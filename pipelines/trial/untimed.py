@@ -208,7 +208,7 @@ def _figure(numbers: Mapping[str, float], name: str) -> float:
 def result_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
-    """Run to the end of the job, or as long as asked, and have the results written where a person wants them.
+    """Run to the end of the job, or as long as asked, and have the results written where the user wants them.
 
     What breaks off while it is written stays beside that folder, under another name.
     """

@@ -122,13 +122,13 @@ def test_of_one_that_is_not_over_slurms_state_reason_and_the_remedy_are_told(
         (
             Missing.FORGOTTEN,
             NOTHING,
-            "it never started, and Slurm has forgotten it: somebody cancelled it, or it was lost. It is not"
+            "it never started, and Slurm has forgotten it: it was cancelled or lost. It is not"
             " submitted again unasked: the same sweep command does that",
         ),
         (
             Missing.TAKEN_OUT,
             ASKED,
-            "stopped by SIGTERM, and Slurm has forgotten it: somebody cancelled it, or it was lost. It is not"
+            "stopped by SIGTERM, and Slurm has forgotten it: it was cancelled or lost. It is not"
             " submitted again unasked: the same sweep command does that",
         ),
     ],

@@ -84,7 +84,7 @@ def test_of_two_mig_slices_a_process_uses_one() -> None:
 
 def test_a_torch_that_cannot_be_imported_is_the_interpreters_fault_and_sees_no_gpu() -> None:
     interpreter, gpu = failures(SITE, torch="ImportError: no libcuda")
-    assert str(interpreter).endswith("(/opt/python) on n1: ImportError: no libcuda; mend torch there")
+    assert str(interpreter).endswith("(/opt/python) on n1: ImportError: no libcuda; fix torch there")
     assert gpu.text == "Slurm gave 1, and torch sees none"
 
 
@@ -118,7 +118,7 @@ def test_a_set_up_line_that_failed_ends_the_probe_there() -> None:
     found = told(Probed(None, note, ""), setup=["a", "b"])
     assert found[:2] == [
         "PASS  folder: a node wrote into runs",
-        f"FAIL  set-up lines: {note}; mend it in cluster.setup",
+        f"FAIL  set-up lines: {note}; fix it in cluster.setup",
     ]
     assert found[2:] == UNREACHED[2:]
 
@@ -272,7 +272,7 @@ def test_a_set_up_line_that_fails_on_the_node_is_named(bench: Bench) -> None:
     done = doctor(bench, "probe=true", "cluster.setup=['export A=1', 'test -e /nowhere/module']")
     assert done.returncode == 1, done.stdout + done.stderr
     assert (
-        "FAIL  set-up lines: cluster.setup line 2 ended with status 1: test -e /nowhere/module; mend it"
+        "FAIL  set-up lines: cluster.setup line 2 ended with status 1: test -e /nowhere/module; fix it"
         in done.stdout
     )
     assert "----  interpreter: not reached" in done.stdout

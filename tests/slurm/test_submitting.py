@@ -203,7 +203,7 @@ def test_a_last_job_that_the_site_refuses_is_said_and_the_others_are_followed(
     ex.submit_last(job("collect"))
     assert said == [
         "the last job, collect, is not submitted (Batch job submission failed: Invalid qos): what it would"
-        " write is written by whoever follows, or by `perfsweep compare`"
+        " write is written by the command that follows, or by `perfsweep compare`"
     ]
     assert ex.journal.open_names() == {"p000"}
 

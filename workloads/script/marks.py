@@ -109,7 +109,7 @@ class UpdateCycle:
 
 
 def ends_of(iteration: str) -> str:
-    """How the kind of an iteration is told to a person."""
+    """How the kind of an iteration is told to the user."""
     told = {
         OPTIMIZER: "an optimiser's step",
         BACKWARD: "backward",

@@ -101,7 +101,7 @@ class Bounded(io.BufferedIOBase):
         return True
 
     def fileno(self) -> int:
-        """The descriptor behind it, which subprocesses and C code write to."""
+        """Its own descriptor, which subprocesses and C code write to."""
         return self._target.fileno()
 
     def isatty(self) -> bool:

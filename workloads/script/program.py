@@ -126,7 +126,7 @@ class Program:
         parent.switch()
 
     def stop(self) -> None:
-        """End the script where it stands, so that its own endings run, and give the process back."""
+        """End the script where it is, so that its own endings run, and give the process back."""
         self._stopping = True
         if self._script and not self._script.dead:
             self._script.parent = getcurrent()

@@ -171,7 +171,7 @@ COLLECTOR = shared.gc(
 """Only in sweeps that name it: elsewhere a full collection in one region of many would be the arm's time."""
 
 DATA = shared.data()
-"""Only beside `measure.stall`, or in sweeps that name it."""
+"""Only together with `measure.stall`, or in sweeps that name it."""
 
 CHOICES = (*TOGGLES, COLLECTOR)
 """What a person may choose for a script."""

@@ -109,7 +109,7 @@ class UserFiles:
             self.written[name] = self.line(sys._getframe(1))
 
     def told(self) -> list[str]:
-        """What became of what the script wrote, a sentence each, for a person who looks at it."""
+        """What became of what the script wrote, a sentence each, for the user."""
         return [*self.refused, *self._told_written(), *self._told_programs(), *self._told_past()]
 
     def _told_written(self) -> Iterator[str]:

@@ -116,7 +116,7 @@ class Watched:
         self._watch_modules()
 
     def end_iteration(self) -> None:
-        """Take note that an iteration is over."""
+        """Take note that an iteration has ended."""
         self.counts["iterations"] += 1
         if self._loss is not None:
             self.losses.append(self._loss)
@@ -125,7 +125,7 @@ class Watched:
             tell()
 
     def end_search(self) -> None:
-        """Look for models no more, and count anew: calls of modules cost what they cost the script."""
+        """Look for models no more, and count again: calls of modules cost what they cost the script."""
         self.in_setup = Counter(self.counts)
         self.counts.clear()
         self.passes = 0
@@ -269,7 +269,7 @@ class Watched:
         self._updated(one)
 
     def _updated(self, one: Optimizer) -> None:
-        """Tell of an update, or keep it until the call that it is part of is over.
+        """Tell of an update, or keep it until the call that it is part of has ended.
 
         Hooks of a backward pass may run in a thread of autograd's, where no script can be interrupted.
         """

@@ -146,7 +146,7 @@ class Script(Workload):
         self.iteration = BACKWARD
 
     def _ring(self) -> None:
-        """Give up a script that has not marked: once its time is over, or as it trains elsewhere."""
+        """Give up a script that has not marked: once its time has passed, or as it trains elsewhere."""
         if self._own.have_updated or time.monotonic() >= self._given_up:
             self._never_marked()
 
@@ -227,7 +227,7 @@ class Script(Workload):
         return {"WANDB_DIR": str(self.context.scratch_dir.absolute())}  # its files are another process's
 
     def sight(self) -> Sight:
-        """What was seen of the script until its first mark, for a person who looks at it."""
+        """What was seen of the script until its first mark, for the user."""
         ends = marks.ends_of(self.iteration)
         return look(self.scene, ends, self.unit, self._guard.told(), self.sources, self._seeding.missing)
 

@@ -130,7 +130,7 @@ class Share:
     world: int = 1
 
     def bounds(self, rows: int) -> tuple[int, int]:
-        """Return the first row of this rank's share of `rows`, and the one behind its last.
+        """Return the first row of this rank's share of `rows`, and the row after its last.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Stamped:
 
 
 def grouped(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Group rows into batches of `size`; the last one may be smaller."""
+    """Group rows into batches of `size`; the last batch may be smaller."""
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch
@@ -200,7 +200,7 @@ class Portion(NamedTuple):
     share : this rank's rows among those of the whole iteration, all its batches and ranks together
     rows : rows of the whole batch, all ranks' together
     last : whether the iteration's update follows
-    place : where the data stand behind it
+    place : the place in the data after it
     """
 
     batch: Any

@@ -1,4 +1,4 @@
-"""Saving the state of a training, in the loop or beside it."""
+"""Saving the state of a training, in the loop or next to it."""
 
 from __future__ import annotations
 

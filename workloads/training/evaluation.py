@@ -16,7 +16,7 @@ from perfsweep.workloads.training.sources import rows_in
 
 
 class Evaluation:
-    """Evaluates all held-out rows at once, from the device, or batch after batch, each loaded anew."""
+    """Evaluates all held-out rows at once, from the device, or batch after batch, each loaded again."""
 
     def __init__(self, parts: Parts, device: torch.device) -> None:
         self._parts, self._device = parts, device
@@ -26,7 +26,7 @@ class Evaluation:
 
     @torch.no_grad()
     def figures(self, model: nn.Module, autocast: AbstractContextManager[Any]) -> dict[str, float]:
-        """Evaluate `model`; it is not compiled: other shapes without gradients would compile anew."""
+        """Evaluate `model`; it is not compiled: other shapes without gradients would compile again."""
         evaluate = self._parts.evaluate
         if evaluate is None:
             return {}

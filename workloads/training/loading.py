@@ -89,7 +89,7 @@ class Epochs(Protocol):
     """Gives the batches of an epoch, as often as it is asked for it."""
 
     def start(self, place: Place) -> tuple[Place, Iterator[Any]]:
-        """Start an epoch behind the batches of `place`; worker processes start here.
+        """Start an epoch after the batches of `place`; worker processes start here.
 
         Returned with it is the place where it begins: in the next epoch where this one is known to be over.
         """
@@ -110,7 +110,7 @@ class Planned:
 
 
 def endless(epochs: Epochs, place: Place) -> Iterator[tuple[Any, Place]]:
-    """Batches of epoch after epoch from `place` on, each with the place behind it.
+    """Batches of epoch after epoch from `place` on, each with the place after it.
 
     Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can
     be sure that they inherit none of it. They end when the iterator is dropped.
@@ -126,7 +126,7 @@ def _endless(epochs: Epochs, place: Place, batches: Iterator[Any]) -> Iterator[t
         if not place.batches:
             raise ConfigError(
                 f"the data gave no batch in epoch {place.epoch}; let data set or loader be such that iter()"
-                " begins anew, with rows for a batch"
+                " begins again, with rows for a batch"
             )
         place, batches = epochs.start(Place(place.epoch + 1))
 
@@ -165,7 +165,7 @@ def whole(batch: Any) -> Iterator[Any]:
 
 
 def pieces_of(size: int) -> Pieces:
-    """Pieces of `size` rows; the last one may be smaller."""
+    """Pieces of `size` rows; the last piece may be smaller."""
 
     def pieces(batch: Any) -> Iterator[Any]:
         for first in range(0, rows_of(batch), size):

@@ -88,7 +88,7 @@ COUNTED = (
 
 @dataclass
 class Config:
-    """What every training needs; put fields of your own beside it."""
+    """What every training needs; put fields of your own next to it."""
 
     batch_size: int = 64
 

@@ -63,7 +63,7 @@ class Parts:
     evaluate : from the model, uncompiled, and a batch of `held_out` to figures that are logged with every
         loss, such as an accuracy. It calls `model.eval()` and `model.train()` itself where that matters
     evaluate_every : iterations from one evaluation to the next; 0 for none
-    evaluate_batch : rows that are evaluated together, loaded anew in each evaluation; figures are averaged
+    evaluate_batch : rows that are evaluated together, loaded again in each evaluation; figures are averaged
         over rows. 0 for all at once
     save_every : iterations from one checkpoint to the next; 0 for none
     fullgraph : whether compiled code must be one graph; an interruption is an error then. With `ddp=on` the

@@ -21,7 +21,7 @@ def autocast(level: str, device: torch.device) -> AbstractContextManager[Any]:
 
 
 class OwnAutocast(AbstractContextManager[Any]):
-    """What a training states itself, made anew each time that it is entered."""
+    """What a training states itself, made again each time that it is entered."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
         self._make = make

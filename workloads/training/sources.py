@@ -188,7 +188,7 @@ class OwnLoader:
 
 
 def first_batches(parts: Parts, batch_size: int, seed: int) -> Iterator[Any]:
-    """Load batches anew, on the host and in this process, equal in every arm: rows in their own order.
+    """Load batches again, on the host and in this process, equal in every arm: rows in their own order.
 
     Of a loader of the user's own, the first batches that it gives.
     """

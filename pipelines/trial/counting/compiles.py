@@ -254,7 +254,7 @@ class KernelCompiles:
         self._compilation: Any = None
 
     def listen(self) -> None:
-        """Have Triton tell of each kernel, beside whom it told before; nothing while it is not imported."""
+        """Listen to Triton's kernels, and pass on to an earlier listener; nothing while it is not imported."""
         compilation = getattr(sys.modules.get(KNOBS), "compilation", None)
         if self._compilation is not None or compilation is None or not hasattr(compilation, "listener"):
             return
@@ -262,7 +262,7 @@ class KernelCompiles:
         compilation.listener = self._on_compile
 
     def stop(self) -> None:
-        """Leave the listener as it was found, unless another one stands there by now."""
+        """Leave the listener as it was found, unless another one is there by now."""
         if self._compilation is not None and self._compilation.listener == self._on_compile:
             self._compilation.listener = self._before
         self._compilation = None

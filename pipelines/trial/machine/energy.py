@@ -100,7 +100,7 @@ def _two_digits(value: float) -> str:
 def shared_by(
     before: HostUsage, after: HostUsage, counters: Iterable[str], source: str, beside_cores: float
 ) -> str:
-    """Say who else drew from the counters of a trial; empty where nobody is known to have.
+    """Say who else drew from the counters of a trial; empty where no other trial is known to have.
 
     Parameters
     ----------

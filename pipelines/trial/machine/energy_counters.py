@@ -42,7 +42,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Counter:
-    """One counter. `range_j` is where it begins anew; None: never."""
+    """One counter. `range_j` is where it begins again at 0; None: never."""
 
     name: str
     read_j: Callable[[], float]
@@ -169,17 +169,17 @@ def _joules(file: FileIO) -> float:
 
 
 def grown_j(counter: Counter, before_j: float, after_j: float) -> float:
-    """Joules between two readings; of a counter that has begun anew meanwhile, over its range.
+    """Joules between two readings; of a counter that began again meanwhile, over its range.
 
     Raises
     ------
     Unreadable
-        It went back although it has no range: the driver was loaded anew.
+        It went back although it has no range: the driver was loaded again.
     """
     if after_j >= before_j:
         return after_j - before_j
     if counter.range_j is None:
-        raise Unreadable(f"the counter of {counter.name} went back: its driver was loaded anew meanwhile")
+        raise Unreadable(f"the counter of {counter.name} went back: its driver was loaded again meanwhile")
     return after_j - before_j + counter.range_j
 
 

@@ -56,8 +56,7 @@ def refuse_others(planned: str) -> None:
     """
     if planned and digest() != planned:
         raise ConfigError(
-            f"the packages of {sys.prefix} are not those that the sweep was planned with; start the same"
-            " command again"
+            f"the packages of {sys.prefix} differ from the plan of the sweep; start the same command again"
         )
 
 

@@ -70,7 +70,7 @@ class HostClock:
         return None
 
     def reset_peak(self) -> None:
-        """Start the peak of memory anew.
+        """Start the peak of memory again.
 
         Where the kernel refuses (a hardened container, another system) the peak stays that of the whole
         process and `peak_since_start` says so.
@@ -81,7 +81,7 @@ class HostClock:
             self.peak_since_start = False
 
     def forget_warm_up(self) -> None:
-        """Start the peak anew: what compiling took in warm-up is no memory of the arm."""
+        """Start the peak again: what compiling took in warm-up is no memory of the arm."""
         self.reset_peak()
 
     def peak_bytes(self) -> int:

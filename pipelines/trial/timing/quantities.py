@@ -1,4 +1,4 @@
-"""Quantities of a timed region beside its time: energy, units of a job, share of a device's peak."""
+"""Quantities of a timed region in addition to its time: energy, units of a job, share of a device's peak."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Meter:
         self._open.close()
 
     def forget(self) -> None:
-        """Begin anew: the regions so far do not count, and neither does what went wrong in them."""
+        """Begin again: the regions so far do not count, and neither does what went wrong in them."""
         if self._counters is not None:
             self._reason = ""
         self._before: tuple[float, ...] = ()
@@ -134,7 +134,7 @@ class Meter:
         for counter, before, after in zip(counters.each, self._before, read, strict=True):
             if counter.range_j is not None and seconds > counter.range_j / MOST_W:
                 self._reason = (
-                    f"the counter of {counter.name} may have begun anew more than once in {seconds:.0f} s; a"
+                    f"the counter of {counter.name} may have begun again more than once in {seconds:.0f} s; a"
                     f" region under {counter.range_j / MOST_W:.0f} s would do"
                 )
                 return

@@ -44,7 +44,7 @@ class Profiled:
 
 
 def barrier(world: int) -> None:
-    """Wait until all ranks are here; a process alone waits for nobody."""
+    """Wait until all ranks are here; a single process does not wait."""
     if world > 1:
         dist.all_reduce(
             torch.zeros(1)

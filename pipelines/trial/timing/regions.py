@@ -46,7 +46,7 @@ class MetricLog(Protocol):
         ...
 
     def shorten(self, rows: int) -> None:
-        """Keep so many rows and forget those that came later."""
+        """Keep so many rows and forget later ones."""
         ...
 
 
@@ -253,7 +253,7 @@ class Timing:
 
 
 def _refuse_nothing(series: Sequence[Series], units: float) -> None:
-    """Refuse figures divided by nothing, or by a clock that stood still or ran backwards."""
+    """Refuse figures divided by nothing, or by a clock that stopped or ran backwards."""
     if not any(len(part.wall_ns) for part in series):
         raise RecordError(
             "the workload ended before an iteration could be timed; give it more work for one job"
@@ -265,7 +265,7 @@ def _refuse_nothing(series: Sequence[Series], units: float) -> None:
     for part in series:
         if part.region_ns <= 0 or (part.wall_ns < 0).any():
             raise RecordError(
-                "the clock stood still or ran backwards inside the timed region; measure this arm again"
+                "the clock stopped or ran backwards inside the timed region; measure this arm again"
             )
 
 

@@ -59,7 +59,7 @@ def _log_times(times_ns: ArrayLike) -> np.ndarray:
     times = np.asarray(times_ns, float)
     if not (np.isfinite(times) & (times > 0)).all():
         raise ValueError(
-            "iteration times must be positive and finite; a clock that stood still or ran backwards cannot be"
+            "iteration times must be positive and finite; a clock that stopped or ran backwards cannot be"
             " judged"
         )
     return np.log(times)
@@ -143,7 +143,7 @@ def region_alarm(times_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, forese
 
     Parameters
     ----------
-    times_ns : [N] time of each iteration, of those that have one
+    times_ns : [N] time of each iteration, where it has one
     flags : [N] of `Flag`
     cadence : iterations after which periodic work repeats; the means over it are looked at instead
     foreseen : flags that belong to what is measured, such as the recompilations of a naive path
@@ -222,7 +222,7 @@ def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, sp
 
 
 def discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> Warm:
-    """Run a job for nothing, whole or until `limit_s` is over, and begin the next.
+    """Run a job for nothing, whole or until `limit_s` has passed, and begin the next.
 
     A job of minutes is warm long before it ends. What it would have compiled later raises the region's alarm.
     GPUs are asked before they have done all of it.
@@ -257,7 +257,7 @@ class Warm:
         return max(1, round(statistics.median(self.walls_ns[-max(5, len(self.walls_ns) // 2) :] or [1])))
 
     def rare(self, cadence: int) -> tuple[int, ...] | None:
-        """Places of the cadence that take longer than others, but for those that every warm-up begins with.
+        """Places of the cadence that take longer than others, except the ones that every warm-up begins with.
 
         None where not all of them were seen, and of jobs.
         """

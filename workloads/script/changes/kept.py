@@ -24,7 +24,7 @@ def keep_batches(scene: Scene, level: LevelValue) -> None:
 
 
 class RepeatedEpochs:
-    """Stands between a script and its loaders; what it evaluates on is loaded as it was."""
+    """Is between a script and its loaders; what it evaluates on is loaded as it was."""
 
     def __init__(self, watched: Watched, following: Callable[[Any], Any]) -> None:
         self._watched, self._following = watched, following

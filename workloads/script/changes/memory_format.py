@@ -1,4 +1,4 @@
-"""Convolutions whose channels lie beside one another."""
+"""Convolutions whose channels lie next to one another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
 
 
 def begin(scene: Scene, level: LevelValue) -> None:
-    """Lay out weights, what the optimisers keep of them, and the inputs of each call anew."""
+    """Lay out weights, what the optimisers keep of them, and the inputs of each call again."""
     for module in scene.modules:
         module.to(memory_format=LAST)  # type: ignore[call-overload]
         wrap(module, partial(_with_images, counts=scene.watched.counts))

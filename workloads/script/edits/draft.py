@@ -16,7 +16,7 @@ Levels = Mapping[str, Level]
 
 @dataclass(frozen=True)
 class Changed:
-    """An edit as a person reads it: the line as it was, and as it becomes."""
+    """An edit as the user reads it: the line as it was, and as it becomes."""
 
     file: str
     line: int
@@ -46,7 +46,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a rule makes of a level at one place: edits, and how a person reads them."""
+    """What a rule makes of a level at one place: edits, and how the user reads them."""
 
     changed: Changed
     edits: tuple[Edit, ...]

@@ -65,7 +65,7 @@ def _call(draft: Draft, site: Site, values: Mapping[str, str]) -> Piece:
     source = draft.source(site.file)
     call = source.call(site.line, site.end)
     if site.what == COPY and any((one.file, one.end) == (site.file, site.end) for one in draft.of(BACK)):
-        raise NoEdit("copies to the host too, where nothing may read before the copy is over")
+        raise NoEdit("copies to the host too, where nothing may read before the copy has ended")
     edits = with_arguments(source, call, values, site.positions, site.given)
     before = _shown(source, call, {})
     return Piece(Changed(site.file, site.line, before, _shown(source, call, values)), tuple(edits))

@@ -94,5 +94,5 @@ class CachedDeltas(Deltas):
         return self._weights[site.name]
 
     def forget(self) -> None:
-        """Look weights up again: the target has been loaded anew."""
+        """Look weights up again: the target has been loaded again."""
         self._weights.clear()

@@ -214,7 +214,7 @@ def test_a_gpu_without_a_counter_of_its_own_says_why(
 def test_a_driver_that_was_loaded_anew_is_no_negative_energy(nvml: Callable[..., FakeNvml]) -> None:
     fake = nvml(gpu(0))
     spent = metered(lambda: fake.devices[0].update(energy_mj=5), OnGpus(0))
-    assert spent.joules == {} and "GPU-0 went back: its driver was loaded anew" in spent.reason
+    assert spent.joules == {} and "GPU-0 went back: its driver was loaded again" in spent.reason
 
 
 def test_a_gpu_that_nvml_does_not_list_is_said_to_be(nvml: Callable[..., FakeNvml]) -> None:

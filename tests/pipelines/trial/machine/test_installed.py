@@ -42,7 +42,7 @@ def test_a_trial_refuses_an_environment_that_was_changed_since_the_plan(
     installed.refuse_others("")
     installed.refuse_others(planned := installed.digest())
     monkeypatch.setattr(installed, "packages", lambda: {"torch": "1.0"})
-    with pytest.raises(ConfigError, match="are not those that the sweep was planned with; start the same"):
+    with pytest.raises(ConfigError, match="differ from the plan of the sweep; start the same"):
         installed.refuse_others(planned)
 
 
@@ -63,4 +63,4 @@ def test_a_trial_that_finds_other_packages_than_planned_ends_before_its_workload
     )
     record = process.run(spec, tmp_path)
     assert record.outcome is Outcome.FAILED and record.failure is not None
-    assert "are not those that the sweep was planned with" in record.failure.message
+    assert "differ from the plan of the sweep" in record.failure.message

@@ -147,7 +147,7 @@ def test_a_call_that_copies_back_too_keeps_waiting() -> None:
     site = seen(COPIED, COPY, "x.to")
     done = patched({"non_blocking": "on"}, site, replace(site, what=BACK), text=COPIED)
     assert not done.files
-    assert "copies to the host too, where nothing may read before the copy is over" in done.advice[0]
+    assert "copies to the host too, where nothing may read before the copy has ended" in done.advice[0]
 
 
 def test_two_forward_calls_of_a_statement_are_put_under_one_autocast() -> None:
