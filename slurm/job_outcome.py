@@ -109,7 +109,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of an element: `end` is None while it has not ended. `held`: nothing will happen by itself."""
+    """The state of an element: `end` is None until it ends. `held`: nothing will happen by itself."""
 
     end: End | None = None
     note: str = ""

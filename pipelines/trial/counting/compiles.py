@@ -254,7 +254,7 @@ class KernelCompiles:
         self._compilation: Any = None
 
     def listen(self) -> None:
-        """Listen to Triton's kernels, and pass on to an earlier listener; nothing while it is not imported."""
+        """Listen to Triton's kernels, and pass on to an earlier one; nothing while it is not imported."""
         compilation = getattr(sys.modules.get(KNOBS), "compilation", None)
         if self._compilation is not None or compilation is None or not hasattr(compilation, "listener"):
             return
