@@ -13,8 +13,8 @@ from perfsweep.pipelines.gpu_check.levels import only_on
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device
 
-PAGE = ROOT / "docs" / "gpu.md"
-SECTION = "## How each CUDA path was checked without a GPU"
+PAGE = ROOT / "docs" / "gpu-paths.md"
+SECTION = "## Paths"
 
 
 @cache
