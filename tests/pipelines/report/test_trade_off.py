@@ -20,8 +20,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report import html
 from perfsweep.pipelines.report.pictures import svg
-from perfsweep.pipelines.report.pictures.trade_off import Choice, TradeOff, judged, trade_off
-from perfsweep.pipelines.report.pictures.trade_off_chart import chart
+from perfsweep.pipelines.report.pictures.trade_off import Choice, TradeOff, chart, judged, trade_off
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.provenance import read_provenance

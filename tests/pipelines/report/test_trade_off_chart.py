@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from perfsweep.pipelines.report.pictures import svg
-from perfsweep.pipelines.report.pictures.trade_off import Choice, TradeOff
-from perfsweep.pipelines.report.pictures.trade_off_chart import NAMED, Box, chart
+from perfsweep.pipelines.report.pictures.trade_off import NAMED, Box, Choice, TradeOff, chart
 from perfsweep.pipelines.units import MB
 
 BOX = Box(left=10, right=20, bottom=100, top=110)

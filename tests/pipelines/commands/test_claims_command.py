@@ -12,7 +12,7 @@ from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.across.claim_ledger import FILE
 from perfsweep.pipelines.analysis.rulings import SCHEMA
-from perfsweep.pipelines.report import ledger
+from perfsweep.pipelines.commands import claims
 from perfsweep.workloads.api import Claim, Device
 from perfsweep.workloads.errors import ConfigError
 
@@ -34,7 +34,7 @@ def runs(tmp_path: Path) -> Path:
 
 def shown(runs: Path, *devices: Device, workload: str | None = TOY) -> str:
     console = Console(width=250, record=True, file=io.StringIO())
-    ledger.show(console, workload, runs, devices or (Device(),))
+    claims.show(console, workload, runs, devices or (Device(),))
     return console.export_text()
 
 
@@ -63,7 +63,7 @@ def test_reports_have_a_table_each_and_what_a_report_contradicts_is_said_only_wh
     assert "the report also says" not in shown(runs)
     other = Claim("a", "another", "1", ({"work": "single"},), low=2.0, contradicts="and the opposite")
     monkeypatch.setattr(Spinner, "claims", (*Spinner.claims, other))
-    page = ledger.page(TOY, runs)
+    page = claims.page(TOY, runs)
     assert page.startswith("# What the reports claim")
     first, second = page.partition(f"## {TOY}: toy\n\n3 claims: ")[2].split(
         f"## {TOY}: another\n\n1 claims: "
