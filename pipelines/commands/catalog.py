@@ -27,7 +27,6 @@ from perfsweep.pipelines.commands.dispatch import (
     Commands,
     Composed,
     ComposedOrScript,
-    ComposedOrWorkload,
     Plain,
     show_version,
 )
@@ -277,7 +276,7 @@ COMMANDS = Commands(
             option("--project", "The sweep's by default."),
             option("--file", "Write the specification there and ask no server.", type=FILE),
         ),
-        ComposedOrWorkload(
+        Composed(
             "doctor",
             "check a Slurm site profile, a GPU with gpu=true, or a workload",
             "doctor:doctor",

@@ -43,8 +43,9 @@ class Composed(Plain):
     """A command whose configuration Hydra composes.
 
     With one of its own options, or a folder as its first word, it is about what lies in that folder: then
-    nothing is composed, and `of_folder` is called with the words and the options. Where nobody has named a
-    workload, `nameless` is called in the place of `target`.
+    nothing is composed, and `of_folder` is called with the words and the options. Where its first word names
+    a workload, `of_workload` gets that and the others. Where none is named, `nameless` is called in the place
+    of `target`.
     """
 
     def __init__(
@@ -55,15 +56,23 @@ class Composed(Plain):
         *params: click.Parameter,
         example: str,
         of_folder: str | None = None,
+        of_workload: str | None = None,
         nameless: str | None = None,
     ) -> None:
         sentence = "GROUP=NAME and FIELD=VALUE, in any order."
-        overrides = words("overrides", OVERRIDE, sentence, metavar="[KEY=VALUE]...")
+        overrides = words(
+            "overrides", OVERRIDE, sentence, metavar="[WORKLOAD] " * bool(of_workload) + "[KEY=VALUE]..."
+        )
         settings = {**SETTINGS, "ignore_unknown_options": True}
         super().__init__(
             name, summary, target, overrides, *params, context_settings=settings, epilog=HYDRA_FLAGS
         )
-        self.example, self.of_folder, self.nameless = example, of_folder, nameless
+        self.example, self.of_folder, self.of_workload, self.nameless = (
+            example,
+            of_folder,
+            of_workload,
+            nameless,
+        )
 
     def is_composed(self, overrides: tuple[str, ...], **options: Any) -> bool:
         """Tell whether Hydra composes this call."""
@@ -76,6 +85,9 @@ class Composed(Plain):
     def invoke(self, ctx: click.Context) -> int:
         """Compose, and only then import what the command does; options of Hydra's are left to Hydra."""
         name, overrides = str(self.name), ctx.params["overrides"]
+        first, *values = overrides or ("",)
+        if self.of_workload and names.is_workload(first):
+            return self.function(self.of_workload)(first, values)
         if not self.is_composed(**ctx.params):
             return self.function(self.of_folder)(**ctx.params)
         if any(text.startswith("-") for text in overrides):
@@ -90,24 +102,6 @@ class Composed(Plain):
             formatter.write_text(f"perfsweep {self.name} {self.example}")
         formatter.write(f"\n{option_reference.help_text(str(self.name))}")
         super().format_epilog(ctx, formatter)
-
-
-class ComposedOrWorkload(Composed):
-    """The same, or about the workload that its first word names: `of_workload` gets that and the others."""
-
-    def __init__(
-        self, name: str, summary: str, target: str, *params: click.Parameter, of_workload: str, **rest: Any
-    ) -> None:
-        super().__init__(name, summary, target, *params, **rest)
-        self.of_workload = of_workload
-        self.params[0].metavar = "[WORKLOAD] [KEY=VALUE]..."
-
-    def invoke(self, ctx: click.Context) -> int:
-        """Compose nothing where a workload is named: what looks at it does."""
-        first, *values = ctx.params["overrides"] or ("",)
-        if names.is_workload(first):
-            return self.function(self.of_workload)(first, values)
-        return super().invoke(ctx)
 
 
 class ComposedOrScript(Composed):

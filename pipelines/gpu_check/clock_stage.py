@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from statistics import median
 from typing import Protocol
+
+import torch
 
 from perfsweep.pipelines.analysis.arm_records import bound_by
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.store.trial_files import iteration_times
-from perfsweep.pipelines.trial.timing.clock import EventClock
+from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
+from perfsweep.pipelines.trial.timing.clock import DeviceClock, EventClock
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
 from perfsweep.pipelines.trial.timing.steady import region_alarm
 from perfsweep.workloads.peaks import peak
+from perfsweep.workloads.training.precision import set_tf32
 
 SLEEPS, SLEEP_NS = 10, 20_000_000
 AGREEMENT = 0.02
@@ -23,6 +28,13 @@ ITERATIONS, LAUNCHES, LAUNCH_NS = 60, 60, 50_000
 
 HOST_NS = 1_000_000
 WARM_NS = 1_000_000_000
+
+
+SIDE = 8192
+"""Of the square matrices that are multiplied."""
+
+COPIED_BYTES = 2**30
+_CALIBRATION_CYCLES = 20_000_000
 
 
 class Bench(Protocol):
@@ -46,13 +58,71 @@ class Bench(Protocol):
         ...
 
 
+class CudaBench:
+    """The current CUDA device: it sleeps, multiplies and copies."""
+
+    def __init__(self) -> None:
+        self.clock = DeviceClock("cuda")
+        torch.cuda._sleep(_CALIBRATION_CYCLES)  # the first launch loads the kernel
+        self._cycles_per_ns = _CALIBRATION_CYCLES / self._timed_ns(
+            lambda: torch.cuda._sleep(_CALIBRATION_CYCLES), 5
+        )
+
+    def launch(self, duration_ns: int) -> None:
+        """Have the device sleep, by a kernel that counts cycles."""
+        torch.cuda._sleep(round(duration_ns * self._cycles_per_ns))
+
+    def host(self, duration_ns: int) -> None:
+        """Spin on the host."""
+        until = self.clock.now_ns() + duration_ns
+        while self.clock.now_ns() < until:
+            pass
+
+    def busy_ns(self, work: Callable[[], None]) -> float | None:
+        """What the profiler saw of kernels while `work` ran."""
+        with DeviceActivity() as activity:
+            work()
+        return activity.result(1, 1)["device_busy_ns"]
+
+    def rates(self) -> dict[str, float]:
+        """Products in FLOP/s by their type, copies in bytes per second; a device copy reads and writes."""
+        rates = {kind: self._products(kind) for kind in ("half", "tf32", "float32")}
+        here = torch.empty(COPIED_BYTES, dtype=torch.uint8, device=self.clock.device)
+        there, pageable = torch.empty_like(here), torch.empty(COPIED_BYTES, dtype=torch.uint8)
+        pinned = torch.empty(COPIED_BYTES, dtype=torch.uint8, pin_memory=True)
+        sources = {"device": there, "pinned": pinned, "pageable": pageable}
+        for name, source in sources.items():
+            ns = self._timed_ns(lambda source=source: here.copy_(source, non_blocking=True), 10)
+            rates[name] = (2 if name == "device" else 1) * COPIED_BYTES / ns * 1e9
+        return rates
+
+    def _products(self, kind: str) -> float:
+        dtype = torch.bfloat16 if kind == "half" else torch.float32
+        left, right = (torch.randn(SIDE, SIDE, device=self.clock.device).to(dtype) for _ in range(2))
+        with ExitStack() as undo:
+            set_tf32(kind == "tf32", undo)
+            return 2 * SIDE**3 / self._timed_ns(lambda: left @ right, 20) * 1e9
+
+    def _timed_ns(self, work: Callable[[], object], times: int) -> float:
+        """Device time of one call, after some that are not timed."""
+        for _ in range(3):
+            work()
+        first = self.clock.event()
+        for _ in range(times):
+            work()
+        last = self.clock.event()
+        self.clock.synchronize()
+        taken_ns = self.clock.elapsed_ns(first, last) / times
+        self.clock.release(first)
+        self.clock.release(last)
+        return taken_ns
+
+
 def examine(here: Here) -> Iterator[Line]:
     """Ask events, a device-bound and a host-bound loop, and the rates of products and copies."""
     if not here.on_gpu:
         yield from needs_gpu("events", "device-bound loop", "host-bound loop", "rates")
         return
-    from perfsweep.pipelines.gpu_check.cuda_bench import CudaBench
-
     bench = CudaBench()
     yield from lines_of(bench)
     yield from rate_lines(here.device.name, bench.rates())

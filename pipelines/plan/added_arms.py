@@ -30,19 +30,6 @@ def ideal_arm(cls: type[Workload], base: Arm, workload: str, config: Any, code: 
     return Arm(id=arm_id(workload, config, levels, code), label=",".join([*beside, own]), levels=levels)
 
 
-def ideal_effect(arm: Arm, base: Arm) -> Effect:
-    """The effect of a loader that never waits."""
-    pairs = ((arm.id, base.id),)
-    name, value = next((n, v) for n, v in arm.levels.items() if base.levels.get(n) != v)
-    return Effect(
-        id=hashlib.sha256(json.dumps([IDEAL_LOADER, pairs]).encode()).hexdigest()[:12],
-        design=IDEAL_LOADER,
-        toggle=name,
-        level=str(value),
-        pairs=pairs,
-    )
-
-
 def _toggle(cls: type[Workload]) -> Toggle | None:
     """The toggle that stands for such a loader; one of the workload's own by its name comes before it."""
     own = {toggle.name for toggle in cls.toggles}
@@ -56,12 +43,12 @@ def placebo(reference: Arm, number: int) -> Arm:
     return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
 
 
-def placebo_effect(copy: Arm, reference: str) -> Effect:
-    pairs = ((copy.id, reference),)
-    return Effect(
-        id=hashlib.sha256(json.dumps([PLACEBO, pairs]).encode()).hexdigest()[:12],
-        design=PLACEBO,
-        toggle=PLACEBO,
-        level=str(copy.placebo),
-        pairs=pairs,
-    )
+def added_effect(arm: Arm, base: Arm) -> Effect:
+    """The effect of an added arm: of a placebo its number, else of the level that its base has not."""
+    design, toggle, level = PLACEBO, PLACEBO, str(arm.placebo)
+    if not arm.placebo:
+        design = IDEAL_LOADER
+        toggle, level = next((n, str(v)) for n, v in arm.levels.items() if base.levels.get(n) != v)
+    pairs = ((arm.id, base.id),)
+    identity = hashlib.sha256(json.dumps([design, pairs]).encode()).hexdigest()[:12]
+    return Effect(id=identity, design=design, toggle=toggle, level=level, pairs=pairs)

@@ -12,7 +12,7 @@ from typing import Any
 from perfsweep.pipelines.config import validation
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
 from perfsweep.pipelines.plan import designs
-from perfsweep.pipelines.plan.added_arms import ideal_arm, ideal_effect, placebo, placebo_effect
+from perfsweep.pipelines.plan.added_arms import added_effect, ideal_arm, placebo
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect
 from perfsweep.pipelines.plan.foreseen import refuse_target
@@ -59,11 +59,11 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     always = list(dict.fromkeys(named.values()))
     base = arms.by_id[always[0]]
     placebos = [arms.add(placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
-    effects = (*unique.values(), *(placebo_effect(copy, base.id) for copy in placebos))
+    effects = (*unique.values(), *(added_effect(copy, base) for copy in placebos))
     if command.measure.stall:
         ideal = ideal_arm(cls, base, name, config, code)
         if isinstance(ideal, Arm):
-            effects += (ideal_effect(arms.add(ideal), base),)
+            effects += (added_effect(arms.add(ideal), base),)
         else:
             refused.append(ideal)
     always += [copy.id for copy in placebos]

@@ -31,7 +31,7 @@ from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_cha
 from perfsweep.pipelines.report.pictures.phases_chart import breakdown
 from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
 from perfsweep.pipelines.report.pictures.trade_off import TradeOff, trade_off
-from perfsweep.pipelines.report.pictures.trade_off_chart import chart as trade_off_chart
+from perfsweep.pipelines.report.pictures.trade_off import chart as trade_off_chart
 from perfsweep.pipelines.report.pictures.waterfall_chart import chart as waterfall_chart
 from perfsweep.pipelines.report.pictures.waterfall_chart import steps
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles

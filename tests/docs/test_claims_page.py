@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.analysis.across.claim_ledger import published_rulings
-from perfsweep.pipelines.report import ledger
+from perfsweep.pipelines.commands import claims
 from perfsweep.workloads import registry
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -16,7 +16,7 @@ PAGES = sorted(page for page in (DOCS / "results").glob("*.md") if "\n## Claims\
 
 def test_the_page_is_what_the_ledgers_and_the_results_say() -> None:
     committed = (DOCS / "claims.md").read_text()
-    assert committed == ledger.page(None, DOCS / "results"), "perfsweep claims --markdown > docs/claims.md"
+    assert committed == claims.page(None, DOCS / "results"), "perfsweep claims --markdown > docs/claims.md"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -11,7 +11,7 @@ from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.columns import Column, Where, file_column
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
-from perfsweep.pipelines.analysis.quantities.cost import COST, ENERGY, JOB_COST
+from perfsweep.pipelines.analysis.quantities.cost import COST, CPU, ENERGY, JOB_COST, WALL
 from perfsweep.pipelines.analysis.quantities.quantity import (
     NO_ROUND,
     Bounded,
@@ -22,7 +22,6 @@ from perfsweep.pipelines.analysis.quantities.quantity import (
     Withheld,
 )
 from perfsweep.pipelines.analysis.quantities.steps import STALL, TAILS
-from perfsweep.pipelines.analysis.quantities.times import CPU, WALL
 from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.units import amount, bounds_text

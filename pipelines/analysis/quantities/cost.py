@@ -1,4 +1,4 @@
-"""What an arm costs beside time: money, by the site's price for GPUs or nodes, and energy, by counters."""
+"""What an arm costs: wall and CPU time, money by the site's price for GPUs or nodes, energy by counters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity,
 from perfsweep.pipelines.store.idle import read_idle
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Sweep, TrialRecord
+from perfsweep.pipelines.units import duration
 from perfsweep.slurm.price import REMEDY, Price, parse_price
 from perfsweep.workloads.errors import RecordError
 
@@ -142,4 +143,26 @@ ENERGY = Quantity(
     source=per_trial("energy", recorded(ENERGY_J)),
     text=energy_text,
     remarks=_counter_remarks,
+)
+
+
+def _cpu_ns(trial: StoredTrial, sweep: Sweep) -> float | Withheld:
+    return trial.record.cpu_ns_per_unit or Withheld("the trials took no CPU time")
+
+
+WALL = Quantity(
+    key="wall",
+    heading="wall time",
+    arm_heading="wall time per {unit}",
+    doc="the same in wall time, with what others had of the core",
+    source=per_trial("wall time", lambda trial, sweep: trial.record.wall_ns_per_unit),
+    text=duration,
+)
+CPU = Quantity(
+    key="cpu",
+    heading="CPU time",
+    arm_heading="CPU time per {unit}",
+    doc="the same in processor time of the process, all of its threads together",
+    source=per_trial("CPU time", _cpu_ns),
+    text=duration,
 )

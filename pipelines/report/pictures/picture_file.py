@@ -1,20 +1,34 @@
-"""Pictures as files of their own, for a page, a talk or a paper."""
+"""Pictures as files of their own, for a talk or a paper, and the answer on one page of paper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.report.pictures import answer_page, effects_chart, svg
+from perfsweep.pipelines.report.pictures import effects_chart, svg
+from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, open_questions, opening
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.errors import ConfigError
 
 PICTURES = (".svg", ".png", ".pdf")
 """Kinds of pictures, by the ends of their names."""
+
+WIDTH, HEIGHT, EDGE = 595, 842, 42
+"""Of a page of A4, and its margins, in points."""
+
+SIZE, LEADING, LETTERS = 9.0, 13.0, 92
+"""Points of a letter and from line to line, and letters of a line."""
+
+LEAST = 200
+"""Points that the picture has at least: questions that leave it less are in the report."""
 
 
 def refuse_other_kinds(option: str, file: Path, kinds: tuple[str, ...] = PICTURES) -> None:
@@ -81,11 +95,75 @@ def write_page(option: str, file: Path, comparison: Comparison) -> None:
     ConfigError
         No effect has an interval yet, or the file cannot be written.
     """
-    chart = partial(answer_page.chart, _rows(option, file, comparison), comparison)
-    write_file(option, file, svg.exported(chart, "pdf", answer_page.WIDTH))
+    chart = partial(page_chart, _rows(option, file, comparison), comparison)
+    write_file(option, file, svg.exported(chart, "pdf", WIDTH))
 
 
 def _rows(option: str, file: Path, comparison: Comparison) -> list[effects_chart.Row]:
     if rows := effects_chart.effect_rows(comparison):
         return rows
     raise ConfigError(f"{option} {file}: no effect has an interval yet. Measure two rounds or more first.")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text with its looks, as matplotlib calls them."""
+
+    text: str
+    looks: dict[str, Any]
+
+
+PLAIN: dict[str, Any] = {"fontsize": SIZE}
+BOLD = {**PLAIN, "fontweight": "bold"}
+CODE = {**PLAIN, "fontfamily": "DejaVu Sans Mono", "fontsize": SIZE - 1}
+
+
+def page_chart(rows: Sequence[effects_chart.Row], comparison: Comparison, width: int = WIDTH) -> Figure:
+    """Draw the page; `rows` are those of the picture of the effects."""
+    figure = effects_chart.chart(rows, comparison.margin, width)
+    drawn = figure.get_figheight() * 72
+    figure.set_size_inches(width / 72, HEIGHT / 72)
+    head, follows, questions = [*_head(comparison)], [*_follows(comparison)], [*_questions(comparison)]
+    room = HEIGHT - 2 * EDGE - LEADING * (len(head) + len(follows) + 3)
+    kept = max(0, int((room - min(drawn, LEAST)) / LEADING))
+    if len(questions) > kept:
+        more = len(questions) - max(0, kept - 1)
+        questions = [*questions[: max(0, kept - 1)], Line(f"{more} more lines in the report", PLAIN)]
+    drawn = min(drawn, room - LEADING * len(questions))
+    top = _write(figure, head, HEIGHT - EDGE) - LEADING / 2
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine), "as svg.STYLE says"
+    engine.set(rect=(EDGE / width, (top - drawn) / HEIGHT, 1 - 2 * EDGE / width, drawn / HEIGHT))
+    _write(figure, [*questions, *follows], top - drawn - LEADING)
+    return figure
+
+
+def _write(figure: Figure, lines: Sequence[Line], top: float) -> float:
+    """Write lines below a height in points; where the next one would be."""
+    width = figure.get_figwidth() * 72
+    for line in lines:
+        top -= LEADING
+        figure.text(EDGE / width, top / HEIGHT, line.text, parse_math=False, color="black", **line.looks)
+    return top
+
+
+def _head(comparison: Comparison) -> Iterator[Line]:
+    yield Line(comparison.name, {**BOLD, "fontsize": 14})
+    yield from (Line(text, PLAIN) for text in _folded(opening(comparison)))
+    for words in comparison.noise:
+        yield from (Line(text, BOLD) for text in _folded(f"! {words}"))
+
+
+def _questions(comparison: Comparison) -> Iterator[Line]:
+    for words in open_questions(comparison):
+        yield from (Line(text, PLAIN) for text in _folded(f"- {words}"))
+
+
+def _follows(comparison: Comparison) -> Iterator[Line]:
+    for label, words in conclusions(comparison):
+        yield Line(label, BOLD)
+        yield from (Line(text, CODE if label in COMMANDS else PLAIN) for text in _folded(words))
+
+
+def _folded(text: str) -> list[str]:
+    return textwrap.wrap(text, LETTERS, break_on_hyphens=False)

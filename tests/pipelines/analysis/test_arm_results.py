@@ -1,18 +1,47 @@
-"""Each arm over all rounds, from records whose figures are known."""
+"""Each arm over all rounds, from records whose figures are known: times, ends, counters, oracles, scaling."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from measured import change, compared, simulated, spec_of, write
 
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_records import (
+    ArmRecords,
+    CounterChange,
+    Scaling,
+    Work,
+    bound_by,
+    counter_changes,
+    counter_table,
+    counters_of,
+    outcome_counts,
+    outcome_text,
+    scaling_of,
+    sum_counts,
+)
+from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, judge_quality
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder
-from perfsweep.workloads.api import Levels
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import (
+    Arm,
+    Effect,
+    Kind,
+    Manifest,
+    Outcome,
+    Pack,
+    RankFigures,
+    SweepFolder,
+    TrialRecord,
+)
+from perfsweep.workloads.api import Check, Comparator, Device, Evidence, Levels
 
 Results = Callable[..., dict[str, ArmResult]]
 
@@ -164,3 +193,262 @@ def test_a_trial_that_did_no_iteration_has_no_counts_of_one(sweep) -> None:
         change(record, iterations=0 if place < 4 else 10, minor_faults=100, major_faults=10, system_ns=5000)
     single = results(*sweep)["work=single"]
     assert (single.minor_faults, single.major_faults, single.system_ns) == (10.0, 1.0, 500.0)
+
+
+PACK = Pack(id="p000", orders=(("arm",), ("arm",)), start="fork")
+
+
+def trial(number: int, attempt: int, **fields: object) -> StoredTrial:
+    own = {"arm": "arm", "kind": Kind.TIMING, "pack": "p000", "outcome": Outcome.OK, **fields}
+    folder = Path(f"{number}-{attempt}")
+    return StoredTrial(folder, TrialRecord(round=number, attempt=attempt, ended=attempt, **own))  # type: ignore[arg-type]
+
+
+def test_the_attempt_that_counts_gives_the_times_and_not_the_latest() -> None:
+    progress = Progress()
+    for one in (trial(0, 0, setup_s=1.0), trial(0, 1, setup_s=9.0, disturbed=("a neighbour",))):
+        progress.add(one)
+    assert ArmRecords(progress, [PACK]).median("arm", "setup_s") == 1.0
+
+
+def test_a_failure_is_kept_where_a_later_attempt_ended_well() -> None:
+    progress = Progress()
+    for one in (trial(0, 0, outcome=Outcome.FAILED), trial(0, 1), trial(1, 1)):
+        progress.add(one)
+    records = ArmRecords(progress, [PACK])
+    assert [record.attempt for record in records.failed("arm")] == [0]
+    assert len(records.timed("arm")) == 2
+
+
+def test_packs_that_were_not_asked_for_do_not_count() -> None:
+    progress = Progress()
+    progress.add(trial(0, 0))
+    assert ArmRecords(progress, [PACK]).timed("arm")
+    assert not ArmRecords(progress, [PACK.model_copy(update={"id": "p001"})]).timed("arm")
+
+
+def counted(arm: str = "arm", outcome: Outcome = Outcome.OK, **fields: object) -> StoredTrial:
+    own = {"arm": arm, "pack": "p000", "round": None, "attempt": 0, "outcome": outcome, **fields}
+    return StoredTrial(Path(f"{arm}-counting"), TrialRecord(kind=Kind.COUNTING, **own))  # type: ignore[arg-type]
+
+
+def records_of(*trials: StoredTrial, **own: object) -> ArmRecords:
+    progress = Progress()
+    for one in trials:
+        progress.add(one)
+    return ArmRecords(progress, [PACK], **own)  # type: ignore[arg-type]
+
+
+def test_a_round_that_counts_gives_no_times_of_a_trial_that_failed_in_it_or_is_left_out() -> None:
+    failed, good = trial(0, 0, outcome=Outcome.FAILED, setup_s=9.0), trial(1, 0, setup_s=1.0)
+    records = records_of(failed, good, counted())
+    assert records.timed("arm") == [good.record]
+    assert [one.folder for one in records.every_timed()] == [Path("1-0")]
+    assert [(one.kind, one.outcome) for one in records.all("arm")] == [
+        (Kind.TIMING, Outcome.OK),
+        (Kind.TIMING, Outcome.FAILED),
+        (Kind.COUNTING, Outcome.OK),
+    ]
+    left_out = records_of(failed, good, left_out={"1-0"})
+    assert left_out.timed("arm") == [] and left_out.median("arm", "setup_s") is None
+
+
+def test_a_counting_trial_that_failed_counted_nothing_and_is_told() -> None:
+    assert records_of(counted(counters={"kernels": 3.0})).counters("arm") == {"kernels": 3.0}
+    failed = records_of(counted(outcome=Outcome.OOM, counters={"kernels": 3.0}), trial(0, 0))
+    assert failed.counters("arm") is None
+    assert [one.kind for one in failed.failed("arm")] == [Kind.COUNTING]
+
+
+def test_what_was_found_on_disk_is_counted_by_timing_trials() -> None:
+    hit = trial(0, 0, counters={"cache_hits": 2.0, "kernels": 9.0})
+    found = records_of(counted(counters={"cache_hits": 0.0, "kernels": 3.0}), hit).counters("arm")
+    assert found == {"cache_hits": 2.0, "kernels": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("counters", "cold", "once"),
+    [
+        ({"compile_s": 20.0}, 20.0, 1.0 + 3.0 + 19.0),  # a trial compiled for a second of its own
+        ({"compile_s": 0.0}, 0.0, 1.0 + 3.0),  # never cheaper than what a trial took
+        ({}, 1.0, 1.0 + 3.0),
+    ],
+)
+def test_an_arm_costs_once_what_it_takes_with_nothing_compiled_yet(
+    counters: dict, cold: float, once: float
+) -> None:
+    shared = {"first_iteration_s": 3.0, "compile_s": 1.0}
+    timed = [trial(number, 0, setup_s=2.0 * number, **shared) for number in (0, 1)]
+    records = records_of(counted(counters=counters), *timed)
+    assert records.cold_compile_s("arm") == cold
+    assert records.one_off_s("arm") == once
+
+
+def test_an_arm_without_times_costs_nothing_known() -> None:
+    assert records_of(counted(counters={"compile_s": 20.0})).one_off_s("arm") is None
+    assert records_of().cold_compile_s("arm") is None
+
+
+@pytest.mark.parametrize(("kept", "capability"), [([9, 0], (9, 0)), (None, None)])
+def test_the_device_is_the_one_that_a_trial_recorded(
+    kept: list[int] | None, capability: tuple | None
+) -> None:
+    facts = {"type": "cuda", "count": 2, "capability": kept}
+    records = records_of(counted("bare"), counted(environment={"device": facts}))
+    assert records.device() == Device("cuda", 2, capability=capability)
+    assert records_of(counted("bare")).device() == Device()
+
+
+ENDED = [("a", "ok"), ("a", "ok"), ("a", "oom"), ("b", "failed"), ("c", "ok"), ("a", "failed")]
+
+
+def test_trials_are_counted_by_arm_and_outcome() -> None:
+    table = pl.DataFrame(ENDED, schema=["arm", "outcome"], orient="row")
+    counts = outcome_counts(table)
+    assert counts == {"a": {"ok": 2, "oom": 1, "failed": 1}, "b": {"failed": 1}, "c": {"ok": 1}}
+    assert next(iter(counts["a"])) == "ok"
+
+
+def test_counts_of_several_arms_add_up_without_what_did_not_occur() -> None:
+    assert sum_counts([{"oom": 1, "ok": 2}, {"ok": 3}, {}]) == {"ok": 5, "oom": 1}
+    assert list(sum_counts([{"oom": 1}, {"ok": 3}])) == ["ok", "oom"], "in the order of the outcomes"
+    assert sum_counts([]) == {}
+
+
+def test_counts_in_words() -> None:
+    assert outcome_text({"ok": 9, "oom": 3}) == "9 ok, 3 oom"
+    assert outcome_text({}) == ""
+
+
+COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
+
+
+@given(COUNTERS, COUNTERS)
+def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first(reference, own):
+    changes = counter_changes(reference, own)
+    listed = {one.counter for one in changes}
+    for name in "abcdef":
+        before, after = reference.get(name), own.get(name)
+        assert (name in listed) == (before is not None and after is not None and before != after)
+    assert [one.size for one in changes] == sorted((one.size for one in changes), reverse=True)
+
+
+def test_a_change_is_as_large_as_its_ratio_and_appearing_is_the_largest():
+    assert CounterChange("a", 0.25, 0.5).size == CounterChange("a", 0.5, 0.25).size == math.log(2)
+    assert CounterChange("a", 0.0, 1.0).size == CounterChange("a", 1.0, 0.0).size == math.inf
+
+
+def test_an_arm_or_reference_that_was_not_counted_lists_nothing():
+    assert counter_changes(None, {"a": 1.0}) == counter_changes({"a": 1.0}, None) == ()
+
+
+def test_the_table_has_a_row_for_each_arm_and_counter():
+    arms = [Arm(id="x", levels={}, label="naive"), Arm(id="y", levels={}, label="fast")]
+    table = counter_table(arms, {"x": {"passes": 100.0, "flops": None}, "y": None})
+    assert table.rows() == [("x", "naive", "flops", None), ("x", "naive", "passes", 100.0)]
+
+
+def test_what_only_timing_trials_can_count_takes_the_place_of_what_the_counting_trial_saw():
+    shared = {"arm": "a", "pack": "p000", "round": 0, "attempt": 0, "outcome": Outcome.OK}
+    counting = TrialRecord(**shared, kind=Kind.COUNTING, counters={"passes": 10.0, "cache_hits": 0.0})
+    timings = [TrialRecord(**shared, kind=Kind.TIMING, counters={"cache_hits": hits}) for hits in (1.0, 7.0)]
+    assert counters_of(counting, timings) == {"passes": 10.0, "cache_hits": 7.0}
+    assert counters_of(counting, []) == counting.counters
+
+
+@pytest.mark.parametrize(
+    ("busy_ns", "wall_ns", "words"),
+    [
+        (43.0, 100.0, "host-bound: the device works 43% of the time"),
+        (79.0, 100.0, "host-bound: the device works 79% of the time"),
+        (80.0, 100.0, "device-bound: the device works 80% of the time"),
+        (120.0, 100.0, "device-bound: the device works 100% of the time"),
+        (None, 100.0, None),
+        (50.0, None, None),
+    ],
+)
+def test_an_arm_is_bound_by_what_is_busy_most_of_the_time(busy_ns, wall_ns, words: str | None) -> None:
+    assert bound_by(busy_ns, wall_ns) == words
+
+
+CHECKS = (
+    Check("trace"),
+    Check("excess", Comparator.AT_MOST, 1e-5, against="oracle"),
+    Check("mismatches", Comparator.AT_MOST, 0.0, against="oracle"),
+)
+
+
+@pytest.mark.parametrize(("value", "holds"), [(1e-5, True), (1.1e-5, False), (math.nan, False), (-1.0, True)])
+def test_a_figure_holds_up_to_its_bound_and_nan_never(value, holds):
+    assert OracleDeviation("excess", value, 1e-5).holds is holds
+
+
+def test_arms_show_their_deviations_from_oracles_in_declared_order_and_no_others():
+    seen = {
+        "a": Evidence(numbers={"mismatches": 0.0, "excess": 2e-5, "trace": 3.0}),
+        "b": None,
+        "c": Evidence(),
+    }
+    found = judge_quality({"a": "naive", "b": "broken", "c": "silent"}, CHECKS, seen.get)
+    assert [(row.arm, [one.check for one in row.deviations]) for row in found] == [
+        ("naive", ["excess", "mismatches"])
+    ]
+    assert [one.holds for one in found[0].deviations] == [False, True]
+
+
+WIDE_PACK = Pack(id="p000", orders=(("base", "arm"),), start="exec")
+EFFECT = Effect(id="e", design="ladder", toggle="ddp", level="4", pairs=(("arm", "base"),))
+
+
+def timed(arm: str, ranks: int, units: float) -> StoredTrial:
+    """A trial of ten iterations."""
+    own = {"arm": arm, "kind": Kind.TIMING, "pack": "p000", "outcome": Outcome.OK, "round": 0, "attempt": 0}
+    figures = RankFigures(nodes=("n1",) * ranks, region_ns=(1,) * ranks) if ranks > 1 else None
+    return StoredTrial(Path(arm), TrialRecord(units=units, iterations=10, ranks=figures, **own))  # type: ignore[arg-type]
+
+
+def scaling(
+    ratio: float | None, ranks: int, units: float = 640, base_ranks: int = 1, effect: Effect = EFFECT
+) -> Scaling | None:
+    """The scaling of an arm that takes `ratio` of the time of a base that does 640 units."""
+    progress = Progress()
+    for one in (timed("base", base_ranks, 640), timed("arm", ranks, units)):
+        progress.add(one)
+    ends = (None, None) if ratio is None else (ratio * 0.8, ratio * 1.25)
+    return scaling_of(effect, ratio, *ends, ArmRecords(progress, [WIDE_PACK]))
+
+
+def test_four_ranks_in_half_the_time_use_half_of_themselves() -> None:
+    found = scaling(0.5, 4)
+    assert found is not None
+    assert (found.ranks, found.more, found.work) == (4, 4, Work.STRONG)
+    assert found.efficiency == pytest.approx(0.5)
+    assert (found.low, found.high) == (pytest.approx(0.4), pytest.approx(0.625))
+
+
+def test_as_much_work_for_each_rank_is_weak_scaling() -> None:
+    found = scaling(0.25, 4, units=4 * 640)
+    assert found is not None and found.work is Work.WEAK
+    assert found.efficiency == pytest.approx(1.0)
+
+
+def test_work_that_grows_otherwise_has_no_name() -> None:
+    found = scaling(0.5, 4, units=3 * 640)
+    assert found is not None and found.work is Work.OTHER
+
+
+def test_what_the_base_has_already_does_not_count() -> None:
+    found = scaling(0.5, 4, base_ranks=2)
+    assert found is not None and found.efficiency == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("ratio", "ranks", "base"), [(None, 4, 1), (0.5, 1, 1), (2.0, 1, 2), (0.5, 2, 2)])
+def test_without_more_ranks_or_without_a_time_there_is_none(
+    ratio: float | None, ranks: int, base: int
+) -> None:
+    assert scaling(ratio, ranks, base_ranks=base) is None
+
+
+def test_an_effect_of_many_arms_has_none() -> None:
+    many = EFFECT.model_copy(update={"contrast": {"arm": 0.5, "base": -0.5}})
+    assert scaling(0.5, 4, effect=many) is None

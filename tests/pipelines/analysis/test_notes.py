@@ -1,17 +1,37 @@
-"""What a comparison says beside its numbers: scatter, clocks, disturbance, what is missing or left out."""
+"""What a comparison says next to its numbers: scatter, clocks, the kernel, gaps, and what is left out."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
-from measured import change, compared, simulated, spec_of, write
+from measured import change, compared, cost, simulated, spec_of, write
 
-from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder
+from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.failed_trials import missing_rounds, notes_on_other_machines
+from perfsweep.pipelines.analysis.notes import kernel_notes, machine_notes
+from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import (
+    Arm,
+    Kind,
+    Manifest,
+    Outcome,
+    SweepFolder,
+    TrialRecord,
+    TrialSpec,
+    write_record,
+)
+from perfsweep.workloads.api import Device
 
 LEVELS = {"work": ["single"], "slab": [2, 4]}
 
@@ -195,3 +215,331 @@ def test_twenty_files_that_cannot_be_read_are_named_and_the_others_counted(swept
 def test_what_so_many_rounds_can_show_is_told_from_the_spread_they_have(swept) -> None:
     (note,) = notes_of(swept(), "you can see")
     assert note.startswith("with 4 rounds you can see ") and "% spread between pairs" in note
+
+
+NAMES = {arm: arm.upper() for arm in "abcdefg"}
+SECOND_NS = 10**9
+
+
+def trials(*rows: tuple[str, float, float], iterations: int = 10, region_s: float = 1.0) -> pl.DataFrame:
+    """A trial for each row: arm, minor faults an iteration, share of the time in the kernel."""
+    return pl.DataFrame(
+        [
+            (arm, iterations, region_s, round(faults * iterations), round(share * region_s * SECOND_NS))
+            for arm, faults, share in rows
+        ],
+        schema=["arm", "iterations", "region_s", "minor_faults", "system_ns"],
+        orient="row",
+    )
+
+
+def notes(*rows: tuple[str, float, float], **measured: float) -> list[str]:
+    return kernel_notes(trials(*rows, **measured), NAMES, "a")  # type: ignore[arg-type]
+
+
+def test_arms_that_fault_more_or_less_than_the_reference_are_named_the_furthest_first() -> None:
+    rows = [("a", 1000, 0), ("b", 1010, 0), ("c", 900, 0), ("d", 3000, 0)]
+    assert notes(*rows) == [
+        "minor faults an iteration: 1,000 of A, 3,000 of D, 900 of C; a fault costs 0.5 to 3 us"
+    ]
+
+
+def test_arms_that_spend_more_or_less_time_in_the_kernel_are_named() -> None:
+    rows = [("a", 0, 0.20), ("b", 0, 0.205), ("c", 0, 0.1), ("d", 0, 0.5)]
+    assert notes(*rows, region_s=2.0) == ["system time: 20 % of A's time, 50 % of D's, 10 % of C's"]
+
+
+def test_four_arms_are_named_at_most() -> None:
+    (line,) = notes(*[(arm, 100.0 * place, 0) for place, arm in enumerate("abcdefg")])
+    assert line.startswith("minor faults an iteration: 0 of A, 600 of G, 500 of F, 400 of E, 300 of D;")
+
+
+def test_the_median_of_trials_counts() -> None:
+    assert notes(("a", 0, 0), ("a", 0, 0), ("a", 900, 0.9), ("b", 5, 0.005)) == []
+
+
+def test_without_the_reference_nothing_is_said() -> None:
+    assert notes(("b", 0, 0), ("c", 900, 0.9)) == []
+
+
+@pytest.mark.parametrize("measured", [{"iterations": 0}, {"region_s": 0.0}])
+def test_trials_that_measured_nothing_say_nothing(measured: dict) -> None:
+    assert notes(("a", 0, 0), ("b", 900, 0.9), **measured) == []
+
+
+def calibrated(*packs: tuple[str, list[int | None]]) -> list[str]:
+    rows = [(pack, ns) for pack, every in packs for ns in every]
+    schema = {"pack": pl.String, "calibration_ns": pl.Int64}
+    return machine_notes(pl.DataFrame(rows, schema=schema, orient="row"))
+
+
+def test_a_machine_that_was_slow_before_some_trials_is_told_by_the_usual_time_of_its_node() -> None:
+    found = calibrated(("p0", [100, 100, 100, 130, 106]), ("p1", [200, 200, 200, None]))
+    assert found == ["the calibration loop ran up to 30% slower before 2 of 9 timing trials"]
+
+
+def test_a_machine_as_fast_as_usual_is_no_news() -> None:
+    assert calibrated(("p0", [100, 100, 104, 50, 0])) == []
+    assert calibrated(("p0", [None, None])) == []
+
+
+@pytest.fixture
+def with_usage(command):
+    """The comparison of a sweep whose second arm has other counts than its reference, in 10 iterations."""
+
+    def run(reference: dict[str, Any], arm: dict[str, Any]) -> Comparison:
+        sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+        folder, manifest = simulated(sweep, lambda levels: 1.0)
+        for one in manifest.arms:
+            fields = arm if "single" in one.label else reference
+            for record in folder.path.glob(f"trials/{one.id}/p*-r*/record.json"):
+                change(record, **fields)
+        return compared(folder, manifest)
+
+    return run
+
+
+def faults_notes(comparison: Comparison) -> list[str]:
+    return [note for note in comparison.notes if note.startswith(("minor faults", "system time"))]
+
+
+def test_arms_that_fault_more_than_the_reference_are_named(with_usage) -> None:
+    (note,) = faults_notes(with_usage({"minor_faults": 20}, {"minor_faults": 2000}))
+    assert note.startswith("minor faults an iteration: 2 of naive, 200 of work=single")
+
+
+def test_ten_faults_an_iteration_make_no_note(with_usage) -> None:
+    assert faults_notes(with_usage({"minor_faults": 20}, {"minor_faults": 119})) == []
+
+
+def test_system_time_that_differs_by_more_than_a_hundredth_of_an_arms_time_is_named(with_usage) -> None:
+    (note,) = faults_notes(with_usage({"system_ns": 0}, {"system_ns": 200_000_000}))
+    assert note.startswith("system time: 0 % of naive's time, ") and note.endswith(" of work=single's")
+    assert faults_notes(with_usage({"system_ns": 0}, {"system_ns": 2_000_000})) == []
+
+
+def test_arms_have_their_counts_an_iteration(with_usage) -> None:
+    usage = {"minor_faults": 25, "major_faults": 5, "system_ns": 1000}
+    arms = with_usage(usage, usage).arms
+    assert [(arm.minor_faults, arm.major_faults, arm.system_ns) for arm in arms] == [(2.5, 0.5, 100.0)] * 2
+
+
+def test_a_machine_that_was_slow_in_some_trials_is_told_from_slow_code(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+    folder, manifest = simulated(sweep, lambda levels: 1.0)
+    records = sorted(folder.path.glob("trials/*/p*-r*/record.json"))
+    for number, record in enumerate(records):
+        change(record, calibration_ns=25_000_000 if number == 0 else 20_000_000 + 1000 * number)
+    (note,) = (note for note in compared(folder, manifest).notes if note.startswith("the calibration loop"))
+    assert note.startswith("the calibration loop ran up to 25% slower before 1 of 12 timing trials")
+
+
+@pytest.fixture
+def sweep(command: Callable) -> Callable[..., tuple[SweepFolder, Manifest]]:
+    """A sweep of three rounds, an arm and the reference in each pack."""
+
+    def make(levels: int = 1) -> tuple[SweepFolder, Manifest]:
+        design = DesignConfig("one_at_a_time", levels={"slab": list(range(2, 2 + levels))})
+        cluster = ClusterConfig(executor="inprocess", arms_per_pack=2)
+        return simulated(command(design, measure={"rounds": 3}, cluster=cluster), cost)
+
+    return make
+
+
+def said(folder: SweepFolder, manifest: Manifest) -> list[str]:
+    return list(missing_rounds(read_progress(folder, manifest), manifest))
+
+
+def lose(folder: SweepFolder, pack: str, number: int) -> None:
+    """Let a round have no records."""
+    for record in folder.path.glob(f"trials/*/{pack}-r{number:03d}-*"):
+        shutil.rmtree(record)
+
+
+def fail(folder: SweepFolder, pack: str, outcome: str, **failure: str) -> None:
+    """Let the first rounds of a pack have ended so, so that its last one was not tried."""
+    lose(folder, pack, 2)
+    for record in folder.path.glob(f"trials/*/{pack}-r*/record.json"):
+        change(record, outcome=outcome, **({"failure": failure} if failure else {}))
+
+
+def test_of_a_finished_sweep_nothing_is_missing(sweep) -> None:
+    assert said(*sweep()) == []
+
+
+def test_rounds_that_are_missing_are_counted_by_pack(sweep) -> None:
+    folder, manifest = sweep(2)
+    lose(folder, "p000", 0)
+    lose(folder, "p001", 1)
+    lose(folder, "p001", 2)
+    assert said(folder, manifest) == [
+        "rounds are missing: 1 of 3 in p000, 2 of 3 in p001; the same command measures them"
+    ]
+
+
+@pytest.mark.parametrize(("packs", "more"), [(5, ""), (7, " and 2 more packs")])
+def test_five_packs_are_named_and_the_rest_counted(sweep, packs: int, more: str) -> None:
+    folder, manifest = sweep(packs)
+    for number in range(packs):
+        lose(folder, f"p{number:03d}", 0)
+    (line,) = said(folder, manifest)
+    assert line.endswith(f"1 of 3 in p004{more}; the same command measures them")
+
+
+def test_rounds_of_arms_that_all_failed_say_what_to_mend(sweep) -> None:
+    folder, manifest = sweep()
+    fail(folder, "p000", "failed", type="RuntimeError", message="no such file")
+    (line,) = said(folder, manifest)
+    assert line == (
+        "rounds are missing: 1 of 3 in p000, since every arm failed and was not started again"
+        " (RuntimeError: no such file)"
+    )
+
+
+def test_a_process_that_left_no_exception_says_so(sweep) -> None:
+    folder, manifest = sweep()
+    fail(folder, "p000", "failed")
+    assert "(without an exception)" in said(folder, manifest)[0]
+
+
+def test_arms_that_do_not_fit_into_memory_miss_nothing(sweep) -> None:
+    folder, manifest = sweep()
+    fail(folder, "p000", "oom", type="OutOfMemoryError", message="8 GiB")
+    assert said(folder, manifest) == []
+
+
+def test_what_ran_on_another_machine_is_told_with_what_sets_it_apart(sweep) -> None:
+    folder, manifest = sweep(2)
+    assert notes_on_other_machines(read_progress(folder, manifest), manifest) == []
+    for record in folder.path.glob("trials/*/p001-r*/record.json"):
+        change(record, keys={"device": "other"})
+    lose(folder, "p001", 0)
+    (note,) = notes_on_other_machines(read_progress(folder, manifest), manifest)
+    assert note == (
+        "4 timing trials are left out: device is other and not fake; pairs in p001 are in tables of"
+        " their own, for other; on a cluster, cluster.gpu_type or cluster.constraint keeps packs on one kind"
+    )
+
+
+@pytest.fixture
+def comparable_sweep(command) -> tuple[SweepFolder, Manifest]:
+    """A planned sweep of two arms, nothing measured."""
+    toy = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 3, "repeats": 1}
+    )
+    manifest = plan.make_plan(toy, Device())
+    folder = SweepFolder(Path(toy.runs) / manifest.sweep.name)
+    folder.write_manifest(manifest)
+    return folder, manifest
+
+
+def measured(
+    folder: SweepFolder, manifest: Manifest, arm: Arm, number: int | None, attempt: int = 0, **fields: object
+) -> None:
+    comparable_sweep = manifest.sweep
+    kind = Kind.TIMING if number is not None else Kind.COUNTING
+    spec = TrialSpec(
+        sweep=comparable_sweep.name,
+        workload=comparable_sweep.workload,
+        config=comparable_sweep.config,
+        arm=arm,
+        kind=kind,
+        pack="p000",
+        round=number,
+        attempt=attempt,
+        measure=comparable_sweep.measure,
+        code=comparable_sweep.code,
+        cache_dir="",
+    )
+    record = TrialRecord.of(
+        spec, 0.0, outcome=Outcome.OK, units=1.0, iterations=1, region_ns=1000 + (number or 0)
+    )
+    folder.trial_dir(spec).mkdir(parents=True, exist_ok=True)
+    write_record(folder.trial_dir(spec), replace(record, **fields))
+
+
+def comparable_compared(folder: SweepFolder, manifest: Manifest) -> Comparison:
+    return compare.compare(folder, manifest, collect.collect(folder, manifest))
+
+
+def fill(folder: SweepFolder, manifest: Manifest) -> None:
+    for arm in manifest.arms:
+        for number in range(3):
+            measured(folder, manifest, arm, number)
+
+
+@pytest.mark.parametrize(("field", "why"), [("code", "other code"), ("method", "other settings of measure")])
+def test_records_of_another_experiment_are_counted_and_left_out(
+    comparable_sweep, field: str, why: str
+) -> None:
+    folder, manifest = comparable_sweep
+    fill(folder, manifest)
+    measured(folder, manifest, manifest.arms[0], 0, attempt=1, **{field: "another"})
+    found = comparable_compared(folder, manifest)
+    assert f"1 records of {why} are left out" in found.notes
+    assert found.effects[0].rounds == 3
+
+
+def test_a_disturbed_round_that_was_repeated_is_said_and_its_repeat_counts(comparable_sweep) -> None:
+    folder, manifest = comparable_sweep
+    fill(folder, manifest)
+    for arm in manifest.arms:
+        measured(folder, manifest, arm, 3)  # beyond the plan: nobody asked for it
+    first, second = manifest.arms
+    measured(folder, manifest, first, 1, attempt=1, region_ns=5000)
+    measured(folder, manifest, second, 1, attempt=1, region_ns=5000)
+    assert not any("measured again" in note for note in comparable_compared(folder, manifest).notes), (
+        "neither attempt was disturbed"
+    )
+    for attempt, disturbed in ((2, ("a neighbour",)), (3, ())):
+        for arm in manifest.arms:
+            measured(folder, manifest, arm, 2, attempt=attempt, disturbed=disturbed, region_ns=7000 + attempt)
+    trials = collect.collect(folder, manifest)
+    assert (
+        "1 round was disturbed and measured again; the disturbed attempts do not count"
+        in comparable_compared(folder, manifest).notes
+    )
+    used = trials.filter(trials["used"])
+    assert sorted(used["attempt"].unique()) == [0, 1, 3]
+
+
+def test_an_arm_that_waits_for_its_host_is_named(comparable_sweep) -> None:
+    folder, manifest = comparable_sweep
+    fill(folder, manifest)
+    busy = {"baseline": 300.0, "work=single": 950.0}
+    for arm in manifest.arms:
+        measured(folder, manifest, arm, None, counters={"device_busy_ns": busy[arm.label]})
+    notes = comparable_compared(folder, manifest).notes
+    assert "naive: host-bound: the device works 30% of the time" in notes
+    assert "work=single: device-bound: the device works 95% of the time" in notes
+
+
+def test_the_rounds_that_are_there_say_what_they_can_see(comparable_sweep) -> None:
+    folder, manifest = comparable_sweep
+    fill(folder, manifest)
+    measured(folder, manifest, manifest.arms[0], 2, attempt=1, region_ns=1300)
+    measured(folder, manifest, manifest.arms[1], 2, attempt=1, region_ns=1000)
+    (seen,) = [note for note in comparable_compared(folder, manifest).notes if "you can see" in note]
+    assert seen.startswith("with 3 rounds you can see ") and "one comparison" in seen
+
+
+@pytest.mark.parametrize(
+    ("theirs", "name", "differences"),
+    [
+        ({"device": "A", "torch": "2"}, "A", "device is A and not B"),
+        ({"device": "C", "torch": "2"}, "C", "device is C and not B"),
+        ({"device": "B", "torch": "3"}, "torch is 3 and not 2", "torch is 3 and not 2"),
+        ({"device": "B", "torch": "1"}, "torch is 1 and not 2", "torch is 1 and not 2"),
+        ({"device": "B"}, "torch is none and not 2", "torch is none and not 2"),
+        (
+            {"device": "B", "torch": "2", "driver": "9"},
+            "driver is 9 and not none",
+            "driver is 9 and not none",
+        ),
+    ],
+)
+def test_another_machine_goes_by_its_device_or_by_what_sets_it_apart(
+    theirs: dict[str, str], name: str, differences: str
+) -> None:
+    ours = {"device": "B", "torch": "2"}
+    assert (machine_name(ours, theirs), told_apart(ours, theirs)) == (name, differences)

@@ -1,19 +1,25 @@
-"""`perfsweep judge` on a script's commits: counted work, changed results, nothing at all, and mistakes."""
+"""perfsweep judge: which versions it compares, how it answers, environments, and the comment made of it."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from environments import answering, bare
 from git_repository import begin, commit, git, state
 from versioned import TRAIN, scripted, work
 
 from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.commands import judge as module
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
+from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.store.records import SweepFolder, read_record
 from perfsweep.pipelines.store.trial_files import read_iterations
+from perfsweep.workloads.errors import ConfigError
 
 SMALL = (
     "workload=script",
@@ -21,8 +27,6 @@ SMALL = (
     *("measure.iterations=10", "measure.warmup_max=10", "measure.evidence_iterations=4"),
     *("measure.budget_s=1", "measure.servers=1", "measure.repeats=0", "measure.timed_parity=false"),
 )
-
-
 # A machine with others on it scatters by half; ten times the counted work is beyond that. Where they disturb
 # every trial, no verdict is called.
 DECIDING = ("measure.servers=4", "measure.budget_s=90", "measure.precision=0.3", "measure.margin=0.2")
@@ -170,3 +174,225 @@ def test_a_command_runs_each_versions_code(
     found = json.loads(said.out)
     assert found["verdict"] == "different results" and found["deviation"].startswith("loss: 0.01"), found
     assert state(root) == before
+
+
+class Repository:
+    """A branch: what of it is not committed, and where it began."""
+
+    root = "repo"
+
+    def __init__(self, dirty: bool = False, began: str | None = "b" * 40, main: str | None = "main") -> None:
+        self.is_dirty, self.began, self.default_branch = dirty, began, main
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        return self.began if (one, other) == ("main", "HEAD") else None
+
+    def commit(self, name: str) -> str:
+        return "h" * 40
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Judges in a repository: the names that were compared, and the status."""
+
+    def judge(*words: str, repository: Any = None, as_json: bool = False, environment: bool = False) -> Any:
+        compared = list[str]()
+
+        def compare(base: Side, head: Side, said: Any) -> Answer:
+            compared.extend([base.name, head.name])
+            return Answer(base, head, "slower", "identical", 1, 0.025)
+
+        versions = SimpleNamespace(
+            commits=repository or Repository(), side=lambda name: Side(name, None), compare=compare
+        )
+        of = SimpleNamespace(of=lambda command, words, commits: versions)
+        monkeypatch.setattr(module, "TwoVersions", of)
+        return compared, module.judge(words, as_json, environment)
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("words", "repository", "sides"),
+    [
+        (("v1", "v2", "workload=x"), None, ["v1", "v2"]),
+        (("v1", "workload=x"), None, ["v1", "worktree"]),
+        (("workload=x",), Repository(dirty=True), ["HEAD", "worktree"]),
+        (("workload=x",), Repository(), ["b" * 12, "HEAD"]),
+    ],
+    ids=["both", "against the checkout", "what is not committed", "the branch"],
+)
+def test_versions_are_those_named_or_what_was_changed_last(
+    judged: Any, words: tuple, repository: Any, sides: list, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judged(*words, repository=repository) == (sides, 1)
+    assert capsys.readouterr().out == f"slower: {sides[1]} against {sides[0]}; results identical\n"
+
+
+def test_a_program_gets_an_object(judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert judged("a", "b", as_json=True, environment=True) == (["a", "b"], 1)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["compares"], found["head"]["name"]) == ("slower", "environment", "b")
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "says"),
+    [
+        (("a", "b", "c"), {}, "judge takes at most BASE and HEAD"),
+        (("a", "workload=x", "b"), {}, "judge takes at most BASE and HEAD"),
+        (("a", "a"), {}, "a is named twice; name two versions"),
+        (("a",), {"environment": True}, "judge --environment compares two: name both"),
+        ((), {"repository": Repository(began="h" * 40)}, "nor commits beyond main; name what to compare"),
+        ((), {"repository": Repository(main=None)}, "nor commits beyond a main branch; name"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(judged: Any, words: tuple, own: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        judged(*words, **own)
+
+
+def test_options_are_handed_on_without_the_names_and_environments_need_no_repository(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[tuple[Any, ...]]()
+
+    def of(command: str, words: Any, commits: bool) -> None:
+        asked.append((command, *words, commits))
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(module, "TwoVersions", SimpleNamespace(of=of))
+    for environment in (False, True):
+        with pytest.raises(ConfigError, match="enough"):
+            module.judge(("a", "b", "workload=x", "measure.rounds=3"), False, environment)
+    options = ("judge", "workload=x", "measure.rounds=3")
+    assert asked == [(*options, True), (*options, False)]
+
+
+SAVES = """
+import torch
+import pace
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(100_000):
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(step))
+    loss = (model(x).squeeze() - x.sum(1)).pow(2).mean() * pace.SCALE
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text(SAVES)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def judged_so(folder: Path, capsys: pytest.CaptureFixture[str]):
+    def judged_so(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(["judge", "--environment", *words, "--", *SMALL, f"runs={folder / 'runs'}"])
+        said = capsys.readouterr()
+        return int(end.value.code or 0), said.out, said.err
+
+    return judged_so
+
+
+@pytest.mark.slow
+def test_a_library_that_changes_results_is_caught_and_both_environments_are_named(
+    folder: Path, judged_so
+) -> None:
+    bare(folder / "env-a", pace=("1.0", "SCALE = 1.0"))
+    bare(folder / "env-b", pace=("2.0", "SCALE = 1.001"))
+    status, said, heard = judged_so("env-a", "env-b", "--json")
+    found = json.loads(said)
+    assert found["compares"] == "environment" and found["head"] == {"name": "env-b", "commit": None}
+    assert (status, found["verdict"], found["results"]) == (SOME_FAILED, "different results", "different")
+    assert found["rounds"] >= 6
+    report = (Path(found["sweep"]) / "report.md").read_text()
+    for text in (heard, report):
+        assert "environment=env-a: Python" in text and "environment=env-b: Python" in text
+        assert "packages that differ between environments: pace 1.0 / 2.0" in text
+
+
+@pytest.mark.slow
+def test_a_torch_that_cannot_be_imported_is_named_with_its_reason(folder: Path, judged_so) -> None:
+    bare(folder / "env-a")
+    (torch,) = bare(folder / "broken").glob("lib/python*/site-packages/torch")
+    torch.unlink()
+    torch.mkdir()
+    (torch / "version.py").write_text("__version__, cuda = '2.14.1', None")
+    (torch / "__init__.py").write_text("raise OSError('libgomp.so.1: cannot open shared object file')")
+    status, said, heard = judged_so("env-a", "broken")
+    assert (status, said) == (MISTAKE, "")
+    assert "environment=broken: torch cannot be imported: OSError: libgomp.so.1: cannot open" in heard
+    assert heard.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("env-a",), "judge --environment compares two: name both, such as perfsweep judge --environment"),
+        (("env-a", "env-a"), "env-a is named twice"),
+        (("env-a", "nowhere"), "axes.environment: env-a has Python 3.10.1, and what measures needs 3.11"),
+        (("nowhere", "env-a"), "axes.environment: nowhere does not exist; name an interpreter"),
+    ],
+)
+def test_a_mistake_about_environments_is_one_sentence(
+    folder: Path, judged_so, words: tuple[str, ...], sentence: str
+) -> None:
+    answering(folder / "env-a/bin/python", version=[3, 10, 1], prefix="/", missing=[])
+    status, said, complaint = judged_so(*words)
+    assert (status, said) == (MISTAKE, "")
+    assert sentence in complaint and complaint.count("\n") == 1
+
+
+ANSWER = Answer(Side("main", "0" * 40), Side("worktree", None), "no difference", "same code", 0, 0.025)
+
+
+def ended(*words: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["comment", *map(str, words)])
+    return int(end.value.code or 0)
+
+
+def test_a_comment_goes_to_a_file_or_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "judge.json"
+    file.write_text(json.dumps(ANSWER.as_json()))
+    assert ended(file, "--output", tmp_path / "comment.md") == 0 and capsys.readouterr().out == ""
+    assert ended(file) == 0
+    said = capsys.readouterr().out
+    assert said == (tmp_path / "comment.md").read_text() and "### perfsweep: no difference" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "judge.json cannot be read (No such file or directory)"),
+        ("", "judge.json is no JSON"),
+        ("[]", "judge.json is no answer of perfsweep judge (schema None)"),
+        ('{"schema": "perfsweep.judge/2"}', "judge.json is no answer of perfsweep judge"),
+        ('{"schema": "perfsweep.bisect/1"}', "(schema perfsweep.bisect/1)"),
+    ],
+)
+def test_a_file_of_anything_else_is_one_sentence(
+    tmp_path: Path, text: str | None, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "judge.json").write_text(text)
+    assert ended(tmp_path / "judge.json") == 2
+    said = capsys.readouterr()
+    assert said.out == "" and sentence in said.err and "perfsweep judge --json" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_comment_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "judge.json"
+    file.write_text(json.dumps(ANSWER.as_json()))
+    assert ended(file, "--output", tmp_path) == 2
+    assert f"{tmp_path} cannot be written (Is a directory); choose another file" in capsys.readouterr().err

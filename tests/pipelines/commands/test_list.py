@@ -1,15 +1,24 @@
-"""Rows of `perfsweep describe`: what a level needs, and why it cannot act here."""
+"""Rows of perfsweep describe and claims: what a level needs and why it cannot act; each report's claims."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
+from rich.console import Console
+from toys.spinner import Spinner
 
+from perfsweep.pipelines.analysis.across.claim_ledger import FILE
+from perfsweep.pipelines.analysis.rulings import SCHEMA
+from perfsweep.pipelines.commands import claims
 from perfsweep.pipelines.commands import list as listing
-from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
+from perfsweep.workloads.api import Claim, Device, Level, Numbers, Parity, Toggle
+from perfsweep.workloads.errors import ConfigError
 
 CPU, GPU = Device("cpu"), Device("cuda")
 
@@ -153,3 +162,60 @@ def test_a_workload_is_described_with_its_purpose_its_fields_its_toggles_and_its
     assert any(line.split()[-3:] == ["needs", "a", "GPU"] for line in shown)
     assert shown[-2] == "claim (report, 3.1): [it] is faster"
     assert shown[-1].endswith(f"most of it for importing {cls.__module__}")
+
+
+TOY = "toys.spinner:Spinner"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """One sweep of the toy that confirms its first claim, and a file that nobody can read."""
+    row = dict.fromkeys(SCHEMA) | {"workload": TOY, "section": "1", "claim": "half the work is twice as fast"}
+    row |= {"ruling": "confirmed", "reason": "", "subject": "work=single", "sweep": "demo", "machine": "cpu"}
+    row |= {"design": "one_at_a_time", "ratio": 0.5, "low": 0.4, "high": 0.6}
+    for sweep in ("demo", "spoilt"):
+        (tmp_path / sweep / FILE).parent.mkdir(parents=True)
+    pl.DataFrame([row], schema=SCHEMA).write_parquet(tmp_path / "demo" / FILE)
+    (tmp_path / "spoilt" / FILE).write_bytes(b"not parquet")
+    return tmp_path
+
+
+def shown(runs: Path, *devices: Device, workload: str | None = TOY) -> str:
+    console = Console(width=250, record=True, file=io.StringIO())
+    claims.show(console, workload, runs, devices or (Device(),))
+    return console.export_text()
+
+
+def test_every_claim_has_a_row_with_its_promise_ruling_and_evidence_and_a_count_below(runs: Path) -> None:
+    text = shown(runs)
+    assert f"{TOY}: toy" in text
+    rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    claimed = ("half the work is twice as fast", ">= 1.5 and <= 2.5", "confirmed", "work=single in demo, cpu")
+    assert [words for words in claimed if words not in rows["1"]] == []
+    assert "high" in rows["2"] and "not measured yet" in rows["2"] and "idle=on" in rows["2"]
+    assert "not measurable here" in rows["3"]
+    (count,) = [line for line in text.splitlines() if " claims: " in line]
+    assert count == "3 claims: 1 confirmed, 1 not measured yet, 1 not measurable here"
+    assert f"skipped: {runs / 'spoilt' / FILE}" in text.replace("\n", "")
+
+
+def test_what_a_job_can_be_measured_on_is_open(runs: Path) -> None:
+    assert "2 not measured yet" in shown(runs, Device(), Device("cuda", 1))
+    with pytest.raises(ConfigError):
+        shown(runs, workload="nobody")
+
+
+def test_reports_have_a_table_each_and_what_a_report_contradicts_is_said_only_where_it_does(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "the report also says" not in shown(runs)
+    other = Claim("a", "another", "1", ({"work": "single"},), low=2.0, contradicts="and the opposite")
+    monkeypatch.setattr(Spinner, "claims", (*Spinner.claims, other))
+    page = claims.page(TOY, runs)
+    assert page.startswith("# What the reports claim")
+    first, second = page.partition(f"## {TOY}: toy\n\n3 claims: ")[2].split(
+        f"## {TOY}: another\n\n1 claims: "
+    )
+    assert "and the opposite" in second and "and the opposite" not in first
+    assert "| section | claim | the report also says | claimed |" in second
+    assert "the report also says" not in first and "confirmed" not in first, "a page is ruled on by pages"

@@ -16,7 +16,7 @@ from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.latex import effects_latex, escaped
-from perfsweep.pipelines.report.pictures import answer_page, effects_chart, svg
+from perfsweep.pipelines.report.pictures import effects_chart, picture_file, svg
 from perfsweep.pipelines.report.pictures.picture_file import (
     refuse_other_kinds,
     write_effects,
@@ -114,7 +114,7 @@ def test_a_page_has_the_head_on_top_then_the_effects_then_questions_and_what_fol
     won = effect("none", Verdict.FASTER, 0.5)
     answer = replace(DEMO, winners=(won,), workload="toy", noise=("the machine was noisy $x_1$",))
     with rc_context(svg.STYLE):
-        page = answer_page.chart(effects_chart.effect_rows(answer), answer)
+        page = picture_file.page_chart(effects_chart.effect_rows(answer), answer)
         page.savefig(BytesIO(), format="png")
     words = lines_of(page)
     order = [text for text, _ in sorted(words, key=lambda line: -line[1])]
@@ -123,9 +123,9 @@ def test_a_page_has_the_head_on_top_then_the_effects_then_questions_and_what_fol
     assert order[-2] == "Use it" and order[-1].startswith("perfsweep run workload=toy toggles.")
     (axes,) = page.axes
     box = axes.get_tightbbox()
-    heights = [height * answer_page.HEIGHT for _, height in words]
+    heights = [height * picture_file.HEIGHT for _, height in words]
     above = [height for height in heights if height > box.y1]
-    assert len(above) == 3 and all(answer_page.EDGE / 2 < h < answer_page.HEIGHT for h in heights)
+    assert len(above) == 3 and all(picture_file.EDGE / 2 < h < picture_file.HEIGHT for h in heights)
     assert all(height < box.y0 for height in heights if height not in above), "no line lies on the picture"
 
 

@@ -1,20 +1,30 @@
-"""What a prompt and a notebook show of a comparison and of a report."""
+"""What a prompt and a notebook show of a comparison, a report, and a sweep that runs."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.compare import Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.pipelines.report import notebook, progress_display
 from perfsweep.pipelines.report.notebook import Comparison, Report, comparison_html
+from perfsweep.pipelines.report.progress_display import Ahead
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.store.records import Effect
+from perfsweep.pipelines.store.records import Effect, Event, Kind, Manifest, Outcome, SweepFolder
+from perfsweep.workloads.api import Device
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="<bf16>", pairs=(("a", "b"),))
 FOUND = EffectResult(EFFECT, "amp=<bf16>", "baseline", Verdict.SLOWER, 1.25, rounds=6)
@@ -73,3 +83,96 @@ def test_a_report_is_a_path_and_links_the_page_from_where_the_notebook_runs(
     assert '<a href="runs/demo/report.html" target="_blank">runs/demo/report.html</a>' in page
     assert "<table" not in page and "demo: 6 rounds; baseline naive" in page
     assert repr(report) == f"Report(path={report.path!r})"
+
+
+class Cell:
+    """The output of a cell."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, dict[str, str]] = {}
+        self.messages = 0
+
+    def __call__(self, content: dict[str, str], raw: bool, display_id: str, update: bool) -> None:
+        assert raw and update == (display_id in self.outputs)
+        self.outputs[display_id] = content
+        self.messages += 1
+
+    @property
+    def only(self) -> dict[str, str]:
+        (content,) = self.outputs.values()
+        return content
+
+
+@pytest.fixture
+def manifest(command) -> Manifest:
+    return plan.make_plan(command(DesignConfig("one_at_a_time", toggles=["work", "trouble"])), Device())
+
+
+def event(manifest: Manifest, arm: int, outcome: Outcome = Outcome.OK, reason: str = "") -> Event:
+    own: dict[str, Any] = {"outcome": outcome, "reason": reason}
+    return Event(time=time.time(), arm=manifest.arms[arm].id, kind=Kind.TIMING, round=0, seconds=1.0, **own)
+
+
+def ahead(manifest: Manifest, trials: int) -> Ahead:
+    return Counter({(manifest.arms[1].id, Kind.TIMING): trials})
+
+
+def test_one_output_has_the_newest_count_when_it_ends(manifest: Manifest) -> None:
+    cell = Cell()
+    with notebook.live(cell, manifest, ahead(manifest, 20)) as progress:
+        assert cell.only["text/plain"].startswith("0 of 20 trials")
+        for _ in range(19):
+            progress(event(manifest, 1))
+    assert cell.only["text/plain"].startswith(f"19 of 20 trials, round 1: {manifest.arms[1].label}")
+    assert '<progress value="19" max="20">' in cell.only["text/html"]
+
+
+def test_many_trials_in_a_moment_are_few_messages(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notebook, "EVERY_S", 1e9)
+    cell = Cell()
+    with notebook.live(cell, manifest, ahead(manifest, 1000)) as progress:
+        for _ in range(1000):
+            progress(event(manifest, 1))
+    assert cell.messages == 2  # the first and the last
+
+
+def test_the_first_failure_of_an_arm_is_shown_at_once_and_cannot_be_markup(manifest: Manifest) -> None:
+    cell = Cell()
+    with notebook.live(cell, manifest, ahead(manifest, 20)) as progress:
+        for _ in range(2):
+            progress(event(manifest, 1, Outcome.FAILED, "ValueError: <b>bad</b>"))
+        assert cell.only["text/plain"].count("failed: ValueError: <b>bad</b>") == 1
+    assert "&lt;b&gt;bad&lt;/b&gt;" in cell.only["text/html"]
+
+
+@pytest.mark.parametrize(("shell", "is_one"), [(SimpleNamespace(kernel=1), True), (SimpleNamespace(), False)])
+def test_a_notebook_is_a_shell_with_a_kernel(
+    shell: object, is_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    vars(ipython)["get_ipython"], vars(display)["display"] = lambda: shell, print
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    assert notebook.notebook_display() is (print if is_one else None)
+
+
+def test_a_script_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert notebook.notebook_display() is None
+
+
+def test_a_table_of_what_is_known_stands_below_the_count_until_the_sweep_has_ended(
+    manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effect = Effect(id="a", design="one_at_a_time", toggle="<amp>", level="on", pairs=(("a", "b"),))
+    known = [EffectResult(effect, "a", "naive", Verdict.FASTER, ratio=0.75, low=0.7, high=0.8)]
+    found = progress_display.SoFar(6, progress_display.table_after(6, known), None)
+    monkeypatch.setattr(progress_display.RoundsSoFar, "after", lambda *_: found)
+    cell = Cell()
+    with notebook.live(cell, manifest, ahead(manifest, 2), SweepFolder(tmp_path)) as progress:
+        progress(event(manifest, 1))
+        assert "so far, 6 rounds" in cell.only["text/plain"] and "faster" in cell.only["text/plain"]
+        assert "&lt;amp&gt;=on" in cell.only["text/html"]
+    assert "so far" not in cell.only["text/plain"] + cell.only["text/html"]

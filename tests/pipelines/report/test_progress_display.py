@@ -1,8 +1,9 @@
-"""What a person sees: true counts, a line per kind of trouble, and no control characters in log files."""
+"""What people see of a sweep that runs: true counts, a line per kind of trouble, what goes on alone."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 import shlex
 import time
@@ -21,6 +22,9 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.power import Forecast
 from perfsweep.pipelines.plan.tally import Ahead, trials_ahead
 from perfsweep.pipelines.report import progress_display
+from perfsweep.pipelines.report import progress_display as detach_
+from perfsweep.pipelines.report.progress_display import detach
+from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus, show
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import (
     Effect,
@@ -437,3 +441,112 @@ def test_a_folder_that_cannot_be_read_has_no_table_yet(manifest: Manifest, tmp_p
     rounds = progress_display.RoundsSoFar(SweepFolder(tmp_path), manifest)
     trials = [event(manifest, arm, Outcome.OK, number=number) for number in range(3) for arm in range(3)]
     assert not any(map(rounds.after, trials))
+
+
+@pytest.mark.parametrize(
+    ("left", "sentence"),
+    [
+        (0, "detached: the jobs go on. Come back"),
+        (1, "submitted jobs go on, but 1 pack was not submitted yet and will not be until the same sweep"),
+        (7, "submitted jobs go on, but 7 packs were not submitted yet and will not be until the same sweep"),
+    ],
+)
+def test_packs_that_were_never_submitted_do_not_go_on(left: int, sentence: str) -> None:
+    text = io.StringIO()
+    detach(Console(file=text, width=300), "runs/toy", lambda: 0, left)
+    assert sentence in " ".join(text.getvalue().split())
+    assert "perfsweep wait runs/toy" in text.getvalue()
+
+
+def test_a_command_to_come_back_with_is_one_line_however_narrow_the_terminal_is() -> None:
+    text, folder = io.StringIO(), "/scratch/somebody/a long name/" + "runs/" * 12
+    detach(Console(file=text, width=60), folder, lambda: 0)
+    typed = [shlex.split(line) for line in text.getvalue().splitlines() if "perfsweep status" in line]
+    assert typed == [["perfsweep", "status", folder]]
+
+
+def left(monkeypatch: pytest.MonkeyPatch, presses: bool, answer: object, terminal: bool = True) -> str:
+    """What somebody reads who leaves on a terminal, and presses Ctrl-C again or does not."""
+    text = io.StringIO()
+    console = Console(file=text, width=300, force_terminal=True, color_system=None)
+
+    def slept(seconds: float) -> None:
+        if presses:
+            raise KeyboardInterrupt
+
+    def asked(prompt: str, **own: object) -> object:
+        text.write(prompt)
+        return answer() if callable(answer) else answer
+
+    monkeypatch.setattr(detach_.time, "sleep", slept)
+    monkeypatch.setattr(console, "input", asked)
+    monkeypatch.setattr(detach_.sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
+    detach(console, "runs/[toy]", lambda: 7)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("answer", "cancels"), [("y", True), (" YES ", True), ("", False), ("n", False), ("yy", False)]
+)
+def test_a_second_ctrl_c_offers_to_cancel_and_only_yes_does(
+    monkeypatch: pytest.MonkeyPatch, answer: str, cancels: bool
+) -> None:
+    said = left(monkeypatch, True, answer)
+    assert "Ctrl-C again within 3 seconds offers to cancel them." in said
+    assert "cancel all jobs of this sweep? [y/N] " in said
+    assert ("cancelled 7 jobs; finished rounds are kept in runs/[toy]" in said) is cancels
+
+
+def test_who_does_not_answer_cancels_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def again() -> None:
+        raise KeyboardInterrupt
+
+    assert "cancelled" not in left(monkeypatch, True, again)
+    assert "cancel all jobs" not in left(monkeypatch, False, "y")
+    assert "Ctrl-C again" not in left(monkeypatch, True, "y", terminal=False), "nobody can answer"
+
+
+def pack(name: str, rounds: int = 6, planned: int = 6, **fields: object) -> PackStatus:
+    values = {"arms": 3, "trials": 20, "not_ok": 2, "job": None, "note": None, **fields}
+    return PackStatus(pack=name, rounds=rounds, rounds_planned=planned, **values)  # type: ignore[arg-type]
+
+
+def status_shown(*packs: PackStatus, skipped: tuple[str, ...] = ()) -> list[list[str]]:
+    """Cells of the lines that are printed."""
+    output = StringIO()
+    status = SweepStatus(
+        sweep="demo", workload="toy", folder="runs/demo", exit=0, packs=packs, skipped=skipped
+    )
+    show(Console(file=output, width=120), status)
+    lines = [line for line in output.getvalue().splitlines() if line.strip("┏┓┡┩┗┛└┘━─┴┳╇┯ ")]
+    return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "planned", "done"), [(5, 6, False), (6, 6, True), (7, 6, True), (0, 0, True)]
+)
+def test_a_pack_is_done_once_all_its_rounds_are_there(rounds: int, planned: int, done: bool) -> None:
+    assert pack("p000", rounds, planned).is_done is done
+
+
+def test_each_pack_has_a_line() -> None:
+    assert status_shown(pack("p000"), pack("p001", rounds=2)) == [
+        ["demo: toy"],
+        ["pack", "arms", "rounds finished", "trials", "not ok"],
+        ["p000", "3", "6 of 6", "20", "2"],
+        ["p001", "3", "2 of 6", "20", "2"],
+    ]
+
+
+def test_jobs_and_what_is_known_of_them_stand_there_where_any_pack_has_one() -> None:
+    assert status_shown(pack("p000", job="PENDING", note="waits for a node"), pack("p001"))[1:] == [
+        ["pack", "arms", "rounds finished", "trials", "not ok", "job", "note"],
+        ["p000", "3", "6 of 6", "20", "2", "PENDING", "waits for a node"],
+        ["p001", "3", "6 of 6", "20", "2", "", ""],
+    ]
+
+
+def test_files_that_could_not_be_read_are_named_as_they_are() -> None:
+    assert status_shown(pack("p000"), skipped=("[bold]a.json is damaged",))[-1] == [
+        "skipped: [bold]a.json is damaged"
+    ]

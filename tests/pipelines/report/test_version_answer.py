@@ -1,4 +1,4 @@
-"""The answer about two versions: one line, one JSON object, one exit status."""
+"""The answers about two versions and of a bisection: one line, one JSON object, one exit status."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find, Step, mark_of
 from perfsweep.pipelines.report.version_answer import Answer, Side, duration_of, judged
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
+from perfsweep.pipelines.versions.bisection import Mark
+from perfsweep.pipelines.versions.repository import Commit
 from perfsweep.workloads.api import Parity
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="HEAD", pairs=(("a", "b"),))
@@ -138,3 +141,229 @@ def test_of_different_results_the_check_that_is_furthest_off_is_told(
 def test_an_undecided_answer_says_what_would_decide_it(change: dict, seconds: float, needed: tuple) -> None:
     found = judged(replace(RESULT, verdict=Verdict.UNDECIDED, **change), seconds)
     assert (found["reason"], found.get("rounds_needed"), found.get("seconds_needed")) == needed
+
+
+WITH, WITHOUT, SKIPPED, OPEN = Mark.WITH, Mark.WITHOUT, Mark.SKIPPED, Mark.UNDECIDED
+GOOD, BAD = Side("v1", "a" * 40), Side("main", "f" * 40)
+
+
+def answer(verdict: str, results: str = "identical", **fields: object) -> Answer:
+    return Answer(GOOD, BAD, verdict, results, 0, 0.02, **fields)  # type: ignore[arg-type]
+
+
+SLOWER = answer("slower", ratio=1.1, low=1.08, high=1.12, rounds=12, seconds=41.4)
+LIKE = answer("no difference", ratio=1.0, low=0.99, high=1.01, rounds=8, seconds=30.0)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "results", "slower", "faster", "different"),
+    [
+        ("slower", "identical", WITH, WITHOUT, WITHOUT),
+        ("faster", "within tolerance", WITHOUT, WITH, WITHOUT),
+        ("no difference", "equivalent over seeds", WITHOUT, WITHOUT, WITHOUT),
+        ("no difference", "same code", WITHOUT, WITHOUT, WITHOUT),
+        ("different results", "different", SKIPPED, SKIPPED, WITH),
+        ("fewer units", "identical", SKIPPED, SKIPPED, WITHOUT),
+        ("undecided", "identical", OPEN, OPEN, WITHOUT),
+        ("undecided", "unchecked", OPEN, OPEN, SKIPPED),
+        ("slower", "unchecked", WITH, WITHOUT, SKIPPED),
+        ("failed", "identical", SKIPPED, SKIPPED, SKIPPED),
+        ("failed", "unchecked", SKIPPED, SKIPPED, SKIPPED),
+    ],
+)
+def test_what_a_commit_counts_as_depends_on_what_is_looked_for(
+    verdict: str, results: str, slower: Mark, faster: Mark, different: Mark
+) -> None:
+    found = [mark_of(answer(verdict, results), find) for find in Find]
+    assert found == [slower, faster, different]
+
+
+TIMED = "1.10x slower [1.08 .. 1.12], 12 rounds, 41 s"
+LOSS = "loss: 0.1, allowed 0.01"
+NOISY = replace(SLOWER, verdict="undecided", reason="noise")
+NO_BASE = answer("undecided", seconds=3.0, reason="no base")
+CHANGED = answer("different results", "different", deviation=LOSS, reason="why", seconds=5.0)
+
+
+@pytest.mark.parametrize(
+    ("mark", "what", "words"),
+    [
+        (WITH, SLOWER, TIMED),
+        (WITHOUT, LIKE, "no difference 1.000x [0.990 .. 1.010], 8 rounds, 30 s"),
+        (OPEN, NOISY, f"undecided {TIMED}: noise"),
+        (OPEN, NO_BASE, "undecided, 3 s: no base"),
+        (WITH, CHANGED, f"results different ({LOSS}), 5 s"),
+        (WITHOUT, answer("no difference", "identical", seconds=5.0), "results identical, 5 s"),
+        (SKIPPED, answer("failed", "unchecked", reason="it does not import"), "skipped: it does not import"),
+        (SKIPPED, answer("failed", "unchecked"), "skipped: unchecked"),
+        (SKIPPED, answer("undecided", "unchecked", reason="no checks"), "skipped: no checks"),
+        (SKIPPED, CHANGED, f"skipped: different results ({LOSS})"),
+        (SKIPPED, answer("fewer units", reason="8 of 10"), "skipped: fewer units (8 of 10)"),
+        (SKIPPED, answer("fewer units"), "skipped: fewer units"),
+    ],
+)
+def test_a_step_says_what_came_out_of_its_commit(mark: Mark, what: Answer, words: str) -> None:
+    assert Step(0, commit(1), mark, what).what == words
+
+
+def commit(number: int, *parents: str) -> Commit:
+    return Commit(f"{number:x}" * 40, f"change {number}", parents or (f"{number - 1:x}" * 40,))
+
+
+LINE = tuple(commit(number) for number in range(1, 6))
+
+
+def bisected(*marks: tuple[int, Mark], find: Find = Find.SLOWER, **fields: object) -> BisectAnswer:
+    of = {
+        WITH: SLOWER,
+        WITHOUT: LIKE,
+        SKIPPED: answer("failed", reason="no build"),
+        OPEN: answer("undecided", reason="noise"),
+    }
+    steps = tuple(Step(place, LINE[place], mark, of[mark]) for place, mark in marks)
+    values = {"commits": 7, "candidates": LINE, "seconds": 123.44, **fields}
+    return BisectAnswer("toy", GOOD, BAD, find, 0.02, steps=steps, **values)  # type: ignore[arg-type]
+
+
+LAST = (4, WITH)
+TOOK = "({} steps, 123 s)"
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "status", "suspects"),
+    [
+        (bisected(LAST, (2, WITH), (1, WITHOUT)), "found", DONE, [2]),
+        (bisected(LAST, (3, WITHOUT)), "found", DONE, [4]),
+        (bisected(LAST, (2, WITH), (0, WITHOUT)), "range", UNDECIDED, [1, 2]),
+        (bisected(LAST, (2, SKIPPED), (3, WITH), (1, WITHOUT)), "range", UNDECIDED, [2, 3]),
+        (bisected((4, WITHOUT)), "nothing to find", SOME_FAILED, []),
+        (bisected((4, SKIPPED)), "nothing to find", SOME_FAILED, []),
+        (bisected((4, OPEN)), "undecided", UNDECIDED, []),
+        (bisected(candidates=(), commits=2), "nothing to find", SOME_FAILED, []),
+    ],
+)
+def test_the_first_commit_is_found_or_one_of_some_or_there_is_none(
+    found: BisectAnswer, verdict: str, status: int, suspects: list[int]
+) -> None:
+    assert (found.verdict, found.status) == (verdict, status)
+    assert found.suspects == tuple(LINE[place] for place in suspects)
+    assert found.as_json()["first"] == (
+        {
+            "commit": LINE[suspects[0]].hash,
+            "subject": LINE[suspects[0]].subject,
+            "parents": [*LINE[suspects[0]].parents],
+        }
+        if verdict == "found"
+        else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (
+            bisected(LAST, (2, WITH), (1, WITHOUT)),
+            '3333333333 is the first slower commit: "change 3", 1.10x slower [1.08 .. 1.12] against'
+            " v1 (aaaaaaaaaa) (3 steps, 123 s)",
+        ),
+        (
+            bisected(LAST, (2, WITH), (0, WITHOUT)),
+            "the first slower commit is one of 2: 2222222222, 3333333333 (3 steps, 123 s)",
+        ),
+        (
+            bisected(LAST, (2, WITH), (0, WITHOUT), find=Find.DIFFERENT),
+            "the first commit that changes results is one of 2: 2222222222, 3333333333 (3 steps, 123 s)",
+        ),
+        (bisected((4, OPEN)), "undecided whether main (ffffffffff) is slower: noise"),
+        (
+            bisected(candidates=(), commits=2),
+            "nothing to find: v1 (aaaaaaaaaa) and main (ffffffffff) have the same code",
+        ),
+        (
+            bisected((4, WITHOUT)),
+            "nothing to find: no difference: main (ffffffffff) against v1 (aaaaaaaaaa), 1.000x"
+            " [0.990 .. 1.010]; results identical",
+        ),
+    ],
+)
+def test_the_answer_is_one_line(found: BisectAnswer, line: str) -> None:
+    said = found.line.replace(" (8 rounds, 30 s)", "")
+    assert said == line
+
+
+def test_a_commit_that_changes_results_is_found_with_what_they_depart_by() -> None:
+    changed = answer("different results", "different", deviation="loss: 0.1, allowed 0.01")
+    steps = (Step(4, LINE[4], WITH, changed), Step(3, LINE[3], WITHOUT, LIKE))
+    found = replace(bisected(), find=Find.DIFFERENT, steps=steps)
+    assert found.line == (
+        '5555555555 is the first commit that changes results: "change 5", loss: 0.1, allowed 0.01 against'
+        " v1 (aaaaaaaaaa) (2 steps, 123 s)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("find", "verdict", "advised"),
+    [
+        (Find.SLOWER, "different results", True),
+        (Find.DIFFERENT, "different results", False),
+        (Find.SLOWER, "failed", False),
+    ],
+)
+def test_where_other_results_stand_in_the_way_of_a_time_the_line_says_what_to_do(
+    find: Find, verdict: str, advised: bool
+) -> None:
+    step = Step(4, LINE[4], SKIPPED, answer(verdict, "different"))
+    line = replace(bisected(), find=find, steps=(step,)).line
+    assert (
+        "find what changes them by --find different, then bisect what lies before or after it" in line
+    ) is advised
+
+
+def test_the_log_has_every_step_and_what_cannot_be_told_apart() -> None:
+    found = bisected(LAST, (2, SKIPPED), (3, WITH), (1, WITHOUT))
+    assert list(found.log) == [
+        '1. 5555555555 1.10x slower [1.08 .. 1.12], 12 rounds, 41 s  "change 5"',
+        '2. 3333333333 skipped: no build  "change 3"',
+        '3. 4444444444 1.10x slower [1.08 .. 1.12], 12 rounds, 41 s  "change 4"',
+        '4. 2222222222 no difference 1.000x [0.990 .. 1.010], 8 rounds, 30 s  "change 2"',
+        "2 of 7 commits have the code of the one before",
+        "not told apart: 3333333333: skipped: no build",
+    ]
+    assert "have the code" not in "".join(bisected(LAST, (3, WITHOUT), commits=5).log)
+
+
+def test_a_merge_that_is_found_names_the_branch_that_it_brought_in() -> None:
+    merge = commit(5, "4" * 40, "b" * 40)
+    line = (*LINE[:4], merge)
+    found = bisected((3, WITHOUT), candidates=line)
+    found = replace(found, steps=(Step(4, merge, WITH, SLOWER), *found.steps))
+    assert list(found.log)[-1] == (
+        "5555555555 is a merge, and first parents alone are followed: the branch that it brought in ends at"
+        " bbbbbbbbbb; bisect that by itself"
+    )
+
+
+def test_the_object_has_what_the_line_says() -> None:
+    found = bisected(LAST, (2, WITH), (0, WITHOUT)).as_json()
+    steps = found.pop("steps")
+    suspects = found.pop("suspects")
+    assert found == {
+        "schema": "perfsweep.bisect/1",
+        "workload": "toy",
+        "good": {"name": "v1", "commit": "a" * 40},
+        "bad": {"name": "main", "commit": "f" * 40},
+        "find": "slower",
+        "verdict": "range",
+        "exit": UNDECIDED,
+        "first": None,
+        "commits": 7,
+        "candidates": 5,
+        "margin": 0.02,
+        "seconds": 123.4,
+    }
+    assert [one["commit"][0] for one in suspects] == ["2", "3"]
+    assert [(one["commit"][0], one["subject"], one["mark"], one["judge"]["verdict"]) for one in steps] == [
+        ("5", "change 5", WITH.value, "slower"),
+        ("3", "change 3", WITH.value, "slower"),
+        ("1", "change 1", WITHOUT.value, "no difference"),
+    ]

@@ -6,12 +6,11 @@ from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.latentwire.arms import BEST, CHAIN, PRESETS, REFERENCES
 from perfsweep.workloads.latentwire.claims import CLAIMS
 from perfsweep.workloads.latentwire.config import LatentWireConfig as Config
-from perfsweep.workloads.latentwire.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.latentwire.toggles import TOGGLES
 
 __all__ = [
     "BEST",
     "CHAIN",
-    "CHECKS",
     "CLAIMS",
     "FORBIDDEN",
     "PRESETS",

@@ -5,19 +5,9 @@ from __future__ import annotations
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.probe1d.claims import CLAIMS
 from perfsweep.workloads.probe1d.config import Probe1DConfig as Config
-from perfsweep.workloads.probe1d.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.probe1d.toggles import TOGGLES
 
-__all__ = [
-    "BEST",
-    "CHAIN",
-    "CHECKS",
-    "CLAIMS",
-    "FORBIDDEN",
-    "REFERENCES",
-    "REFUSED_BY_CONFIG",
-    "TOGGLES",
-    "Config",
-]
+__all__ = ["BEST", "CHAIN", "CLAIMS", "FORBIDDEN", "REFERENCES", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
 
 REFERENCES: dict[str, dict[str, LevelValue]] = {
     "naive": {},

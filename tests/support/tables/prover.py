@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.prover.claims import CLAIMS, SOURCE
-from perfsweep.workloads.prover.toggles import CHECKS, FAST, TOGGLES
+from perfsweep.workloads.prover.toggles import FAST, TOGGLES
 
 __all__ = [
     "BEST",
     "CHAIN",
-    "CHECKS",
     "CLAIMS",
     "FORBIDDEN",
     "PRESETS",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.spd.claims import CLAIMS, QUICK_START
 from perfsweep.workloads.spd.config import SpdConfig as Config
-from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.spd.toggles import TOGGLES
 
 __all__ = [
     "BEST",
     "CHAIN",
-    "CHECKS",
     "CLAIMS",
     "FAST",
     "FORBIDDEN",

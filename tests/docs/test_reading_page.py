@@ -12,7 +12,7 @@ from measured import compared, cost, simulated
 
 from perfsweep.pipelines.config.types import DesignConfig
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "tables.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "reading.md").read_text() + PAGE, flags=re.DOTALL)
 
