@@ -35,12 +35,12 @@ HELD = "cluster.sbatch=['--begin=now+3600']"
 """A job that waits until it is let start."""
 RANKS = (
     *("workload=toys.joined:Joined", "-workload.products"),
-    *("axes.spread=[two]", "cluster.nodes=2", "cluster.memory=1500M", "measure.rounds=5"),
+    *("axes.spread=[two]", "cluster.nodes=2", "measure.rounds=5"),
     *("measure.iterations=20", "cluster.env_allow=[PERFSWEEP_STORM,PERFSWEEP_TOY_FAULT]"),
 )
 BUSY = ("sbatch", "--parsable", "--wrap=sleep 900", "-o", "/dev/null")
 """A job of another user, as far as a sweep can tell."""
-GROWS = ("cluster.memory=1200M", "measure.rounds=4")
+GROWS = ("cluster.memory=1700M", "measure.rounds=4")
 THREE_GROW = (
     *(*ONE, *GROWS, "-axes.work", "cluster.arms_per_pack=5", "cluster.max_retries=1"),
     "sweep.designs=[{kind:arms,arms:{g2:{trouble:grow,slab:2},g3:{trouble:grow,slab:3},"
@@ -623,7 +623,7 @@ _LIST = (
          "a cap, kept in the journal; then a remedy, which helps", THREE_GROW, at=None, status=1,
          says=("memory ran out: raise cluster.memory",), after=given_up_for_good,
          ends="out of memory, out of memory, out of memory", submissions=3,
-         remedy=(*THREE_GROW, "cluster.memory=1300M")),
+         remedy=(*THREE_GROW, "cluster.memory=1800M")),
     Case("D2", "the controller is silent when the sweep starts, and while its packs are on Slurm",
          "nothing is measured on this machine", first=silent, at=None, status=2,
          says=("Slurm's controller does not answer, so nothing was started",), after=silent_again, ends=None),

@@ -341,7 +341,7 @@ LIES: Mapping[str, tuple[str, str]] = {
     "squeue_slow": ("takes 5 s", 'sleep 5; exec $real "$@"'),
     "scancel_fails": ("fails", "echo 'scancel: error: Kill job error' >&2; exit 1"),
 }
-"""Stand-ins for clients, which their names begin with: what each does, and how; ``$real`` is the real one."""
+"""Scripts in the place of clients, which their names begin with: ``$real`` is the real one."""
 
 
 @contextmanager
