@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from collections import Counter
 from pathlib import Path
 
@@ -9,11 +10,10 @@ import pytest
 
 pytest.importorskip("cosmic_ray", reason="mutants are drawn by cosmic-ray, which `make lint` installs")
 
-from mutants import __main__ as command
-from mutants.copies import KILLED, LONGER, QUICK, SURVIVED, UNTESTED, Copy, Tried
-from mutants.copies import planted as in_place
-from mutants.nearest import Nearest, holds_quick, sources
-from mutants.positions import Mutant, sample
+from mutants.__main__ import report, verdict
+from mutants.judged import KILLED, QUICK, SURVIVED, TIERS, UNTESTED, Copy, nearest
+from mutants.judged import planted as in_place
+from mutants.planted import Mutant, sample
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''"""A module."""
@@ -61,7 +61,7 @@ def test_what_people_get_wrong_is_among_them(planted, tmp_path: Path) -> None:
     assert "numbers.sort(**{})" in after
 
 
-def test_that_equal_lengths_are_not_checked_is_no_mistake_that_anybody_could_see(tmp_path: Path) -> None:
+def test_that_equal_lengths_are_not_checked_is_no_mistake_that_could_be_seen(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("pairs = dict(zip('ab', 'cd', strict=True))\n")
     assert sample(tmp_path, [tmp_path / "own.py"], 40, seed=1) == []
 
@@ -88,24 +88,26 @@ def test_a_mistake_leaves_neither_its_text_nor_what_was_compiled_of_it(tmp_path:
     assert [path.exists() for path in compiled] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("text", "quick"),
-    [
-        ("def test_a(): ...", True),
-        ("@pytest.mark.slow\ndef test_a(): ...", False),
-        ("@pytest.mark.slow\ndef test_a(): ...\ndef test_b(): ...", True),
-        ("pytestmark = pytest.mark.workloads\ndef test_a(): ...", False),
-        ("pytestmark = [a, pytest.mark.slow]\ndef test_a(): ...", False),
-        (
-            "@pytest.mark.parametrize('a', [pytest.param(2, marks=pytest.mark.slow)])\ndef test_a(a): ...",
-            True,
-        ),
-        ("def helper(): ...", False),
-    ],
-)
-def test_files_without_a_quick_test_are_not_asked(text: str, quick: bool, tmp_path: Path) -> None:
-    (tmp_path / "test_own.py").write_text(f"import pytest\n{text}\n")
-    assert holds_quick(tmp_path / "test_own.py") is quick
+def test_the_file_of_a_sources_name_comes_first_then_those_that_name_it_then_users_of_its_users(
+    tmp_path: Path,
+) -> None:
+    for name, text in {
+        "pipelines/plan/arms.py": "def legal(): ...",
+        "pipelines/plan/packs.py": "from perfsweep.pipelines.plan import arms",
+        "tests/plan/test_arms.py": "import perfsweep.pipelines.plan.arms",
+        "tests/test_some.py": "from perfsweep.pipelines.plan.arms import legal",
+        "tests/test_others.py": "from perfsweep.pipelines.plan import arms",
+        "tests/test_packs.py": "'perfsweep.pipelines.plan.packs'",
+        "tests/test_long.py": "import perfsweep.pipelines.plan.arms\npytestmark = [a, pytest.mark.slow]\n",
+        "tests/test_foreign.py": "import arms",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = nearest(tmp_path, tmp_path / "pipelines/plan/arms.py", "wide")
+    assert found == [
+        f"tests/{name}.py" for name in ("plan/test_arms", "test_some", "test_others", "test_packs")
+    ]
+    assert "tests/test_long.py" in nearest(tmp_path, tmp_path / "pipelines/plan/arms.py", "longer")
 
 
 @pytest.mark.slow
@@ -120,48 +122,37 @@ def test_a_mistake_is_killed_by_a_test_that_passes_without_it(tmp_path: Path) ->
         "def test_two(): assert own.two() < 3\n"
         "@pytest.mark.slow\ndef test_slow(): assert own.two() == 2\n"
     )
+    faulthandler.cancel_dump_traceback_later()  # a fork could not take back what pytest has armed here
     copy = Copy(project, tmp_path / "judged", patience_s=60)
-    try:
 
-        def outcome(number: int | str, *tests: str, tier: str = QUICK) -> tuple[str, str]:
-            text = f"def two():\n    return {number}\n"
-            tried = copy.tried(Mutant("own.py", 2, "return 2", f"return {number}", "", text), tests, tier)
-            return tried.outcome, tried.by
+    def outcome(number: int | str, *tests: str, mark: str = QUICK) -> tuple[str, str]:
+        text = f"def two():\n    return {number}\n"
+        return copy.tried(Mutant("own.py", 2, "return 2", f"return {number}", "", text), tests, mark)
 
-        assert outcome(3, "tests/test_own.py") == (KILLED, "tests/test_own.py::test_two")
-        assert outcome(1, "tests/test_own.py") == (SURVIVED, "tests/test_own.py")
-        assert outcome(1, "tests/test_own.py", tier=LONGER) == (KILLED, "tests/test_own.py::test_slow")
-        assert outcome(3) == (UNTESTED, "")
-        assert outcome("2\nimport nowhere", "tests/test_own.py")[0] == KILLED
-        (copy.root / "tests/conftest.py").write_text("import own\n")  # before any test can begin
-        assert outcome("2\nimport nowhere", "tests/test_own.py") == (KILLED, "what the tests import")
-        assert copy.broken == {"tests/test_own.py::test_broken"}
-    finally:
-        copy.close()
-
-
-@pytest.mark.slow
-def test_the_mirrored_file_and_those_that_import_a_source_are_nearest() -> None:
-    tests = list((ROOT / "tests").rglob("test_*.py"))
-    nearest = Nearest(ROOT, tests)
-    found = nearest.of(ROOT / "pipelines/store/records.py")
-    assert found[0] == ROOT / "tests/pipelines/store/test_records.py"
-    assert len(found) <= 5
-    wide = Nearest(ROOT, tests, 60, 60).of(ROOT / "pipelines/store/records.py")
-    assert len(wide) == 60 and wide[:3] == found[:3]
-    without = [path for path in sources(ROOT) if not nearest.of(path)]
-    assert len(without) < 20
+    assert outcome(3, "tests/test_own.py") == (KILLED, "tests/test_own.py::test_two")
+    assert outcome(1, "tests/test_own.py") == (SURVIVED, "")
+    assert outcome(1, "tests/test_own.py", mark=TIERS["longer"][0]) == (
+        KILLED,
+        "tests/test_own.py::test_slow",
+    )
+    assert outcome(3) == (UNTESTED, "")
+    assert outcome("2\nimport nowhere", "tests/test_own.py")[0] == KILLED
+    copy.patience_s = 2  # seconds that a test which hangs is given
+    assert outcome("sum(iter(int, 1))", "tests/test_own.py") == (KILLED, "tests/test_own.py::test_two")
+    copy.patience_s = 60
+    (copy.root / "tests/conftest.py").write_text("import own\n")  # before any test can begin
+    assert outcome("2\nimport nowhere", "tests/test_own.py") == (KILLED, "what the tests import")
+    assert copy.broken == {"tests/test_own.py::test_broken"}
 
 
-def test_the_table_counts_what_is_no_equivalent() -> None:
-    rows = {"slurm": Counter(killed=6, later=3, survived=1, equivalent=5)}
-    assert "| slurm | 15 | 6 | 3 | 1 | 5 | 60% | 90% |" in command.table(rows)
-
-
-def test_a_mistake_counts_for_the_first_tier_that_noticed_it() -> None:
-    killed, survived, untested = (Tried(outcome, "", 0) for outcome in (KILLED, SURVIVED, UNTESTED))
-    quick = {"a": killed, "b": survived, "c": survived, "d": untested}
-    longer = {"b": killed, "d": survived}
-    words = [command.verdict(key, [quick, {}, longer], {"c": "the same words"}) for key in "abcd"]
+def test_the_table_counts_what_is_no_equivalent_for_the_first_tier_that_noticed_it() -> None:
+    keys = {name: Mutant(f"slurm/{name}.py", 1, "a", "b", "", "") for name in "abcd"}
+    key = {name: one.key for name, one in keys.items()}
+    known = {(key["a"], "quick"): KILLED, (key["b"], "quick"): SURVIVED, (key["b"], "longer"): KILLED}
+    known |= {(key["c"], "quick"): SURVIVED, (key["d"], "quick"): UNTESTED, (key["d"], "longer"): SURVIVED}
+    reasons = {key["c"]: "the same words"}
+    words = [verdict(key[name], known, reasons) for name in "abcd"]
     assert words == ["killed", "later", "equivalent", "survived"]
-    assert command.verdict("b", [quick], {}) == "survived"
+    lines = [*report([*keys.values()], known, reasons)]
+    assert "| slurm | 4 | 1 | 1 | 1 | 1 | 33% | 67% |" in lines
+    assert "slurm/d.py:1" in lines[-1]

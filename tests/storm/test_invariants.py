@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from storm import invariants, published, traces
+from storm import invariants
 
 ARMS, PACK, ROUNDS = ("aaaa", "bbbb"), "p000", 3
 
@@ -212,7 +212,7 @@ def _row(kind: str, number: int, place: int, milliseconds: float) -> str:
 
 
 def test_rows_that_are_all_in_wandb_once_have_nothing_against_them(sweep: Path) -> None:
-    assert list(published.violations(sweep, sent(sweep))) == []
+    assert list(invariants.violations(sweep, sent(sweep))) == []
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_rows_that_are_not_those_recorded_are_noticed(
 ) -> None:
     runs = sent(sweep)
     change(runs)
-    assert {one.kind for one in published.violations(sweep, runs)} == {kind}
+    assert {one.kind for one in invariants.violations(sweep, runs)} == {kind}
 
 
 @pytest.mark.parametrize(
@@ -246,18 +246,18 @@ def test_rows_that_are_not_those_recorded_are_noticed(
     ],
 )
 def test_what_a_killed_writer_leaves_is_noticed(sweep: Path, name: str) -> None:
-    assert list(traces.leftovers(sweep)) == []
+    assert list(invariants.leftovers(sweep)) == []
     (sweep / name).parent.mkdir(parents=True, exist_ok=True)
     (sweep / name).touch()
-    assert {one.kind for one in traces.leftovers(sweep)} == {"temporary"}
+    assert {one.kind for one in invariants.leftovers(sweep)} == {"temporary"}
 
 
 def test_a_secret_is_noticed_wherever_it_stands_but_in_its_own_file(sweep: Path) -> None:
     own = sweep / "login"
     own.write_text("s3cr3t-value")
-    assert list(traces.secrets(["s3cr3t-value"], sweep, allowed=(own,))) == []
+    assert list(invariants.secrets(["s3cr3t-value"], sweep, allowed=(own,))) == []
     (sweep / "trials" / "log.bin").write_bytes(b"\0\1key=s3cr3t-value\0")
-    (found,) = traces.secrets(["s3cr3t-value"], sweep, allowed=(own,))
+    (found,) = invariants.secrets(["s3cr3t-value"], sweep, allowed=(own,))
     assert found.kind == "secret" and "log.bin" in found.text and "s3cr3t" not in found.text
 
 
@@ -270,11 +270,11 @@ def test_a_process_is_noticed_by_its_mark_and_by_the_folder_that_it_works_in(tmp
     for process in (marked, named):
         assert process.stdout and process.stdout.readline(), "its command line can be read from now on"
     try:
-        assert set(traces.processes("storm-0badc0de", tmp_path)) == {marked.pid, named.pid}
+        assert set(invariants.processes("storm-0badc0de", tmp_path)) == {marked.pid, named.pid}
     finally:
         for process in (marked, named):
             process.communicate()
-    assert traces.processes("storm-0badc0de", tmp_path) == {}
+    assert invariants.processes("storm-0badc0de", tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_process_is_noticed_by_its_mark_and_by_the_folder_that_it_works_in(tmp
     ],
 )
 def test_words_of_an_interpreter_are_noticed(text: str) -> None:
-    assert [one.kind for one in traces.words(text, "a log")] == ["words"]
+    assert [one.kind for one in invariants.words(text, "a log")] == ["words"]
 
 
 def test_a_traceback_in_a_trials_log_is_noticed_unless_it_is_of_the_users_module() -> None:
@@ -295,35 +295,35 @@ def test_a_traceback_in_a_trials_log_is_noticed_unless_it_is_of_the_users_module
     theirs = ours.replace("KeyError", "ValueError").replace(
         "line 1\n", 'line 1\n  File "/x/toys/spinner.py"\n'
     )
-    assert list(traces.trial_words(theirs, "toys", "a log")) == []
-    assert [one.kind for one in traces.trial_words(theirs + ours, "toys", "a log")] == ["words"]
+    assert list(invariants.trial_words(theirs, "toys", "a log")) == []
+    assert [one.kind for one in invariants.trial_words(theirs + ours, "toys", "a log")] == ["words"]
 
 
 def test_what_a_full_disk_ends_is_told_by_the_pack_and_its_log_may_be_cut_off_there() -> None:
     frame = 'Traceback (most recent call last):\n  File "/x/pipelines/trial/process.py", line 1\n'
     full = f"{frame}OSError: [Errno 28] No space left on device\n"
     chain = f"\nDuring handling of the above exception, another exception occurred:\n\n{frame}"
-    assert list(traces.trial_words(full, "toys", "a log")) == []
-    assert list(traces.trial_words(f"{full}{chain}    raise OSErr", "toys", "a log")) == []
-    assert list(traces.trial_words(f"{full}\n{frame}KeyError: 3\n", "toys", "a log"))
-    assert list(traces.trial_words(f"{frame}KeyError: 3\n{chain}ValueError: 4\n", "toys", "a log"))
+    assert list(invariants.trial_words(full, "toys", "a log")) == []
+    assert list(invariants.trial_words(f"{full}{chain}    raise OSErr", "toys", "a log")) == []
+    assert list(invariants.trial_words(f"{full}\n{frame}KeyError: 3\n", "toys", "a log"))
+    assert list(invariants.trial_words(f"{frame}KeyError: 3\n{chain}ValueError: 4\n", "toys", "a log"))
 
 
 def test_a_sentence_with_an_exception_in_it_is_none() -> None:
     text = (
         "pack p000 broke off: it ended with status 3\nwork=single: failed: ValueError: the toy was told to\n"
     )
-    assert list(traces.words(text, "a log")) == []
+    assert list(invariants.words(text, "a log")) == []
 
 
 @pytest.mark.parametrize(("status", "errors"), [(2, ""), (2, "one\ntwo\n"), (-6, ""), (139, "")])
 def test_a_complaint_that_is_not_one_sentence_is_noticed(status: int, errors: str) -> None:
-    assert [one.kind for one in traces.complaint(status, errors, "it")] == ["words"]
+    assert [one.kind for one in invariants.complaint(status, errors, "it")] == ["words"]
 
 
 @pytest.mark.parametrize(("status", "errors"), [(0, ""), (2, "perfsweep sweep: no such arm\n"), (130, "\n")])
 def test_a_complaint_of_one_sentence_is_none(status: int, errors: str) -> None:
-    assert list(traces.complaint(status, errors, "it")) == []
+    assert list(invariants.complaint(status, errors, "it")) == []
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_a_complaint_of_one_sentence_is_none(status: int, errors: str) -> None:
 )
 def test_only_a_command_that_runs_must_say_that_it_was_interrupted(head: str, frame: str, found: int) -> None:
     text = f"{head}Traceback (most recent call last):\n  {frame}\nKeyboardInterrupt\n"
-    assert len(list(traces.words(text, "here"))) == found
+    assert len(list(invariants.words(text, "here"))) == found
 
 
 @pytest.mark.parametrize(
@@ -350,12 +350,13 @@ def test_only_a_command_that_runs_must_say_that_it_was_interrupted(head: str, fr
         ("wandb-1-2-3", "run.wandb", True, True),
         ("wandb-1-2", "socket", True, True),
         ("torchinductor_root", "code.py", False, False),
+        ("perfsweep-code-0", "code.py", False, False),
         ("tmp8x", "a", True, True),
     ],
 )
-def test_only_a_socket_of_wandb_may_be_left_and_only_where_slurm_kills_whole_steps(
+def test_only_caches_may_be_left_and_a_socket_of_wandb_where_slurm_kills_whole_steps(
     tmp_path: Path, name: str, inside: str, on_slurm: bool, left: bool
 ) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / inside).touch()
-    assert bool([*traces.unempty(tmp_path, on_slurm)]) is left
+    assert bool([*invariants.unempty(tmp_path, on_slurm)]) is left

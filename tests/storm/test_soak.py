@@ -8,7 +8,7 @@ from storm.soak import Sample, grown
 
 
 def sample(trials: int, memory_mib: float, cpu_s: float, handles: int = 5) -> Sample:
-    return Sample(Role.PACK, trials, int(memory_mib * 1024), handles, cpu_s)
+    return Sample(Role.PACK, trials, memory_mib, handles, cpu_s)
 
 
 def growths(samples: list[Sample]) -> dict[str, float]:

@@ -8,34 +8,14 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-WORDS = [
-    b"",
-    b"null",
-    b"-1",
-    b"0",
-    b"1e308",
-    b"NaN",
-    b"99999999999999999999",
-    b'""',
-    b"[]",
-    b"{}",
-    b"true",
-    b"\xff",
-]
+WORDS = [*b'|null|-1|0|1e308|NaN|99999999999999999999|""|[]|{}|true|\xff'.split(b"|")]
 """What a value of a text is replaced by."""
 VALUE = re.compile(rb"-?\d+(\.\d+)?|\"[^\"]*\"|\b[a-z_]+\b")
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One kind of damage at one place: `at` and `size` are shares of the file.
-
-    Args:
-        name: What it does, for the message of a failure.
-        at: Where, 0 at the first byte and 1 behind the last.
-        size: How much of the file.
-        content: Bytes that take part.
-    """
+    """One kind of damage to a part: `at` and `size` are shares of the file, `content` bytes that are used."""
 
     name: str
     at: float
@@ -46,39 +26,38 @@ class Damage:
         """The damaged content; it may be the same by chance."""
         first = min(round(self.at * len(whole)), len(whole))
         last = min(first + 1 + round(self.size * len(whole)), len(whole))
-        return KINDS[self.name](whole, first, last, self.content)
+        before, part, after = whole[:first], whole[first:last], whole[last:]
+        return KINDS[self.name](before, part, after, self.content)
 
 
-def _flipped(whole: bytes, first: int, last: int, content: bytes) -> bytes:
-    part = bytes(byte ^ mask for byte, mask in zip(whole[first:last], content * len(whole), strict=False))
-    return whole[:first] + part + whole[first + len(part) :]
+def _flipped(before: bytes, part: bytes, after: bytes, content: bytes) -> bytes:
+    masks = content * (1 + len(part) // len(content))
+    return before + bytes(byte ^ mask for byte, mask in zip(part, masks, strict=False)) + after
 
 
-def _another_value(whole: bytes, first: int, last: int, content: bytes) -> bytes:
-    found = list(VALUE.finditer(whole))
-    if not found:
-        return whole
-    place = found[first % len(found)]
-    return whole[: place.start()] + WORDS[content[0] % len(WORDS)] + whole[place.end() :]
+def _another(what: re.Pattern[bytes], new: Callable[[bytes, int], bytes]) -> Callable[..., bytes]:
+    """One match of a pattern becomes what `new` makes of it and of a byte."""
+
+    def damaged(before: bytes, part: bytes, after: bytes, content: bytes) -> bytes:
+        whole = before + part + after
+        found = list(what.finditer(whole))
+        if not found:
+            return whole
+        place = found[len(before) % len(found)]
+        return whole[: place.start()] + new(place[0], content[0]) + whole[place.end() :]
+
+    return damaged
 
 
-def _another_digit(whole: bytes, first: int, last: int, content: bytes) -> bytes:
-    digits = [at for at, byte in enumerate(whole) if 48 <= byte < 58]
-    if not digits:
-        return whole
-    at = digits[first % len(digits)]
-    return whole[:at] + bytes([48 + (whole[at] - 48 + 1 + content[0] % 9) % 10]) + whole[at + 1 :]
-
-
-KINDS: dict[str, Callable[[bytes, int, int, bytes], bytes]] = {
-    "cut": lambda whole, first, last, content: whole[:first],
-    "without a part": lambda whole, first, last, content: whole[:first] + whole[last:],
-    "a part twice": lambda whole, first, last, content: whole[:last] + whole[first:],
-    "zeros": lambda whole, first, last, content: whole[:first] + bytes(last - first) + whole[last:],
-    "foreign bytes": lambda whole, first, last, content: whole[:first] + content + whole[first:],
+KINDS: dict[str, Callable[[bytes, bytes, bytes, bytes], bytes]] = {
+    "cut": lambda before, part, after, content: before,
+    "without a part": lambda before, part, after, content: before + after,
+    "a part twice": lambda before, part, after, content: before + part + part + after,
+    "zeros": lambda before, part, after, content: before + bytes(len(part)) + after,
+    "foreign bytes": lambda before, part, after, content: before + content + part + after,
     "flipped bits": _flipped,
-    "another value": _another_value,
-    "another digit": _another_digit,
+    "another value": _another(VALUE, lambda old, byte: WORDS[byte % len(WORDS)]),
+    "another digit": _another(re.compile(rb"\d"), lambda old, byte: b"%d" % ((int(old) + 1 + byte % 9) % 10)),
 }
 DAMAGES = st.builds(
     Damage,

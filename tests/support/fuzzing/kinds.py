@@ -288,21 +288,7 @@ class Queue(FileKind):
         return all(isinstance(row, client.Sighting) for rows in found for row in rows)
 
 
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Record,
-        Manifest,
-        Events,
-        Iterations,
-        EvidenceFile,
-        SlurmJournal,
-        WandbFile,
-        Baseline,
-        Site,
-        Queue,
-    )
-}
+KINDS = {kind.name: kind for kind in FileKind.__subclasses__()}
 
 
 def fresh(name: str, folder: Path) -> FileKind:

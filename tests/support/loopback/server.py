@@ -254,13 +254,3 @@ class _Handler(BaseHTTPRequestHandler):
 def _named(query: str) -> str:
     match = re.search(r"\b(?:query|mutation)\s+(\w+)", query)
     return match[1] if match else "?"
-
-
-def wait_for(condition: Any, seconds: float = 20.0) -> bool:
-    """Poll until a condition holds or the time is over."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return bool(condition())

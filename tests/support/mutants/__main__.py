@@ -4,9 +4,8 @@
     make mutants SEED=1 COUNT=300 ARGS=--wider
 
 Equal seeds draw equal mutants from equal sources. What was judged stays in the file of records: the same
-command goes on where it stopped. `--wider` asks of what is left the sixty nearest quick files, those that
-import the source through others too, and then the nearest ones of the longer tiers. Those that change nothing
-which anybody could see stand in equivalent.yaml, each with the reason.
+command goes on where it stopped. `--wider` asks sixty quick files of what is left, and then the nearest files
+of the longer tiers. A mutant that changes nothing which can be seen is in equivalent.yaml, with the reason.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from queue import SimpleQueue
 
 import yaml
 
-from mutants.copies import LONGER, QUICK, SURVIVED, UNTESTED, Copy, Tried
-from mutants.nearest import Nearest, longer_files, quick_files, sources
-from mutants.positions import Mutant, sample
+from mutants.judged import KILLED, TIERS, Copy, nearest, sources
+from mutants.planted import Mutant, sample
 
 ROOT = Path(__file__).resolve().parents[3]
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
-ALIVE = (SURVIVED, UNTESTED)
-WIDE = 60
-"""Of so many quick files a forked process runs the tests in half a minute; all of them take five."""
+Records = dict[tuple[str, str], str]
+"""Outcome by mutant and tier."""
+
+copy: Copy
+"""Of this process."""
 
 
 def main() -> int:
@@ -52,121 +51,72 @@ def main() -> int:
     if not chosen:
         parser.error(f"--only {options.only}: no source begins so")
     mutants = sample(ROOT, chosen, options.count, options.seed)
-    records = options.records or ROOT / f"build/mutants/{options.seed}.jsonl"
-    records.parent.mkdir(parents=True, exist_ok=True)
-    reasons = yaml.safe_load(EQUIVALENT.read_text()) or {}
-    tiers = [judge(mutants, records, Nearest(ROOT, quick_files(ROOT)), QUICK, options)]
-    if options.wider:
-        for name, near, tier in (
-            ("wide", Nearest(ROOT, quick_files(ROOT), WIDE, WIDE), QUICK),
-            ("longer", Nearest(ROOT, longer_files(ROOT)), LONGER),
-        ):
-            left = [one for one in mutants if verdict(one.key, tiers, reasons) == SURVIVED]
-            tiers.append(judge(left, records.with_suffix(f".{name}.jsonl"), near, tier, options))
-    return report(mutants, tiers, reasons)
-
-
-def judge(
-    mutants: list[Mutant], records: Path, nearest: Nearest, tier: str, options: argparse.Namespace
-) -> dict[str, Tried]:
-    """Tries every mutant that the file of records does not know yet by a tier's files, and adds it there."""
-    known = read(records)
-    if options.again:
-        known = {key: one for key, one in known.items() if one.outcome not in ALIVE}
-    left = [mutant for mutant in mutants if mutant.key not in known]
-    workers = max(1, min(options.workers, len(left)))
+    file = options.records or ROOT / f"build/mutants/{options.seed}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    known, reasons = _read(file, options.again), yaml.safe_load(EQUIVALENT.read_text()) or {}
     with (
-        copies(workers, options.patience) as free,
-        ThreadPoolExecutor(workers) as pool,
-        records.open("a") as file,
+        tempfile.TemporaryDirectory(prefix="mutants-") as folder,
+        file.open("a") as records,
+        ProcessPoolExecutor(
+            options.workers, get_context("fork"), _make_copy, (Path(folder), options.patience)
+        ) as pool,
     ):
-
-        def one(mutant: Mutant) -> tuple[Mutant, Tried]:
-            tests = nearest.of(ROOT / mutant.path)
-            copy = free.get()
-            try:
-                return mutant, copy.tried(mutant, [str(path.relative_to(ROOT)) for path in tests], tier)
-            finally:
-                free.put(copy)
-
-        for number, (mutant, outcome) in enumerate(pool.map(one, left), 1):
-            known[mutant.key] = outcome
-            file.write(json.dumps({"key": mutant.key, **vars(outcome)}) + "\n")
-            file.flush()
-            where = f"{mutant.path}:{mutant.line}"
-            print(f"{number} of {len(left)}: {outcome.outcome}: {where}", file=sys.stderr)
-            if outcome.outcome in ALIVE:
-                print(f"  - {mutant.before}\n  + {mutant.after}", file=sys.stderr)
-    return known
+        for tier in TIERS if options.wider else ("quick",):
+            left = [
+                one for one in mutants if verdict(one.key, known) != KILLED and (one.key, tier) not in known
+            ]
+            for number, found in enumerate(pool.map(_judge, left, [tier] * len(left)), 1):
+                known[found["key"], tier] = found["outcome"]
+                print(json.dumps(found), file=records, flush=True)
+                print(f"{number} of {len(left)}: {found['outcome']}: {found['key']}", file=sys.stderr)
+    print("\n".join(report(mutants, known, reasons)))
+    return int(any(verdict(one.key, known, reasons) == "survived" for one in mutants))
 
 
-def read(records: Path) -> dict[str, Tried]:
-    """What an earlier call judged, by the mutants' keys."""
-    if not records.exists():
-        return {}
-    lines = map(json.loads, records.read_text().splitlines())
-    return {line.pop("key"): Tried(**line) for line in lines}
+def _read(file: Path, again: bool) -> Records:
+    """What an earlier call judged; without what survived, to judge that once more."""
+    lines = map(json.loads, file.read_text().splitlines() if file.exists() else ())
+    known = {(line["key"], line["tier"]): line["outcome"] for line in lines}
+    return {key: outcome for key, outcome in known.items() if outcome == KILLED or not again}
 
 
-@contextmanager
-def copies(count: int, patience_s: float) -> Iterator[SimpleQueue[Copy]]:
-    """Copies of the project, one for each worker."""
-    free: SimpleQueue[Copy] = SimpleQueue()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ExitStack() as ends:
-        for number in range(count):
-            copy = Copy(ROOT, Path(folder) / str(number), patience_s)
-            ends.callback(copy.close)
-            free.put(copy)
-        yield free
+def _make_copy(folder: Path, patience_s: float) -> None:
+    global copy
+    copy = Copy(ROOT, folder / str(os.getpid()), patience_s)
 
 
-def report(mutants: list[Mutant], tiers: list[dict[str, Tried]], reasons: dict[str, str]) -> int:
-    """Prints how many of each outcome there are by package, and every survivor that has no reason."""
-    rows: dict[str, Counter[str]] = {}
-    left: list[Mutant] = []
-    for mutant in mutants:
-        word = verdict(mutant.key, tiers, reasons)
-        rows.setdefault(package(mutant.path), Counter())[word] += 1
-        if word == SURVIVED:
-            left.append(mutant)
-    print(table(rows))
-    for mutant in left:
-        print(f"\n{mutant.path}:{mutant.line} ({mutant.operator})\n- {mutant.before}\n+ {mutant.after}")
-    return 1 if left else 0
+def _judge(mutant: Mutant, tier: str) -> dict[str, str]:
+    outcome, by = copy.tried(mutant, nearest(ROOT, ROOT / mutant.path, tier), TIERS[tier][0])
+    return {"key": mutant.key, "tier": tier, "outcome": outcome, "by": by}
 
 
-def verdict(key: str, tiers: list[dict[str, Tried]], reasons: dict[str, str]) -> str:
+def verdict(key: str, known: Records, reasons: Sequence[str] | dict[str, str] = ()) -> str:
     """A column of the table: which tier noticed the mutant, or why none did."""
-    for word, tier in zip(("killed", "later", "later"), tiers, strict=False):  # not all may have been asked
-        if key in tier and tier[key].outcome not in ALIVE:
-            return word
-    return "equivalent" if key in reasons else SURVIVED
+    killing = [tier for tier in TIERS if known.get((key, tier)) == KILLED]
+    if killing:
+        return KILLED if killing[0] == "quick" else "later"
+    return "equivalent" if key in reasons else "survived"
 
 
-def package(path: str) -> str:
-    """The folder that the table has a row for: two deep in the pipelines and workloads."""
-    parts = Path(path).parts[:-1]
-    return "/".join(parts[:2])
+def report(mutants: Sequence[Mutant], known: Records, reasons: dict[str, str]) -> Iterator[str]:
+    """Markdown: packages with the shares killed of what is not equivalent; then every survivor.
 
-
-def table(rows: dict[str, Counter[str]]) -> str:
-    """Markdown: a row for each package with the shares killed of those that are not equivalent.
-
-    `later` are those that only farther files or longer tiers noticed: the second share takes account of them.
+    `later` are those that only farther files or longer tiers noticed, as the second share counts them too.
     """
-    total: Counter[str] = sum(rows.values(), Counter())
-    lines = [
-        "| package | planted | killed | later | survived | equivalent | share | by all that was asked |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, row in [*sorted(rows.items()), ("all", total)]:
-        judged = row["killed"] + row["later"] + row["survived"]
-        shares = [
-            f"{count / judged:.0%}" if judged else "" for count in (row["killed"], judged - row["survived"])
-        ]
-        counts = " | ".join(str(row[word]) for word in ("killed", "later", "survived", "equivalent"))
-        lines.append(f"| {name} | {row.total()} | {counts} | {shares[0]} | {shares[1]} |")
-    return "\n".join(lines)
+    rows: dict[str, Counter[str]] = {}
+    for one in mutants:
+        for row in ("/".join(Path(one.path).parts[:-1][:2]), "all"):
+            rows.setdefault(row, Counter())[verdict(one.key, known, reasons)] += 1
+    yield "| package | planted | killed | later | survived | equivalent | share | by all that was asked |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, row in sorted(rows.items(), key=lambda item: (item[0] == "all", item)):
+        judged = row.total() - row["equivalent"]
+        counts = [row.total(), *(row[word] for word in (KILLED, "later", "survived", "equivalent"))]
+        shares = [f"{n / judged:.0%}" if judged else "" for n in (row[KILLED], judged - row["survived"])]
+        yield f"| {name} | {' | '.join(map(str, (*counts, *shares)))} |"
+    for one in mutants:
+        if verdict(one.key, known, reasons) == "survived":
+            yield f"\n{one.path}:{one.line} ({one.operator})\n- {one.before}\n+ {one.after}"
 
 
 if __name__ == "__main__":

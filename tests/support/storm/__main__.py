@@ -1,4 +1,4 @@
-"""``python -m storm storm|faults|soak|list``: behind `make storm`, `make faults` and `make soak`."""
+"""``python -m storm storm|faults|soak|list``: for `make storm`, `make faults` and `make soak`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -17,33 +18,14 @@ from dev_slurm.daemons import binary
 from dev_slurm.settings import Settings, default_root
 
 from perfsweep.slurm.errors import ClusterError
-from storm import (
-    cases_decisions,
-    cases_jobs,
-    cases_nodes,
-    cases_submissions,
-    file_faults,
-    process_faults,
-    slurm_faults,
-    soak,
-    tables,
-    tracking_faults,
-)
-from storm.driver import Storm
-from storm.fault import FAULTS, Fault
-from storm.stage import CASES, Case, played
+from storm import soak
+from storm.cases import CASES
+from storm.faults import FAULTS
+from storm.stage import played
+from storm.storm import Storm
 from storm.world import world
 
-_REGISTERED = (
-    cases_jobs,
-    cases_submissions,
-    cases_decisions,
-    cases_nodes,
-    file_faults,
-    process_faults,
-    slurm_faults,
-    tracking_faults,
-)
+T = TypeVar("T")
 GROWN = 0.01
 """Growth that a soak may show."""
 
@@ -74,56 +56,62 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
+def _known(what: str, given: list[str], known: Mapping[str, T]) -> list[T]:
+    """What is meant by names, all of it by default."""
+    if unknown := sorted({*given} - known.keys()):
+        raise ClusterError(f"{unknown[0]} is no {what}; choose from: {', '.join(known)}")
+    return [known[name] for name in given or known]
+
+
 def _storm(given: argparse.Namespace) -> int:
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
-    if unknown := sorted({*given.faults} - FAULTS.keys()):
-        print(f"storm: {unknown[0]} is no fault; choose from: {', '.join(FAULTS)}", file=sys.stderr)
-        return 2
+    chosen = sorted(_known("fault", given.faults, FAULTS), key=lambda one: one.name)
     with _cluster(given.port if given.slurm else None) as cluster, world(cluster) as place:
-        outcome = Storm(place, seed, _chosen(given, cluster), _say).rage(given.minutes * 60)
-    names = f" --faults {' '.join(given.faults)}" if given.faults else ""
-    make = f"make storm SEED={seed} MINUTES={given.minutes:g}{' SLURM=1' if given.slurm else ''}"
-    print("\n".join(tables.of_storm(outcome, f'{make} ARGS="{names.strip()}"' if names else make)))
+        silent = set() if cluster and cluster.settings.accounting else {"slurmdbd_killed"}
+        able = [one for one in chosen if (cluster or not one.slurm) and one.name not in silent]
+        outcome = Storm(place, seed, able, _say).rage(given.minutes * 60)
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(outcome.sweeps.items()))
+    ends = ", ".join(f"{status}: {count}" for status, count in sorted(outcome.statuses.items()))
+    print("| seed | minutes | faults | sweeps | commands by status | trials | rows in W&B | violations |")
+    print("|---|---|---|---|---|---|---|---|")
+    figures = (seed, f"{outcome.seconds / 60:.1f}", outcome.struck.total(), counts, ends, outcome.trials)
+    print("|", " | ".join(map(str, (*figures, outcome.rows, len(outcome.violations)))), "|")
+    print("\n| fault | struck | found no target |\n|---|---|---|")
+    for name in sorted(outcome.struck | outcome.missed):
+        print(f"| {name} | {outcome.struck[name]} | {outcome.missed[name]} |")
+    if outcome.violations:
+        print("\n" + "\n".join(f"VIOLATION {one}" for one in outcome.violations))
+        names = f' ARGS="--faults {" ".join(given.faults)}"' if given.faults else ""
+        slurm = " SLURM=1" if given.slurm else ""
+        print(f"replay: make storm SEED={seed} MINUTES={given.minutes:g}{slurm}{names}")
     return int(bool(outcome.violations))
 
 
-def _chosen(given: argparse.Namespace, cluster: DevCluster | None) -> list[Fault]:
-    """The faults of a storm, always in the same order."""
-    ours = [FAULTS[name] for name in sorted(given.faults or FAULTS)]
-    accounting = cluster is not None and cluster.settings.accounting
-    return [
-        one for one in ours if (cluster or not one.slurm) and (accounting or one.name != "slurmdbd_killed")
-    ]
-
-
 def _faults(given: argparse.Namespace) -> int:
-    if unknown := sorted({*given.cases} - CASES.keys()):
-        print(f"faults: {unknown[0]} is no case; choose from: {', '.join(CASES)}", file=sys.stderr)
-        return 2
-    wanted = [CASES[id] for id in given.cases or CASES]
+    wanted = _known("case", given.cases, CASES) * given.times
     wrong = 0
     with _cluster(given.port) as cluster:
-        assert cluster
-        for time in range(given.times):
-            print(f"\nplay {time + 1} of {given.times}\n\n{tables.CASE_HEAD}", flush=True)
-            wrong += sum(_play(cluster, one) for one in wanted)
-    print(f"\n{wrong} of {len(wanted) * given.times} went wrong")
+        print("| # | fault | outcome | records found of wanted | s |\n|---|---|---|---|---|", flush=True)
+        for one in wanted:
+            with world(cluster) as place:
+                done = played(place, one)
+            wrong += bool(done.problems)
+            outcome = f"**WRONG**: {'; '.join(done.problems)}" if done.problems else done.outcome
+            cells = (one.id, one.fault, outcome.replace("|", "/"), done.tally, f"{done.seconds:.0f}")
+            print("|", " | ".join(map(str, cells)), "|", flush=True)
+    print(f"\n{wrong} of {len(wanted)} went wrong")
     return int(wrong > 0)
-
-
-def _play(cluster: DevCluster, one: Case) -> bool:
-    with world(cluster) as place:
-        done = played(place, one)
-    print(tables.of_case(done), flush=True)
-    return bool(done.problems)
 
 
 def _soak(given: argparse.Namespace) -> int:
     with world() as place:
         growths, status = soak.soaked(place, given.trials, _say)
         if status:
-            place.held["status"] = str(status)
-    print("\n".join(tables.of_soak(growths)))
+            place.kept["status"] = str(status)
+    print("| figure | second quarter | last quarter | growth |\n|---|---|---|---|")
+    for one in growths:
+        figures = (f"{value:.1f} {one.unit}".rstrip() for value in (one.second, one.last))
+        print(f"| {one.what} | {' | '.join(figures)} | {one.share:+.1%} |")
     if status:
         print(f"the sweep ended with status {status}", file=sys.stderr)
     return int(bool(status) or any(one.share > GROWN for one in growths))

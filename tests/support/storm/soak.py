@@ -1,27 +1,28 @@
 """Thousands of short trials in one sweep: does anything grow with their number?
 
-Memory, file handles and processor time are read from /proc while the sweep runs; when trials began and ended
-stands in their records.
+Memory, file handles and processor time are read while the sweep runs; when trials began and ended is in
+their records.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from storm.processes import Process, Role
+import psutil
+
+from storm.processes import Role
 from storm.world import World
 
 EVERY_S = 1.0
 WATCHED = (Role.COMMAND, Role.PACK, Role.SERVER)
 ARMS = 10
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Sample:
 
     role: Role
     trials: int
-    memory_kib: int
+    memory_mib: float
     handles: int
     cpu_s: float
 
@@ -50,22 +51,21 @@ class Growth:
         return self.last / self.second - 1 if self.second else 0.0
 
 
-def arguments(world: World, trials: int) -> tuple[str, ...]:
-    """A sweep of one pack with so many timing trials of about 20 ms."""
+def soaked(world: World, trials: int, say: Callable[[str], None]) -> tuple[list[Growth], int]:
+    """Run a sweep of one pack with so many timing trials of about 20 ms.
+
+    Returns what grew by how much, and the status of the command.
+    """
+    world.sweep = "soak"
     levels = ",".join(str(number) for number in range(2, ARMS + 1))
-    return (
+    arguments = (
         *("sweep", "workload=toys.spinner:Spinner", f"name={world.sweep}", f"runs={world.runs}"),
         *("cluster=local", "cluster.slots=1", "tracking=disabled", f"axes.slab=[{levels}]"),
         *("measure.servers=1", "measure.repeats=0", "measure.timed_parity=false", "measure.iterations=20"),
         *("measure.warmup_max=5", "measure.evidence_iterations=2", "measure.counting_iterations=2"),
         *("workload.products=20", f"measure.rounds={max(3, trials // ARMS)}"),
     )
-
-
-def soaked(world: World, trials: int, say: Callable[[str], None]) -> tuple[list[Growth], int]:
-    """Run the sweep; what grew by how much, and the status of the command."""
-    world.sweep = "soak"
-    process = world.start(arguments(world, trials), world.root / "outputs" / "soak.txt")
+    process = world.start(arguments, world.outputs / "soak.txt")
     samples: list[Sample] = []
     told = 0
     while process.poll() is None:
@@ -81,22 +81,11 @@ def soaked(world: World, trials: int, say: Callable[[str], None]) -> tuple[list[
 def sampled(world: World, trials: int) -> Iterator[Sample]:
     """The oldest process of each role, which is the one that stays."""
     for role in WATCHED:
-        for one in world.processes(role)[:1]:
-            if (found := _sample(one, role, trials)) is not None:
-                yield found
-
-
-def _sample(process: Process, role: Role, trials: int) -> Sample | None:
-    place = Path(f"/proc/{process.pid}")
-    try:
-        status = dict(
-            line.split(":", 1) for line in (place / "status").read_text().splitlines() if ":" in line
-        )
-        used = (place / "stat").read_text().rpartition(")")[2].split()[11:13]
-        handles = len([*(place / "fd").iterdir()])
-    except OSError:
-        return None
-    return Sample(role, trials, int(status["RssAnon"].split()[0]), handles, sum(map(int, used)) / _TICKS)
+        with suppress(psutil.Error):
+            for one in world.processes(role)[:1]:
+                with one.oneshot():
+                    memory, cpu = one.memory_full_info().uss, one.cpu_times()
+                    yield Sample(role, trials, memory / 2**20, one.num_fds(), cpu.user + cpu.system)
 
 
 def _recorded(folder: Path) -> int:
@@ -116,11 +105,9 @@ def grown(samples: Sequence[Sample]) -> Iterator[Growth]:
         quarters = [[one for one in own if n * most / 4 <= one.trials <= (n + 1) * most / 4] for n in (1, 3)]
         if not all(quarters):
             continue
-        for what, unit, value in (
-            ("memory", "MiB", lambda one: one.memory_kib / 1024),
-            ("file handles", "", lambda one: one.handles),
-        ):
-            yield Growth(f"{what} of the {role}", unit, *(median(map(value, some)) for some in quarters))
+        for what, unit, name in (("memory", "MiB", "memory_mib"), ("file handles", "", "handles")):
+            middle = (median(getattr(one, name) for one in some) for some in quarters)
+            yield Growth(f"{what} of the {role}", unit, *middle)
         yield Growth(f"processor time of the {role}", "s/1000 trials", *map(_cpu_rate, quarters))
 
 

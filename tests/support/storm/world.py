@@ -15,18 +15,31 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from bench import command
 from dev_slurm.cluster import DevCluster
 from loopback import Loopback
 from loopback.server import KEY
 
-from storm import traces
-from storm.processes import Process, Role, running
+from storm import invariants, processes
 
 ROOT = Path(__file__).parents[3]
-SUPPORT = ROOT / "tests" / "support"
 DISK_MIB = 256
 """Size of the disk for sweeps: small, so that it can be filled."""
+
+SMALL = (
+    *("workload=toys.spinner:Spinner", "workload.products=200", "measure.rounds=8", "measure.iterations=60"),
+    *("measure.warmup_max=10", "measure.evidence_iterations=2", "measure.counting_iterations=2"),
+    *("measure.timed_parity=false", "measure.timeout_s=90", "measure.repeats=0", "cluster.arms_per_pack=3"),
+    *("tracking=online", "tracking.entity=team", "tracking.share=1.0", "tracking.patience_s=10"),
+    *("tracking.uploads=2", "retry=[failed,oom,timeout]"),  # a trial that was killed is wanted all the same
+)
+QUICK = (
+    *("cluster.poll_min_s=0.2", "cluster.poll_max_s=0.5", "cluster.fs_delay_s=1", "cluster.heartbeat_s=1"),
+    *("cluster.signal_delay_s=5", "cluster.cpus_per_task=1", "cluster.memory=1900M", "cluster.sbatch=[]"),
+    *("cluster.time_min=10", "cluster.max_retries=5"),
+)
+"""A development cluster asked as often as tests need it; two generations of a small sweep take 1.6 GB."""
 
 _CAPBSET_DROP, _DAC_OVERRIDE, _DAC_READ_SEARCH = 24, 1, 2
 
@@ -40,23 +53,25 @@ class World:
     root : folder of it all: runs/ (the small disk), home/, tmp/, clock/, bin/ (stand-ins for Slurm's clients)
         and outputs/
     mark : what each process of it carries in its environment
-    token : a secret of the submitter's environment, which must stand in no file
+    secrets : what must be in no file: a token of the submitter's environment, the key of the W&B account
     small_disk : whether runs/ is a disk of its own
+    sweep : name of the one that runs now
+    kept : what was found in it, for which it is not removed
     """
 
     root: Path
     mark: str
-    token: str
+    secrets: tuple[str, str]
     backend: Loopback
     small_disk: bool
     cluster: DevCluster | None = None
     sweep: str = ""
-    held: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def runs(self) -> Path:
-        """The disk that sweeps are written to."""
-        return self.root / "runs"
+    def __post_init__(self) -> None:
+        self.runs, self.outputs, self.programs = (self.root / name for name in ("runs", "outputs", "bin"))
+        self.offset = self.root / "clock" / "offset"  # how far the clock of its processes is off, in seconds
+        self.login = self.root / "home" / ".netrc"
 
     @property
     def folder(self) -> Path:
@@ -64,19 +79,10 @@ class World:
         return self.runs / self.sweep
 
     @property
-    def programs(self) -> Path:
-        """Stand-ins for Slurm's clients, first on the PATH of commands."""
-        return self.root / "bin"
-
-    @property
-    def offset(self) -> Path:
-        """How far the clock of the processes is off, in seconds."""
-        return self.root / "clock" / "offset"
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What must stand in no file: the submitter's token and the key of the W&B account."""
-        return self.token, KEY
+    def slurm(self) -> DevCluster:
+        """Its cluster, where there is one."""
+        assert self.cluster
+        return self.cluster
 
     def env(self) -> dict[str, str]:
         """Environment of commands."""
@@ -86,7 +92,7 @@ class World:
             for name, value in os.environ.items()
             if not name.startswith(ours) and not name.lower().endswith("_proxy")
         }
-        paths = (self.root / "clock", ROOT / "src", SUPPORT)
+        paths = (self.root / "clock", ROOT / "src", ROOT / "tests" / "support")
         return {
             **kept,
             **({"SLURM_CONF": str(self.cluster.settings.conf)} if self.cluster else {}),
@@ -98,11 +104,11 @@ class World:
             "COLUMNS": "200",
             "WANDB_BASE_URL": self.backend.url,
             "PERFSWEEP_STORM": self.mark,
-            "STORM_TOKEN": self.token,
+            "STORM_TOKEN": self.secrets[0],
         }
 
     def start(self, arguments: tuple[str, ...], output: Path) -> subprocess.Popen[bytes]:
-        """Start a command whose two streams go into files beside one another."""
+        """Start a command whose streams go into two files, the second of which ends in ``.err``."""
         with output.open("wb") as out, output.with_suffix(".err").open("wb") as errors:
             return subprocess.Popen(
                 command(*arguments),
@@ -114,9 +120,18 @@ class World:
                 start_new_session=True,
             )
 
-    def processes(self, role: Role) -> list[Process]:
+    def processes(self, role: processes.Role) -> list[psutil.Process]:
         """Running processes of a role, oldest first."""
-        return running(self.mark)[role]
+        return processes.running(self.mark, role)
+
+    def arguments(self, *overrides: str) -> tuple[str, ...]:
+        """The command of a sweep of some tenths of a second a trial, in two packs."""
+        place: tuple[str, ...] = ("cluster=local", "cluster.slots=2")
+        if self.cluster:
+            conf = f"cluster.slurm_conf={self.cluster.settings.conf}"
+            account = ("cluster.account=bench",) if self.cluster.settings.accounting else ()
+            place = ("cluster=dev", conf, *QUICK, *account, "cluster.env_allow=[PERFSWEEP_STORM]")
+        return ("sweep", *place, *SMALL, f"name={self.sweep}", f"runs={self.runs}", *overrides)
 
     def published(self) -> list[tuple[str, list[str]]]:
         """The runs of the sweep in W&B: configuration and history of each."""
@@ -134,6 +149,15 @@ class World:
             for artifact in self.backend.store.artifacts.values():
                 yield from ((f"{artifact.collection}/{name}", data) for name, data in artifact.files.items())
 
+    def traces(self, *allowed: Path) -> Iterator[invariants.Violation]:
+        """What a finished sweep must not leave in its folder, say in its logs, or hold, but in `allowed`."""
+        yield from invariants.leftovers(self.folder)
+        yield from invariants.secrets(self.secrets, self.root, (self.login, *allowed))
+        for file in sorted([*self.folder.glob("packs/*/log.txt"), *self.folder.glob("submissions/*.out")]):
+            yield from invariants.words(file.read_text(errors="replace"), str(file))
+        for file in sorted(self.folder.glob("trials/*/*/log.txt")):
+            yield from invariants.trial_words(file.read_text(errors="replace"), "toys", str(file))
+
 
 @contextmanager
 def world(cluster: DevCluster | None = None) -> Iterator[World]:
@@ -147,19 +171,18 @@ def world(cluster: DevCluster | None = None) -> Iterator[World]:
         if small:
             stack.callback(_unmounted, root / "runs")
         backend = stack.enter_context(Loopback())
-        mark = f"storm-{secrets.token_hex(8)}"
-        place = World(root, mark, secrets.token_hex(16), backend, small, cluster)
-        login = root / "home" / ".netrc"
-        login.write_text(f"machine 127.0.0.1:{backend.port} login user password {KEY}\n")
-        login.chmod(0o600)
+        planted = secrets.token_hex(16), KEY
+        place = World(root, f"storm-{secrets.token_hex(8)}", planted, backend, small, cluster)
+        place.login.touch(mode=0o600)
+        place.login.write_text(f"machine 127.0.0.1:{backend.port} login user password {KEY}\n")
         respect_permissions()
         try:
             yield place
         finally:
-            for pid in traces.processes(mark, root):
+            for pid in invariants.processes(place.mark, root):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            if place.held:
+            if place.kept:
                 small and stack.pop_all()  # what is on the disk stays too
                 print(f"kept for a look: {root}", file=sys.stderr)
             else:

@@ -1,8 +1,8 @@
 """Moves what Python calls the time of day in every process that finds this module first.
 
-The seconds that it is off stand in the file `offset` beside it, and are read anew at each call. Only
-`time.time` and `time.time_ns` move: the times of files are the kernel's, as on a node whose clock disagrees
-with the file server's. Beside a file `no_locks` there are neither locks nor hard links either, as on some
+The seconds that it is off are in the file `offset` of its folder, and are read at each call. Only `time.time`
+and `time.time_ns` move: the times of files are the kernel's, as on a node whose clock disagrees with the file
+server's. Where its folder has a file `no_locks`, there are neither locks nor hard links either, as on some
 file systems of clusters.
 """
 
