@@ -35,7 +35,6 @@ FAST_EXACT: dict[str, LevelValue] = {
     "sync": "late",
     "bucket": "window",
     "oom": "backoff",
-    "lm_layers": "native",
     "decode": "batched",
 }
 
@@ -43,9 +42,7 @@ BEST: dict[str, LevelValue] = {**FAST_EXACT, "lm_dtype": "bf16", "amp": "bf16"}
 
 _CPU_ONLY = ("encoder_attn", "products")
 # Compiled layers want one shape.
-_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", *_CPU_ONLY)} | {
-    "lm_layers": "fused"
-}
+_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", *_CPU_ONLY)}
 
 PRESETS: dict[str, dict[str, LevelValue]] = {
     "naive": {},

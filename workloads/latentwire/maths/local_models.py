@@ -12,12 +12,13 @@ from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
-from perfsweep.workloads.latentwire.maths.lora import JOINED
 from perfsweep.workloads.latentwire.presets import LMConfig
 
 INDEX = "model.safetensors.index.json"
 WRITTEN = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Types of weights that are read, under the names that headers have for them."""
+JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+"""Matrices of which some folders make one, in the order of its outputs."""
 DERIVED = ".rotary_emb.inv_freq"
 """End of the names under which old folders keep what follows from the configuration."""
 

@@ -17,7 +17,3 @@ class Weight(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x [.., in] -> [.., out]"""
         return F.linear(x, self.matrix, self.bias)
-
-    def part(self, x: Tensor, first: int, end: int | None) -> Tensor:
-        """x [.., in] times outputs `first` to `end`"""
-        return F.linear(x, self.matrix[first:end], None if self.bias is None else self.bias[first:end])
