@@ -1,4 +1,4 @@
-"""Levels that are measured together: references, the fast paths, and the chain from ten passes to one.
+"""Levels that are measured together: what the report asks for, and the fast paths.
 
 Declarations only, as in `toggles`.
 """
@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.latentwire.claims import REPORT_ALL, REPORT_QUICK_WINS
-
-REFERENCES: dict[str, dict[str, LevelValue]] = {
-    "naive": {},
-    "naive_batch8": {"micro_batch": 8, "attn": "sdpa"},
-}
 
 FAST_EXACT: dict[str, LevelValue] = {
     "resident_data": "on",
@@ -52,12 +47,3 @@ PRESETS: dict[str, dict[str, LevelValue]] = {
     "fast": BEST,
     "fast_gpu": {**_ON_GPU, "compile": "block", "attn": "flash"},
 }
-
-CHAIN: tuple[tuple[str, LevelValue], ...] = (
-    ("k_loss", "batched"),
-    ("passes", "merged"),
-    ("logits", "slice"),
-    ("teacher", "slice"),
-    ("teacher", "slice_header"),
-    ("teacher", "cache_h"),
-)
