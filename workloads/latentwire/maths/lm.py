@@ -29,8 +29,20 @@ from perfsweep.workloads.latentwire.maths.passes import (
     keys_in,
 )
 from perfsweep.workloads.latentwire.maths.rotary import loudness, rotate, rotations
-from perfsweep.workloads.latentwire.maths.stored_weights import Weight
 from perfsweep.workloads.latentwire.presets import LMConfig
+
+
+class Weight(nn.Module):
+    """A frozen matrix [out, in] with an optional bias, in whatever type it is stored."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(matrix, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [.., in] -> [.., out]"""
+        return F.linear(x, self.matrix, self.bias)
 
 
 class Layer(nn.Module):
