@@ -14,6 +14,14 @@ class ConfigError(PerfsweepError):
     """A value, level, combination or option that cannot be used."""
 
 
+class Ruled:
+    """A configuration that refuses values by rules of its own."""
+
+    def _require(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
+
+
 class ContractError(PerfsweepError):
     """A workload class that does not keep the contract of `perfsweep.workloads.api`."""
 

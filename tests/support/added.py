@@ -15,16 +15,13 @@ from perfsweep.workloads.latentwire.workload import LatentWire
 
 LORA = {"lora_rank": 4, "lora_targets": list(LORA_TARGETS)}
 BOTH = {**LORA, "deep_prefix": True}
-FORMS = [(attend, joined) for attend in ("eager", "sdpa") for joined in (False, True)]
 ROWS, LENGTH = 2, 7
 
 
-def build(attend="eager", joined=False, name="nano-q", dtype=torch.float64, recompute="off") -> CausalLM:
+def build(attend="eager", name="nano-q", dtype=torch.float64, recompute="off") -> CausalLM:
     """With biases and grouped queries."""
     lm = CausalLM(LMS[name], torch.Generator().manual_seed(0), dtype)
-    if joined:
-        lm.join()
-    lm.path = Path(LayerPath(KERNELS[attend], joined, recompute))
+    lm.path = Path(LayerPath(KERNELS[attend], recompute))
     return lm
 
 

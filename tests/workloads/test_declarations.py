@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,3 +142,12 @@ def test_a_claim_speaks_of_configurations_of_its_setting() -> None:
     assert not claim.speaks_of(SimpleNamespace(data="half", slabs=2))
     assert not claim.speaks_of(SimpleNamespace(data="other", slabs=None))
     assert Claim("x", "s", "1", ()).speaks_of(config)
+
+
+def test_toggles_and_claims_of_the_studies_are_read_without_torch_and_numpy() -> None:
+    names = [f"{name}.toggles" for name in ("digits", "probe1d", "spd", "prover", "latentwire")]
+    names += [f"{name}.claims" for name in ("probe1d", "spd", "prover", "latentwire")]
+    modules = ", ".join(f"perfsweep.workloads.{name}" for name in names)
+    code = f"import sys, {modules}; print({{'torch', 'numpy'}} & sys.modules.keys())"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"

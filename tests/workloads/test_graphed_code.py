@@ -34,7 +34,7 @@ WORKLOADS: dict[str, tuple[dict[str, Any], dict[str, LevelValue]]] = {
 
 COMPILED = {
     "prover": ("fact_index", "pack_width", "rule_pairs", "index_dtype", "policy_rows", "fold", "compaction"),
-    "latentwire": ("lm_layers", "lm_dtype", "amp", "grad_checkpointing"),
+    "latentwire": ("lm_dtype", "amp", "grad_checkpointing"),
 }
 """Toggles that change what is compiled, where that is a part of the iteration; elsewhere all do."""
 

@@ -132,7 +132,6 @@ DECLARED = {
         attn: eager:E sdpa:E flash:T varlen:T
         lm_dtype: fp32:E bf16:T
         amp: off:E bf16:T fp16:T
-        lm_layers: modules:E fused:E native:E
         freeze: on:E off:E
         products: library:E native:E
         optimizer: default:E foreach:E fused:E

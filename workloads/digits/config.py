@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from perfsweep.workloads.digits.data import ROWS
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import Ruled
 
 
 @dataclass(frozen=True)
-class DigitsConfig:
+class DigitsConfig(Ruled):
     """What is trained. Nothing here changes how: that is the toggles' part.
 
     Attributes
@@ -54,10 +54,6 @@ class DigitsConfig:
             fits,
             f"at most {self.train_rows}, the training rows of workload.train_fraction={self.train_fraction}",
         )
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
 
     @property
     def train_rows(self) -> int:

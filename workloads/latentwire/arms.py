@@ -1,4 +1,4 @@
-"""Levels that are measured together: references, the fast paths, and the chain from ten passes to one.
+"""Levels that are measured together: what the report asks for, and the fast paths.
 
 Declarations only, as in `toggles`.
 """
@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.latentwire.claims import REPORT_ALL, REPORT_QUICK_WINS
-
-REFERENCES: dict[str, dict[str, LevelValue]] = {
-    "naive": {},
-    "naive_batch8": {"micro_batch": 8, "attn": "sdpa"},
-}
 
 FAST_EXACT: dict[str, LevelValue] = {
     "resident_data": "on",
@@ -35,7 +30,6 @@ FAST_EXACT: dict[str, LevelValue] = {
     "sync": "late",
     "bucket": "window",
     "oom": "backoff",
-    "lm_layers": "native",
     "decode": "batched",
 }
 
@@ -43,9 +37,7 @@ BEST: dict[str, LevelValue] = {**FAST_EXACT, "lm_dtype": "bf16", "amp": "bf16"}
 
 _CPU_ONLY = ("encoder_attn", "products")
 # Compiled layers want one shape.
-_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", *_CPU_ONLY)} | {
-    "lm_layers": "fused"
-}
+_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", *_CPU_ONLY)}
 
 PRESETS: dict[str, dict[str, LevelValue]] = {
     "naive": {},
@@ -55,12 +47,3 @@ PRESETS: dict[str, dict[str, LevelValue]] = {
     "fast": BEST,
     "fast_gpu": {**_ON_GPU, "compile": "block", "attn": "flash"},
 }
-
-CHAIN: tuple[tuple[str, LevelValue], ...] = (
-    ("k_loss", "batched"),
-    ("passes", "merged"),
-    ("logits", "slice"),
-    ("teacher", "slice"),
-    ("teacher", "slice_header"),
-    ("teacher", "cache_h"),
-)

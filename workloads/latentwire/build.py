@@ -16,8 +16,8 @@ from perfsweep.workloads.latentwire.data import cache
 from perfsweep.workloads.latentwire.data.cache import TeacherCache
 from perfsweep.workloads.latentwire.data.corpus import Corpus
 from perfsweep.workloads.latentwire.data.row_layout import Layout
-from perfsweep.workloads.latentwire.kernels import native_attention, native_layers
-from perfsweep.workloads.latentwire.maths import joined_layers, local_models
+from perfsweep.workloads.latentwire.kernels import native_attention
+from perfsweep.workloads.latentwire.maths import local_models
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, table_rms
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer, store_as
@@ -140,22 +140,12 @@ class Builder:
         lm = lm.to(self.device)
         self.fingerprints[number] = cache.fingerprint(local_models.parameters_of(lm).items())
         rho = table_rms(lm.table)
-        joined = self.levels["lm_layers"] != "modules"
-        if joined:
-            lm.join()
         store_as(lm, str(self.levels["lm_dtype"]))
         attend, recompute = KERNELS[str(self.levels["attn"])], str(self.levels["grad_checkpointing"])
-        layer = LayerPath(attend, joined, recompute, self._pieces())
-        lm.path = PassPath(layer, self._block, counts=self.counts)
+        lm.path = PassPath(LayerPath(attend, recompute), self._block, counts=self.counts)
         if self.levels["freeze"] == "off":
             lm.requires_grad_(True)
         return lm, rho
-
-    def _pieces(self) -> joined_layers.Pieces:
-        if self.levels["lm_layers"] != "native":
-            return joined_layers.PIECES
-        native_layers.library()  # built now, not inside the first step
-        return native_layers.PIECES
 
     def model(self, number: int, shape: LMConfig, trained: Trained, layout: Layout, corpus: Corpus) -> Model:
         """One frozen model with its student, teacher and trainables."""

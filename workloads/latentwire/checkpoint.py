@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.data.cache import fingerprint
 from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder
-from perfsweep.workloads.latentwire.maths.local_models import read_file
 from perfsweep.workloads.latentwire.maths.trainables import Trained
+from perfsweep.workloads.weight_files import read_safetensors, write_safetensors
 
 FORMAT, VERSION = "perfsweep.latentwire", 1
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -38,9 +38,8 @@ def write(folder: Path, modules: Mapping[str, nn.Module], state: Mapping[str, An
     Raises
     ------
     ConfigError
-        The folder cannot be written, or the package safetensors is missing.
+        The folder cannot be written.
     """
-    save_file = _writer()
     updates = state["updates"]
     names = _parameters(modules)
     moments = {
@@ -52,26 +51,17 @@ def write(folder: Path, modules: Mapping[str, nn.Module], state: Mapping[str, An
     about = {"format": FORMAT, "version": VERSION, "step": state["step"], "updates": updates["step"], **facts}
     try:
         folder.mkdir()
-        save_file(_weights(modules), folder / "weights.safetensors")
-        save_file({**moments, **counts, "random": state["random"]}, folder / "optimizer.safetensors")
+        write_safetensors(folder / "weights.safetensors", _weights(modules))
+        optimizer = {**moments, **counts, "random": state["random"]}
+        write_safetensors(folder / "optimizer.safetensors", optimizer)
         (folder / "checkpoint.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written ({error}); name another folder") from error
 
 
-def _writer() -> Any:
-    try:
-        from safetensors.torch import save_file
-    except ImportError as error:
-        raise ConfigError(
-            "keeping a checkpoint needs the package safetensors; install perfsweep[hf]"
-        ) from error
-    return save_file
-
-
 def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     return {
-        f"{start}.{name}": value.detach().cpu().contiguous()
+        f"{start}.{name}": value.detach().cpu()
         for start, module in modules.items()
         for name, value in module.state_dict().items()
     }
@@ -112,7 +102,7 @@ def read(folder: Path, field: str = "resume") -> tuple[dict[str, Any], dict[str,
                 f"workload.{field}={folder}: checkpoint.json has {name}={about.get(name)}, no whole number;"
                 " copy the checkpoint again"
             )
-    return about, read_file(folder / "weights.safetensors", field)
+    return about, read_safetensors(folder / "weights.safetensors", f"workload.{field}: ")
 
 
 def digest(folder: Path) -> str:
@@ -185,7 +175,7 @@ def read_moments(folder: Path) -> dict[str, Tensor]:
     ConfigError
         There is no such file, or it is damaged.
     """
-    return read_file(folder / "optimizer.safetensors", "resume")
+    return read_safetensors(folder / "optimizer.safetensors", "workload.resume: ")
 
 
 def _within(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:

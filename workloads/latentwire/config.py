@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError, Ruled
 from perfsweep.workloads.latentwire.presets import (
     ENCODER_HEADS,
     KINDS,
@@ -25,7 +25,7 @@ SIZES = ("latents", "answer_tokens", "early_tokens", "latent_width", "encoder_la
 
 
 @dataclass(frozen=True)
-class LatentWireConfig:
+class LatentWireConfig(Ruled):
     """What is trained, on what. How it is computed is the toggles' part.
 
     Attributes
@@ -217,10 +217,6 @@ class LatentWireConfig:
         self._require(
             "lora_targets", whole or not joined, "some of o, down: this model's folder joins the others"
         )
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
 
     @property
     def sizes(self) -> Preset:

@@ -21,6 +21,7 @@ from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.trainables import Trained
 from perfsweep.workloads.latentwire.training.evaluate import Score
+from perfsweep.workloads.weight_files import write_safetensors
 
 PLACES = {
     **{name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")},
@@ -63,14 +64,12 @@ def _figures(score: Score) -> dict[str, Any]:
 
 def write_additions(folder: Path, trained: Sequence[Trained], config: LatentWireConfig) -> None:
     """Write every model's low-rank additions as PEFT keeps them; nothing where none were trained."""
-    from safetensors.torch import save_file
-
     for number, one in enumerate(trained):
         if one.lora is None:
             continue
         place = folder / f"lora-{number}"
         place.mkdir()
-        save_file(_peft_names(one.lora), place / "adapter_model.safetensors")
+        write_safetensors(place / "adapter_model.safetensors", _peft_names(one.lora))
         base = str(config.lm_folders[number]) if config.lm_folders else None
         about = {
             "peft_type": "LORA",

@@ -318,21 +318,6 @@ TOGGLES = (
         source="7",
     ),
     Toggle(
-        "lm_layers",
-        (
-            Level("modules"),
-            Level("fused", witness="ops"),
-            Level(
-                "native",
-                unsupported=_needs_cpu_compiler,
-                conflicts={"compile": ("block", "reduce_overhead")},
-                witness="ops",
-            ),
-        ),
-        "frozen layers as upstream's modules, with joined projections and hand-written derivatives, or these"
-        " as CPU kernels",
-    ),
-    Toggle(
         "freeze",
         (Level("on"), Level("off", witness="lm_gradients")),
         "control: compute gradients that nobody applies",

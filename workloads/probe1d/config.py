@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import Ruled
 
 STORAGE_TYPES = ("float32", "float16", "float64")
 SAMPLE_WIDTH = 8
@@ -12,7 +12,7 @@ SAMPLE_WIDTH = 8
 
 
 @dataclass(frozen=True)
-class Probe1DConfig:
+class Probe1DConfig(Ruled):
     """The problem and the sampling rule, equal for all arms of a comparison.
 
     Attributes
@@ -72,7 +72,3 @@ class Probe1DConfig:
             )
         # evals are stored as uint16.
         self._require("max_iter", self.max_iter is None or self.max_iter < 60_000, "below 60000")
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError, Ruled
 from perfsweep.workloads.prover.data.formats import Problem, read_problem
 from perfsweep.workloads.prover.data.generator import generate
 
@@ -17,7 +17,7 @@ SIZES = {"embedding": 32, "width": 32, "layers": 2}
 
 
 @dataclass(frozen=True)
-class ProverConfig:
+class ProverConfig(Ruled):
     """Data, policy and candidates, equal for all arms of a comparison.
 
     Attributes
@@ -148,10 +148,6 @@ class ProverConfig:
     def longest_body(self) -> int:
         """Atoms of the longest body of a rule."""
         return self.problem.longest_body
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
 
 
 def _whole(value: object, least: int) -> bool:

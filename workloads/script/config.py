@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import Ruled
 
 AUTOMATIC = "auto"
 """The iteration ends at the script's own marks where it imports perfsweep, else with its updates."""
@@ -18,7 +18,7 @@ SCRATCH, REFUSE, ALLOW = WRITES = ("scratch", "refuse", "allow")
 
 
 @dataclass
-class ScriptConfig:
+class ScriptConfig(Ruled):
     """A script and how it is read.
 
     Attributes
@@ -64,7 +64,3 @@ class ScriptConfig:
         self._require("units", self.units >= 0, "a number from 0")
         self._require("writes", self.writes in WRITES, f"one of {', '.join(WRITES)}")
         self._require("ranks", self.ranks is None or self.ranks >= 1, "a whole number from 1")
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.errors import ConfigError, Ruled
 from perfsweep.workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec
 from perfsweep.workloads.spd.specs import SCHEDULES, Adversary, TransformerSpec
 
@@ -34,7 +34,7 @@ _OF_RECIPE = (
 
 
 @dataclass(frozen=True)
-class SpdConfig:
+class SpdConfig(Ruled):
     """A recipe by name, and what differs from it. None keeps what the recipe says.
 
     Attributes
@@ -295,10 +295,6 @@ class SpdConfig:
     def _choose(self, name: str, choices: tuple[str, ...]) -> None:
         value = getattr(self, name)
         self._require(name, value is None or value in choices, f"one of {', '.join(choices)}")
-
-    def _require(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
 
     @cached_property
     def recipe(self) -> Recipe:

@@ -18,10 +18,10 @@ from typing import Any
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import upstream
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.data.weight_files import write_safetensors
 from perfsweep.workloads.spd.maths.sites import Site
 from perfsweep.workloads.spd.training.loop import Training
 from perfsweep.workloads.training.checkpoints import write
+from perfsweep.workloads.weight_files import write_safetensors
 
 DECOMPOSITION, DESCRIPTION = "decomposition.safetensors", "decomposition.json"
 CHECKPOINT, UPSTREAM = "checkpoint.pt", "upstream.pth"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.latentwire.arms import BEST, CHAIN, PRESETS, REFERENCES
+from perfsweep.workloads.latentwire.arms import BEST, PRESETS
 from perfsweep.workloads.latentwire.claims import CLAIMS
 from perfsweep.workloads.latentwire.config import LatentWireConfig as Config
 from perfsweep.workloads.latentwire.toggles import TOGGLES
@@ -19,6 +19,20 @@ __all__ = [
     "TOGGLES",
     "Config",
 ]
+
+REFERENCES: dict[str, dict[str, LevelValue]] = {
+    "naive": {},
+    "naive_batch8": {"micro_batch": 8, "attn": "sdpa"},
+}
+
+CHAIN: tuple[tuple[str, LevelValue], ...] = (
+    ("k_loss", "batched"),
+    ("passes", "merged"),
+    ("logits", "slice"),
+    ("teacher", "slice"),
+    ("teacher", "slice_header"),
+    ("teacher", "cache_h"),
+)
 
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"non_blocking": "on"}, "pin_memory"),

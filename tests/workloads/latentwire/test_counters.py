@@ -21,7 +21,7 @@ BATCH = {"effective_batch": 8, "micro_batch": 8}
 ARMS = {"naive": {**BATCH, "attn": "sdpa"}, "fast": {**FAST_EXACT, **BATCH}}
 # Of the upstream step and the report's analysis, at about 250 tokens a prompt; ours have other lengths.
 PUBLISHED_NAIVE = {"ops": 12093, "host_reads": 384, "saved_mb": 557}
-FAST_LIMITS = {"ops": 1200, "host_reads": 0.2, "saved_mb": 240 * 1.048576}
+FAST_LIMITS = {"host_reads": 0.2, "saved_mb": 240 * 1.048576}
 
 
 def count(start, run, arm: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 FAST = {name: level for name, level in FAST_EXACT.items() if name != "encoder_attn"}
-FAST |= {"lm_layers": "fused", "effective_batch": 4, "micro_batch": 4}
+FAST |= {"effective_batch": 4, "micro_batch": 4}
 ADDED = {"lora_rank": 4, "deep_prefix": True}
 
 
@@ -57,7 +57,7 @@ def test_the_device_trains_as_the_host_does(evidence_of, deviations, levels, con
         {"attn": "flash", "amp": "bf16"},
         {"attn": "varlen", "lm_dtype": "bf16", "teacher": "slice"},
         {"amp": "fp16"},
-        {"lm_dtype": "bf16", "lm_layers": "fused"},
+        {"lm_dtype": "bf16"},
     ],
 )
 def test_rounded_levels_stay_near_on_cuda(evidence_of, deviations, levels) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads import registry
-from perfsweep.workloads.api import Device, contract_problems
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.presets import PRESETS
@@ -19,11 +15,6 @@ from perfsweep.workloads.spd.workload import Spd
 GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops", "compiled_graphs", "wandb_calls"}
 GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0), cores=16, compiler=True)
 CPU = Device(type="cpu", cores=2, compiler=True)
-
-
-def test_the_contract_is_kept_and_the_name_is_known() -> None:
-    assert contract_problems(Spd) == []
-    assert registry.find("spd") is Spd
 
 
 def test_every_witness_is_a_counter_that_exists(start) -> None:
@@ -73,15 +64,6 @@ def test_the_quick_start_is_refused_with_the_reason() -> None:
 
     with pytest.raises(ConfigError, match=r"compile=target requires patching=wrapper or persistent_hooks"):
         Space(Spd.toggles, SpdConfig()).legal({"compile": "target"})
-
-
-def test_declarations_are_read_without_torch() -> None:
-    code = (
-        "import sys; import perfsweep.workloads.spd.toggles, perfsweep.workloads.spd.claims;"
-        " print('torch' in sys.modules)"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "False"
 
 
 def test_numbers_of_workers_that_a_claim_asks_for_stand_in_its_sentence() -> None:

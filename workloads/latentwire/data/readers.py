@@ -12,7 +12,6 @@ from typing import Any
 from perfsweep.workloads.errors import ConfigError
 
 HOTPOT_CHARACTERS = 2000
-FORMATS = ("squad", "hotpot", "flat")
 
 
 @dataclass(frozen=True)

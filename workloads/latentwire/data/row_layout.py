@@ -16,7 +16,6 @@ from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.data.tokens import SYSTEM, Tokenizer
 
 ANCHOR_TEXT = "Answer: "
-ANCHORS = ("text", "chat", "none")
 THOUGHT = re.compile(r"[<\[](/?)\|?(?:\w+:)?(?:think|thinking|thought|reasoning)\|?[>\]]", re.IGNORECASE)
 """What opens and closes a thought in the chat templates of models that reason."""
 

@@ -1,8 +1,4 @@
-"""A causal language model of the Llama and Qwen2 kind, frozen, in two forms that compute the same.
-
-``modules`` keeps every projection to itself and writes norms and rotations out, as the upstream modules do;
-``fused`` joins projections and has hand-written derivatives that keep less for the backward pass
-(`joined_layers`).
+"""A causal language model of the Llama and Qwen2 kind, frozen.
 
 Dimensions: B rows, S positions, d model width, h query heads, g key heads, e head width, V vocabulary.
 """
@@ -21,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from perfsweep.workloads.latentwire.maths import joined_layers
 from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS
 from perfsweep.workloads.latentwire.maths.attention import Allowed, Attend, eager
 from perfsweep.workloads.latentwire.maths.lora import Lora, adapted
@@ -34,8 +29,20 @@ from perfsweep.workloads.latentwire.maths.passes import (
     keys_in,
 )
 from perfsweep.workloads.latentwire.maths.rotary import loudness, rotate, rotations
-from perfsweep.workloads.latentwire.maths.stored_weights import Weight
 from perfsweep.workloads.latentwire.presets import LMConfig
+
+
+class Weight(nn.Module):
+    """A frozen matrix [out, in] with an optional bias, in whatever type it is stored."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(matrix, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [.., in] -> [.., out]"""
+        return F.linear(x, self.matrix, self.bias)
 
 
 class Layer(nn.Module):
@@ -69,21 +76,11 @@ class LayerPath:
     Attributes
     ----------
     attend : attention
-    joined : weights are joined and derivatives hand-written
-    pieces : of joined layers what lies between products
     recompute : off, on or selective: what is computed again in the backward pass
     """
 
     attend: Attend
-    joined: bool = False
     recompute: str = "off"
-    pieces: joined_layers.Pieces = joined_layers.PIECES
-
-    def normed(self, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-        """x [.., d] normed by `weight` [d], or as it is where the layer has no such norm."""
-        if weight is None:
-            return x
-        return (self.pieces.rms_norm if self.joined else rms_norm)(x, weight, eps)
 
 
 @dataclass
@@ -228,7 +225,7 @@ class CausalLM(nn.Module):
 
     def final_norm(self, x: Tensor) -> Tensor:
         """x [.., d] -> [.., d]"""
-        return self.chosen.layer.normed(x, self.norm, self.config.rms_eps)
+        return rms_norm(x, self.norm, self.config.rms_eps)
 
     @property
     def head_matrix(self) -> Tensor:
@@ -269,18 +266,15 @@ class CausalLM(nn.Module):
             self.chosen.layer.attend is not eager and config.score_cap is None
         )
 
-    def join(self) -> None:
-        """Join the projections that read the same input."""
-        for layer in self.layers:
-            joined_layers.join(layer)
-
     def stored_bytes(self) -> int:
         """Bytes of all weights."""
         return sum(p.numel() * p.element_size() for p in [*self.parameters(), *self.buffers()])
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [.., d] -> [.., d]; statistics at least in single precision."""
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """x [.., d] normed, statistics at least in single precision; as it is where a layer has no such norm."""
+    if weight is None:
+        return x
     wide = x if x.dtype == torch.float64 else x.float()
     wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
     return weight * wide.to(x.dtype)
@@ -291,21 +285,17 @@ def run_layer(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """One layer: x [B, S, d] -> [B, S or R, d], and keys and values [B, g, T, e] with those before."""
     if context.lora is not None:
-        layer = adapted(layer, context.lora, path.joined)
-    normed = path.normed(x, layer.norm1, config.rms_eps)
-    if path.joined:
-        q, k, v = joined_layers.queries_keys_values(path.pieces, layer, config, normed, context)
-    else:
-        q, k, v = _queries_keys_values(path, layer, config, normed, context)
+        layer = adapted(layer, context.lora)
+    q, k, v = _queries_keys_values(layer, config, rms_norm(x, layer.norm1, config.rms_eps), context)
     if context.past_key_value is not None:
         k, v = (_after(old, new) for old, new in zip(context.past_key_value, (k, v), strict=True))
     mixed = layer.o(_attended(path, config, q, k, v, context.allowed))
     x = x if context.rows is None else context.rows.of(x)
-    x = x + path.normed(mixed, layer.after1, config.rms_eps)
+    x = x + rms_norm(mixed, layer.after1, config.rms_eps)
     if path.recompute == "selective" and torch.is_grad_enabled():
-        y = checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False)
+        y = checkpoint(_mlp, config, layer, x, use_reentrant=False, preserve_rng_state=False)
     else:
-        y = _mlp(path, config, layer, x)
+        y = _mlp(config, layer, x)
     return x + y, (k, v)
 
 
@@ -323,28 +313,18 @@ def _after(past: Tensor, new: Tensor) -> Tensor:
     return torch.cat((past.to(new).expand(new.shape[0], -1, -1, -1), new), dim=2)
 
 
-def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
-    gated = _gated(path, config, layer, path.normed(x, layer.norm2, config.rms_eps))
-    return path.normed(layer.down(gated), layer.after2, config.rms_eps)
-
-
-def _gated(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
-    """[B, S, d] -> [B, S, ff]"""
-    if not path.joined:
-        return ACTIVATIONS[config.activation](layer.gate(x)) * layer.up(x)
-    joined = layer.gate_up(x)
-    if config.activation == "silu":
-        return path.pieces.gated(joined)
-    gate, up = joined.chunk(2, dim=-1)
-    return ACTIVATIONS[config.activation](gate) * up
+def _mlp(config: LMConfig, layer: Any, x: Tensor) -> Tensor:
+    normed = rms_norm(x, layer.norm2, config.rms_eps)
+    gated = ACTIVATIONS[config.activation](layer.gate(normed)) * layer.up(normed)
+    return rms_norm(layer.down(gated), layer.after2, config.rms_eps)
 
 
 def _queries_keys_values(
-    path: LayerPath, layer: Any, config: LMConfig, x: Tensor, context: LayerContext
+    layer: Any, config: LMConfig, x: Tensor, context: LayerContext
 ) -> tuple[Tensor, Tensor, Tensor]:
     def heads(y: Tensor, weight: Tensor | None = None) -> Tensor:
         if weight is not None:
-            y = path.normed(y.unflatten(-1, (-1, len(weight))), weight, config.rms_eps).flatten(-2)
+            y = rms_norm(y.unflatten(-1, (-1, len(weight))), weight, config.rms_eps).flatten(-2)
         return y.view(y.shape[0], y.shape[1], -1, config.head_dim).transpose(1, 2)
 
     rows = context.rows

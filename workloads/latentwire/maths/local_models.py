@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
-from perfsweep.workloads.latentwire.maths.lora import JOINED
 from perfsweep.workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.weight_files import FLOATS, read_safetensors, read_shards
 
 INDEX = "model.safetensors.index.json"
-WRITTEN = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-"""Types of weights that are read, under the names that headers have for them."""
+JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+"""Matrices of which some folders make one, in the order of its outputs."""
 DERIVED = ".rotary_emb.inv_freq"
 """End of the names under which old folders keep what follows from the configuration."""
 
@@ -28,7 +28,7 @@ def load_weights(model: CausalLM, folder: Path) -> None:
     Raises
     ------
     ConfigError
-        Safetensors or their library are missing or broken, or a tensor is missing, of another shape or type,
+        Safetensors are missing or broken, or a tensor is missing, of another shape or type,
         or has no place in the model.
     """
     assign(model, _parts(_read_tensors(folder), model.config), str(folder))
@@ -48,16 +48,17 @@ def check_weights(shape: LMConfig, folder: Path) -> None:
 
 
 def _read_tensors(folder: Path, headers: bool = False) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for file, names in _files(folder).items():
-        tensors = read_file(file, headers=headers)
-        if missing := sorted(names - set(tensors)):
-            raise ConfigError(
-                f"workload.lm_path: {file} lacks {missing[0]}, which {INDEX} says is in it; copy the model"
-                " again"
-            )
-        found |= tensors
-    return found
+    where = "workload.lm_path: "
+    read = functools.partial(read_safetensors, where=where, headers=headers)
+    if (folder / INDEX).exists():
+        return read_shards(folder / INDEX, read, where)
+    files = sorted(folder.glob("*.safetensors"))
+    if folder / "model.safetensors" in files:
+        files = [folder / "model.safetensors"]
+    if len(files) != 1:
+        what = f"{len(files)} *.safetensors files and no {INDEX}" if files else "no *.safetensors weights"
+        raise ConfigError(f"workload.lm_path={folder} has {what}; complete the folder or leave lm_path out")
+    return read(files[0])
 
 
 def _parts(tensors: Mapping[str, Tensor], shape: LMConfig) -> Mapping[str, Tensor]:
@@ -74,67 +75,6 @@ def _parts(tensors: Mapping[str, Tensor], shape: LMConfig) -> Mapping[str, Tenso
             continue
         for part, own in zip(JOINED[joined], tensor.split(sizes[joined]), strict=True):
             found[name.replace(f".{joined}_", f".{part}_")] = own
-    return found
-
-
-def read_file(file: Path, field: str = "lm_path", headers: bool = False) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, which `field` of the configuration has named.
-
-    With `headers` they have shapes and types, and no values (device meta).
-
-    Raises
-    ------
-    ConfigError
-        The library is missing, or the file is or is broken.
-    """
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise ConfigError(f"workload.{field} needs the package safetensors; install perfsweep[hf]") from error
-    try:
-        return _headers(file) if headers else load_file(str(file))
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"workload.{field}: {file} cannot be read ({error}); copy it again") from error
-
-
-def _headers(file: Path) -> dict[str, Tensor]:
-    from safetensors import safe_open
-
-    with safe_open(str(file), "pt") as opened:
-        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-        return {
-            name: torch.empty(
-                part.get_shape(), dtype=WRITTEN.get(part.get_dtype(), torch.int8), device="meta"
-            )
-            for name, part in slices.items()
-        }
-
-
-def _files(folder: Path) -> dict[Path, set[str]]:
-    """The folder's files of weights, each with names of tensors that must be in it."""
-    if (folder / INDEX).exists():
-        return _shards(folder)
-    files = sorted(folder.glob("*.safetensors"))
-    if folder / "model.safetensors" in files:
-        files = [folder / "model.safetensors"]
-    if len(files) != 1:
-        what = f"{len(files)} *.safetensors files and no {INDEX}" if files else "no *.safetensors weights"
-        raise ConfigError(f"workload.lm_path={folder} has {what}; complete the folder or leave lm_path out")
-    return {files[0]: set()}
-
-
-def _shards(folder: Path) -> dict[Path, set[str]]:
-    try:
-        places = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        found: dict[Path, set[str]] = {}
-        for name, file in places.items():
-            found.setdefault(folder / file, set()).add(name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"workload.lm_path: {folder / INDEX} cannot be read ({type(error).__name__}: {error}); copy the"
-            " model again"
-        ) from error
     return found
 
 
@@ -166,7 +106,7 @@ def _check(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
                 f"workload.lm_path={where}: {name} is {have}, expected {list(parameter.shape)}; use matching"
                 " weights"
             )
-        if tensors[name].dtype not in WRITTEN.values():
+        if tensors[name].dtype not in FLOATS.values():
             raise ConfigError(
                 f"workload.lm_path={where}: {name} is quantised ({tensors[name].dtype}); use the model's"
                 " weights in floating point"

@@ -16,9 +16,6 @@ from torch import Tensor, nn
 
 from perfsweep.workloads.latentwire.presets import LORA_TARGETS, NORMS, LMConfig
 
-JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
-"""Matrices of which joined layers make one, in the order of its outputs."""
-
 
 def matrix_shapes(config: LMConfig) -> dict[str, tuple[int, int]]:
     """Outputs and inputs of every matrix of a layer."""
@@ -48,13 +45,8 @@ class LayerLora(nn.Module):
     def __init__(self, config: LMConfig, targets: Sequence[str], rank: int, scale: float) -> None:
         super().__init__()
         shapes = matrix_shapes(config)
-        self.widths = {name: outputs for name, (outputs, _) in shapes.items()}
         for name in LORA_TARGETS:
             setattr(self, name, LowRank(*shapes[name], rank, scale) if name in targets else None)
-
-    def of(self, names: Sequence[str]) -> list[tuple[int, nn.Module | None]]:
-        """Outputs of each named matrix, and what is added to it."""
-        return [(self.widths[name], getattr(self, name)) for name in names]
 
 
 class Lora(nn.Module):
@@ -80,51 +72,26 @@ class Lora(nn.Module):
 
 
 class _Adapted:
-    """A frozen matrix and what is added to spans of its outputs; used like the matrix alone."""
+    """A frozen matrix and what is added to its outputs; used like the matrix alone."""
 
-    def __init__(self, frozen: Any, spans: list[tuple[int, nn.Module | None]]) -> None:
-        self.frozen, self.spans = frozen, spans
+    def __init__(self, frozen: Any, addition: nn.Module) -> None:
+        self.frozen, self.addition = frozen, addition
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._sum(self.frozen(x), x, self.spans)
-
-    def part(self, x: Tensor, first: int, end: int | None) -> Tensor:
-        """x [.., in] times outputs `first` to `end`, which begin and end where spans do"""
-        inside, offset = [], 0
-        for width, addition in self.spans:
-            if first <= offset and (end is None or offset < end):
-                inside.append((width, addition))
-            offset += width
-        return self._sum(self.frozen.part(x, first, end), x, inside)
-
-    @staticmethod
-    def _sum(out: Tensor, x: Tensor, spans: list[tuple[int, nn.Module | None]]) -> Tensor:
-        if len(spans) == 1:
-            return out if spans[0][1] is None else out + spans[0][1](x)
-        pieces = out.split([width for width, _ in spans], dim=-1)
-        return torch.cat(
-            [y if added is None else y + added(x) for y, (_, added) in zip(pieces, spans, strict=True)],
-            dim=-1,
-        )
+        return self.frozen(x) + self.addition(x)
 
 
 class _AdaptedLayer:
     """Weights of a layer as `run_layer` reads them."""
 
-    def __init__(self, layer: Any, lora: LayerLora, joined: bool) -> None:
+    def __init__(self, layer: Any, lora: LayerLora) -> None:
         for name in NORMS:
             setattr(self, name, getattr(layer, name))
-        self.o, self.down = _Adapted(layer.o, lora.of(("o",))), _Adapted(layer.down, lora.of(("down",)))
-        if joined:
-            self.qkv = _Adapted(layer.qkv, lora.of(JOINED["qkv"]))
-            self.gate_up = _Adapted(layer.gate_up, lora.of(JOINED["gate_up"]))
-            return
-        self.q, self.k, self.v = (
-            _Adapted(getattr(layer, name), lora.of((name,))) for name in ("q", "k", "v")
-        )
-        self.gate, self.up = _Adapted(layer.gate, lora.of(("gate",))), _Adapted(layer.up, lora.of(("up",)))
+        for name in LORA_TARGETS:
+            frozen, addition = getattr(layer, name), getattr(lora, name)
+            setattr(self, name, frozen if addition is None else _Adapted(frozen, addition))
 
 
-def adapted(layer: Any, lora: Any, joined: bool) -> Any:
-    """A layer with its additions, joined or gathered: whatever is called like `Weight`."""
-    return _AdaptedLayer(layer, lora, joined)
+def adapted(layer: Any, lora: Any) -> Any:
+    """A layer with its additions, whole or gathered: whatever is called like `Weight`."""
+    return _AdaptedLayer(layer, lora)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.data.weight_files import read_safetensors, read_torch
 from perfsweep.workloads.spd.maths.layers import ACTIVATIONS
 from perfsweep.workloads.spd.maths.target import Gpt2, Target
 from perfsweep.workloads.spd.presets import TargetSpec
+from perfsweep.workloads.weight_files import FLOATS, read_safetensors, read_shards, read_torch
 
 SIZES = ("n_embd", "n_layer", "n_head", "n_inner", "vocab_size", "n_positions", "n_ctx")
 IMPLEMENTED = frozenset(
@@ -161,7 +161,7 @@ def _refuse_misfit(folder: Path, expected: Mapping[str, Tensor], state: Mapping[
             raise ConfigError(
                 f"workload.target_path={folder}: {name} is {shapes}; the two files belong to different models"
             )
-        if not tensor.is_floating_point():
+        if tensor.dtype not in FLOATS.values():
             raise ConfigError(
                 f"workload.target_path={folder}: {name} holds {tensor.dtype}, which is a quantised weight;"
                 " save the model in float32, float16 or bfloat16"
@@ -175,33 +175,11 @@ def _read_folder(folder: Path) -> dict[str, Tensor]:
             return read(folder / name)
         index = folder / f"{name}.index.json"
         if index.is_file():
-            return _read_shards(index, read)
+            return read_shards(index, read, "workload.target_path: ")
     raise ConfigError(
         f"workload.target_path={folder} holds neither model.safetensors nor pytorch_model.bin, nor the"
         " .index.json of their shards; copy one of them there"
     )
-
-
-def _read_shards(index: Path, read: Any) -> dict[str, Tensor]:
-    """The tensors of all shards, each from the file that the index names."""
-    try:
-        places = dict(json.loads(index.read_text())["weight_map"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"workload.target_path: {index} names no shards ({error}); copy it again"
-        ) from error
-    found: dict[str, Tensor] = {}
-    for name in sorted(set(places.values())):
-        shard = index.parent / str(name)
-        if not shard.is_file():
-            raise ConfigError(f"workload.target_path: {index} names the shard {name}, which is not there")
-        found |= read(shard)
-    if missing := sorted(places.keys() - found.keys()):
-        raise ConfigError(
-            f"workload.target_path: {places[missing[0]]} lacks {missing[0]}, which {index.name} promises;"
-            " copy the shards again"
-        )
-    return found
 
 
 def _plain_names(folder: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

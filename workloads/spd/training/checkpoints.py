@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.data.weight_files import load, read_safetensors, read_torch
+from perfsweep.workloads.weight_files import load, read_safetensors, read_torch
 
 PARTS = frozenset({"step", "taken", "values", "generator", "sources", "optimizer", "scaler"})
 """What `Training.state` saves."""
@@ -56,7 +56,9 @@ def read_values(file: Path) -> dict[str, Tensor]:
             f"workload.values_path={file} is no file; give the decomposition.safetensors of a kept one, or"
             " upstream's .pth"
         )
-    return read_safetensors(file) if file.suffix == ".safetensors" else read_torch(file)
+    if file.suffix == ".safetensors":
+        return read_safetensors(file, "workload.values_path: ")
+    return read_torch(file)
 
 
 def _loaded(file: Path) -> Any:

@@ -17,11 +17,11 @@ from perfsweep.workloads.spd.data.corpus import corpus_file
 from perfsweep.workloads.spd.data.loading import Plan
 from perfsweep.workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS
 from perfsweep.workloads.spd.data.tokens import feature_rows, token_rows
-from perfsweep.workloads.spd.data.weight_files import read_safetensors, write_safetensors
 from perfsweep.workloads.spd.maths.local_models import load_gpt2
 from perfsweep.workloads.spd.maths.target import Superposition, Target, build, draw_values, freeze, set_star
 from perfsweep.workloads.spd.maths.user_models import UserModel, make, try_out
 from perfsweep.workloads.spd.presets import TargetSpec
+from perfsweep.workloads.weight_files import read_safetensors, write_safetensors
 
 LM_TRAINING = {"steps": 400, "batch": 32, "lr": 3e-3}
 TOY_TRAINING = {"steps": 2000, "batch": 1024, "lr": 5e-3}

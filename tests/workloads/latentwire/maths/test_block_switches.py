@@ -11,13 +11,9 @@ import torch
 from tiers import tiered
 from torch import Tensor
 
-from perfsweep.workloads.errors import UnsupportedHere
-from perfsweep.workloads.latentwire.kernels import native_layers
 from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask, Segments
 from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
-from perfsweep.workloads.latentwire.maths.joined_layers import PIECES
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 from perfsweep.workloads.latentwire.presets import LMConfig
 from perfsweep.workloads.latentwire.training import sharding
@@ -41,20 +37,13 @@ SWITCHES: dict[str, dict[str, Any]] = {
 ROWS, LENGTH = 2, 13
 
 
-def build(switches: dict[str, Any], attend: str = "eager", layers: str = "modules") -> CausalLM:
+def build(switches: dict[str, Any], attend: str = "eager") -> CausalLM:
     lm = CausalLM(dataclasses.replace(PLAIN, **switches), torch.Generator().manual_seed(0), torch.float64)
     for name, parameter in lm.named_parameters():
         if "norm" in name or "after" in name:
             drawn = torch.rand(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
             parameter.data.copy_(parameter * (0.5 + drawn))
-    if layers != "modules":
-        lm.join()
-    try:
-        native = layers == "native" and native_layers.library() is not None
-    except UnsupportedHere as reason:
-        pytest.skip(str(reason))
-    pieces = native_layers.PIECES if native else PIECES
-    lm.path = Path(LayerPath(KERNELS[attend], layers != "modules", pieces=pieces))
+    lm.path = Path(LayerPath(KERNELS[attend]))
     return lm
 
 
@@ -99,21 +88,20 @@ def gathered(lm: CausalLM) -> Tensor:
 
 PASSES = {one.__name__: one for one in (whole, in_two_passes, one_by_one, packed, gathered)}
 FORMS = [
-    *(("eager", layers, name) for layers in ("modules", "fused") for name in PASSES),
-    *(("sdpa", layers, "whole") for layers in ("modules", "fused", "native")),
-    *(("flash", "fused", name) for name in ("whole", "in_two_passes")),
-    *(("varlen", layers, "packed") for layers in ("modules", "native")),
+    *(("eager", name) for name in PASSES),
+    ("sdpa", "whole"),
+    *(("flash", name) for name in ("whole", "in_two_passes")),
+    ("varlen", "packed"),
 ]
-QUICK = tuple("=".join(("many", *form)) for form in FORMS if "native" not in form)
+QUICK = tuple("=".join(("many", *form)) for form in FORMS)
 
 
 @pytest.mark.parametrize(
-    ("switch", "attend", "layers", "name"),
-    tiered([(switch, *form) for switch in SWITCHES for form in FORMS], QUICK),
+    ("switch", "attend", "name"), tiered([(switch, *form) for switch in SWITCHES for form in FORMS], QUICK)
 )
-def test_a_switch_computes_the_same_in_every_form(switch, attend, layers, name) -> None:
+def test_a_switch_computes_the_same_in_every_form(switch, attend, name) -> None:
     expected = whole(build(SWITCHES[switch]))
-    found = PASSES[name](build(SWITCHES[switch], attend, layers))
+    found = PASSES[name](build(SWITCHES[switch], attend))
     assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -122,29 +110,13 @@ def test_a_switch_changes_what_is_computed(switch) -> None:
     assert not torch.allclose(whole(build(SWITCHES[switch])), whole(build({})), atol=1e-3)
 
 
-@pytest.mark.parametrize("layers", ["modules", "fused"])
 @pytest.mark.parametrize("rows", [slice(4, 8), slice(12, None), torch.tensor([[0, 3], [7, 12]])])
-def test_rows_that_are_read_are_the_same_with_their_derivatives(layers, rows) -> None:
-    lm, x = build(SWITCHES["many"], layers=layers), inputs().requires_grad_()
+def test_rows_that_are_read_are_the_same_with_their_derivatives(rows) -> None:
+    lm, x = build(SWITCHES["many"]), inputs().requires_grad_()
     every, pruned = Rows(rows).of(lm.run(x)), lm.run(x, rows=Rows(rows))
     assert torch.allclose(pruned, every, atol=1e-12)
     grads = [torch.autograd.grad(out.square().sum(), x)[0] for out in (every, pruned)]
     assert torch.allclose(*grads, atol=1e-10)
-
-
-@pytest.mark.parametrize("switch", tiered([(one,) for one in SWITCHES], ("many",)))
-@pytest.mark.parametrize("lora", [False, True])
-def test_derivatives_and_additions_are_the_same_in_joined_layers(switch, lora) -> None:
-    grads = []
-    for layers in ("modules", "fused"):
-        lm, x = build(SWITCHES[switch], layers=layers), inputs().requires_grad_()
-        torch.manual_seed(3)
-        added = Lora(lm.config, ("q", "k", "down"), 2, 16.0).double() if lora else None
-        for parameter in added.parameters() if added is not None else ():
-            parameter.data.normal_(std=0.1)
-        lm.run(x, lora=added).square().sum().backward()
-        grads.append(x.grad)
-    assert torch.allclose(*grads, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("switch", tiered([(one,) for one in SWITCHES], ("many",)))

@@ -27,11 +27,9 @@ from perfsweep.workloads.latentwire.presets import (
 SHAPES = ("nano-l", "nano-q")
 
 
-def build(name="nano-l", attend="sdpa", joined=False, recompute="off", dtype=torch.float64) -> CausalLM:
+def build(name="nano-l", attend="sdpa", recompute="off", dtype=torch.float64) -> CausalLM:
     lm = CausalLM(LMS[name], torch.Generator().manual_seed(0), dtype)
-    if joined:
-        lm.join()
-    lm.path = Path(LayerPath(KERNELS[attend], joined, recompute))
+    lm.path = Path(LayerPath(KERNELS[attend], recompute))
     return lm
 
 
@@ -41,12 +39,10 @@ def inputs(lm: CausalLM, rows: int = 3, length: int = 9) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("attend", ["eager", "sdpa"])
-@pytest.mark.parametrize("joined", [False, True])
-def test_every_form_of_a_layer_computes_the_same_with_the_same_derivative(name, attend, joined) -> None:
+def test_every_form_of_attention_computes_the_same_with_the_same_derivative(name) -> None:
     results = []
-    for form in ((attend, joined), ("eager", False)):
-        lm = build(name, *form)
+    for attend in ("sdpa", "eager"):
+        lm = build(name, attend)
         x = inputs(lm).requires_grad_()
         out = lm.logits(lm.run(x))
         torch.manual_seed(2)
@@ -56,9 +52,8 @@ def test_every_form_of_a_layer_computes_the_same_with_the_same_derivative(name, 
         assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("joined", [False, True])
-def test_a_token_changes_nothing_before_it(joined) -> None:
-    lm = build(joined=joined, attend="eager")
+def test_a_token_changes_nothing_before_it() -> None:
+    lm = build(attend="eager")
     x = inputs(lm)
     before = lm.run(x)
     x[:, 5] += 1.0
@@ -67,18 +62,16 @@ def test_a_token_changes_nothing_before_it(joined) -> None:
     assert not torch.equal(before[:, 5:], after[:, 5:])
 
 
-@pytest.mark.parametrize("joined", [False, True])
-def test_a_row_is_the_same_alone_and_among_others(joined) -> None:
-    lm = build(joined=joined)
+def test_a_row_is_the_same_alone_and_among_others() -> None:
+    lm = build()
     x = inputs(lm)
     assert torch.allclose(lm.run(x)[1:2], lm.run(x[1:2]), atol=1e-12)
 
 
-@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("split", [1, 4, 8])
-def test_kept_keys_and_values_replace_what_came_before(joined, split) -> None:
+def test_kept_keys_and_values_replace_what_came_before(split) -> None:
     """Fewer queries than keys: an upper left causal mask would let the last queries see almost nothing."""
-    lm = build(joined=joined)
+    lm = build()
     x, kept = inputs(lm), []
     whole = lm.run(x)
     lm.run(x[:, :split], keep=kept)
@@ -93,10 +86,9 @@ def test_kept_keys_and_values_replace_what_came_before(joined, split) -> None:
         assert not torch.allclose(right, sdpa(q, k, k, Allowed(causal=True)))
 
 
-@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("rows", [slice(4, 8), slice(8, None), torch.tensor([[0, 3], [2, 5], [7, 8]])])
-def test_a_pruned_last_layer_gives_the_rows_that_are_read(joined, rows) -> None:
-    lm = build("nano-q", joined=joined)
+def test_a_pruned_last_layer_gives_the_rows_that_are_read(rows) -> None:
+    lm = build("nano-q")
     x = inputs(lm).requires_grad_()
     whole, pruned = Rows(rows).of(lm.run(x)), lm.run(x, rows=Rows(rows))
     assert torch.allclose(pruned, whole, atol=1e-12)
@@ -108,11 +100,10 @@ def test_a_pruned_last_layer_gives_the_rows_that_are_read(joined, rows) -> None:
 
 
 @pytest.mark.parametrize("recompute", ["on", "selective"])
-@pytest.mark.parametrize("joined", [False, True])
-def test_recomputed_layers_have_the_same_derivative(recompute, joined) -> None:
+def test_recomputed_layers_have_the_same_derivative(recompute) -> None:
     gradients = []
     for level in ("off", recompute):
-        lm = build(joined=joined, recompute=level)
+        lm = build(recompute=level)
         x = inputs(lm).requires_grad_()
         lm.logits(lm.run(x)).logsumexp(-1).sum().backward()
         gradients.append(x.grad)
@@ -131,13 +122,10 @@ def test_packed_rows_attend_within_themselves() -> None:
         assert torch.allclose(found[ends[i] : ends[i + 1]], alone, atol=1e-12)
 
 
-@pytest.mark.parametrize("joined", [False, True])
-def test_derivatives_agree_with_finite_differences(joined) -> None:
+def test_derivatives_agree_with_finite_differences() -> None:
     config = LMConfig(32, 16, 1, 2, 1, 8, 24, qkv_bias=True)
     lm = CausalLM(config, torch.Generator().manual_seed(0), torch.float64)
-    if joined:
-        lm.join()
-    lm.path = Path(LayerPath(KERNELS["eager"], joined))
+    lm.path = Path(LayerPath(KERNELS["eager"]))
     torch.manual_seed(0)
     adapter = Adapter(8, 16).double()
     z = torch.randn(2, 3, 8, dtype=torch.float64)

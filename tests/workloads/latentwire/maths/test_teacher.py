@@ -19,11 +19,9 @@ ROWS = [Row([1, 7, 2, 7, 3], [9, 8, 7]), Row([1, 7, 4], [5, 7]), Row([1, 7, 6, 2
 HEADER = [1, 7]
 
 
-def build(attend="sdpa", joined=False) -> CausalLM:
+def build(attend="sdpa") -> CausalLM:
     lm = CausalLM(LMS["nano-l"], torch.Generator().manual_seed(0), torch.float64)
-    if joined:
-        lm.join()
-    lm.path = Path(LayerPath(KERNELS[attend], joined))
+    lm.path = Path(LayerPath(KERNELS[attend]))
     return lm
 
 
@@ -48,10 +46,9 @@ def logits(level="recompute", rows=ROWS, pad=PAD, lm=None, **options) -> torch.T
         ("slice", {"packed": True}),
     ],
 )
-@pytest.mark.parametrize("joined", [False, True])
-def test_every_level_gives_the_whole_pass_where_it_is_read(level, options, joined) -> None:
+def test_every_level_gives_the_whole_pass_where_it_is_read(level, options) -> None:
     attend = "varlen" if options.get("packed") else "sdpa"
-    found = logits(level, lm=build(attend, joined), **options)
+    found = logits(level, lm=build(attend), **options)
     assert torch.allclose(found, logits(), atol=1e-12)
 
 

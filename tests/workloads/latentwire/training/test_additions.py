@@ -61,14 +61,7 @@ PATHS = [
     {"teacher": "slice_header"},
     {"teacher": "cache_h"},
     {"micro_batch": 1, "accum": "backward_each", "model_backward": "per_model"},
-    {"lm_layers": "fused"},
-    {
-        "lm_layers": "fused",
-        "passes": "merged",
-        "logits": "slice",
-        "last_block": "pruned",
-        "grad_checkpointing": "on",
-    },
+    {"passes": "merged", "logits": "slice", "last_block": "pruned", "grad_checkpointing": "on"},
     {"attn": "sdpa", "grad_checkpointing": "selective"},
     {"grad_checkpointing": "on"},
     {"freeze": "off"},
@@ -110,10 +103,8 @@ def test_options_go_together(evidence, config) -> None:
 
 
 def _without_additions(monkeypatch) -> None:
-    """Queries of the pruned last layer miss theirs: what a forgotten branch of a fused layer would do."""
-    monkeypatch.setattr(
-        lora_module._Adapted, "part", lambda self, x, first, end: self.frozen.part(x, first, end)
-    )
+    """Products of a layer miss theirs."""
+    monkeypatch.setattr(lora_module._Adapted, "__call__", lambda self, x: self.frozen(x))
 
 
 def _without_past(monkeypatch) -> None:
@@ -139,10 +130,7 @@ def _shifted(rotation):
 @pytest.mark.parametrize(
     ("mutate", "levels"),
     [
-        (
-            _without_additions,
-            {"lm_layers": "fused", "passes": "merged", "logits": "slice", "last_block": "pruned"},
-        ),
+        (_without_additions, {"passes": "merged", "logits": "slice", "last_block": "pruned"}),
         (_without_past, {"passes": "merged"}),
         (_at_zero, {"k_loss": "kv"}),
     ],

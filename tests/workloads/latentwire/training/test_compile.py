@@ -51,9 +51,9 @@ FEW_SHAPES = {"models": 1, "early_tokens": 2, "dtype": "float32"}
 @pytest.mark.parametrize(
     ("levels", "config"),
     [
-        ({"passes": "merged", "lm_layers": "fused"}, {}),
+        ({"passes": "merged"}, {}),
         ({"k_loss": "sequential"}, {}),
-        ({"passes": "merged", "lm_layers": "fused"}, {"lora_rank": 4, "deep_prefix": True}),
+        ({"passes": "merged"}, {"lora_rank": 4, "deep_prefix": True}),
     ],
 )
 def test_generated_code_stays_within_rounding(evidence_of, deviations, levels, config) -> None:

@@ -72,13 +72,7 @@ def train(folder: Path, world: int, cases: dict[str, Case]) -> dict[str, dict[st
 
 
 ADDED = {"lora_rank": 4, "lora_targets": ["q", "v", "down"], "deep_prefix": True}
-FAST = {
-    "passes": "merged",
-    "lm_layers": "fused",
-    "model_backward": "per_model",
-    "sync": "late",
-    "teacher": "cache_h",
-}
+FAST = {"passes": "merged", "model_backward": "per_model", "sync": "late", "teacher": "cache_h"}
 SHARED = {
     "ddp, fast": {"parallel": "ddp", **FAST},
     "model_per_gpu": {"parallel": "model_per_gpu"},

@@ -132,7 +132,7 @@ def test_broken_losses_reach_no_weight(start, run) -> None:
 
 @pytest.mark.workloads
 def test_losses_fall(start, run) -> None:
-    workload = run(start({"passes": "merged", "teacher": "cache_h", "lm_layers": "fused"}, lr=3e-3), 60)
+    workload = run(start({"passes": "merged", "teacher": "cache_h"}, lr=3e-3), 60)
     history = list(workload._metrics.history)
     assert sum(history[-8:]) < 0.97 * sum(history[:8])
 
@@ -180,13 +180,9 @@ def build_lm() -> CausalLM:
     return lm
 
 
-@pytest.mark.parametrize("joined", [False, True])
-def test_rows_decode_together_as_they_do_alone(joined) -> None:
+def test_rows_decode_together_as_they_do_alone() -> None:
     """Prefixes of other lengths: upstream passed a mask of length one and let pads be seen."""
     lm = build_lm()
-    if joined:
-        lm.join()
-        lm.path = Path(LayerPath(KERNELS["sdpa"], True))
     torch.manual_seed(0)
     x, lengths = 0.02 * torch.randn(3, 9, 48, dtype=torch.float64), [9, 4, 6]
     stop = Decoder(lm, -1, 3, True)(x, lengths)[0][1, 2].item()  # some token that really comes

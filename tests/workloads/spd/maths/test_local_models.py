@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.data.weight_files import read_safetensors, read_torch, write_safetensors
 from perfsweep.workloads.spd.maths import local_models
 from perfsweep.workloads.spd.maths.local_models import HARMLESS, IMPLEMENTED, REQUIRED, load_gpt2
 from perfsweep.workloads.spd.maths.target import Gpt2, draw_values
 from perfsweep.workloads.spd.presets import TargetSpec
+from perfsweep.workloads.weight_files import read_safetensors, read_torch, write_safetensors
 
 TINY = TargetSpec("gpt2", layers=1, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)
 SIZES = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_positions": 16}
@@ -103,30 +103,29 @@ def test_shards_are_read_together(tmp_path, kind) -> None:
     (tmp_path / f"{kind}.index.json").write_text(json.dumps(index))
     target, _ = load_gpt2(tmp_path)
     assert all(torch.equal(target.state_dict()[name], value) for name, value in state.items())
-    index["weight_map"][names[0]] = f"{kind}-2-of-2"
     index["weight_map"]["more"] = f"{kind}-1-of-2"
     (tmp_path / f"{kind}.index.json").write_text(json.dumps(index))
-    with pytest.raises(ConfigError, match=r"lacks more, which .*index\.json promises"):
+    with pytest.raises(ConfigError, match=r"1-of-2 lacks more, which .*index\.json says is in it"):
         load_gpt2(tmp_path)
     (tmp_path / f"{kind}-1-of-2").unlink()
-    with pytest.raises(ConfigError, match=r"names the shard .*1-of-2, which is not there"):
+    with pytest.raises(ConfigError, match=r"names .*1-of-2, which is not there"):
         load_gpt2(tmp_path)
     (tmp_path / f"{kind}.index.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"names no shards"):
+    with pytest.raises(ConfigError, match=r"index\.json cannot be read"):
         load_gpt2(tmp_path)
 
 
 def test_a_damaged_weight_file_is_refused(tmp_path) -> None:
     file = tmp_path / "model.safetensors"
-    write_safetensors(file, {"x": torch.arange(10.0)}, {"format": "pt"})
+    write_safetensors(file, {"x": torch.arange(10.0)})
     assert torch.equal(read_safetensors(file)["x"], torch.arange(10.0))
     whole = file.read_bytes()
     for damaged in (whole[:-4], struct.pack("<Q", 10**9), b"", b"\x02\0\0\0\0\0\0\0[]"):
         file.write_bytes(damaged)
-        with pytest.raises(ConfigError, match="is no whole safetensors file"):
+        with pytest.raises(ConfigError, match=r"model\.safetensors cannot be read"):
             read_safetensors(file)
     file.write_bytes(whole.replace(b'"F32"', b'"F8X"'))
-    with pytest.raises(ConfigError, match=r"x has the type F8X, which is not read"):
+    with pytest.raises(ConfigError, match=r"model\.safetensors cannot be read .*F8X"):
         read_safetensors(file)
     torch.save([1, 2], tmp_path / "list.bin")
     with pytest.raises(ConfigError, match="holds no tensors by name"):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.data.weight_files import read_safetensors, write_safetensors
 from perfsweep.workloads.spd.training import checkpoints
+from perfsweep.workloads.weight_files import read_safetensors, write_safetensors
 
 FOREIGN = (
     b"",
@@ -61,7 +61,7 @@ def test_values_come_from_either_kind_of_file_and_must_be_tensors(tmp_path: Path
         "none": torch.zeros(0, 2),
         "one": torch.tensor(2.5),
     }
-    write_safetensors(tmp_path / "v.safetensors", values, {"made": "here"})
+    write_safetensors(tmp_path / "v.safetensors", values)
     torch.save(values, tmp_path / "v.pth")
     for name in ("v.safetensors", "v.pth"):
         found = checkpoints.read_values(tmp_path / name)
@@ -77,8 +77,8 @@ def test_values_come_from_either_kind_of_file_and_must_be_tensors(tmp_path: Path
 def test_a_file_that_was_cut_is_not_read(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "v.safetensors", {"a": torch.ones(3), "b": torch.ones(2)})
     whole = (tmp_path / "v.safetensors").read_bytes()
-    assert len(whole) % 4 == 0 and read_safetensors(tmp_path / "v.safetensors")["b"].tolist() == [1, 1]
+    assert read_safetensors(tmp_path / "v.safetensors")["b"].tolist() == [1, 1]
     for cut in (0, 5, 20, -1):
         (tmp_path / "v.safetensors").write_bytes(whole[:cut])
-        with pytest.raises(ConfigError, match=r"is no whole safetensors file \(.*\); copy it again"):
+        with pytest.raises(ConfigError, match=r"v\.safetensors cannot be read \(.*\); copy it again"):
             read_safetensors(tmp_path / "v.safetensors")

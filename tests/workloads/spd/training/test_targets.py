@@ -15,11 +15,11 @@ from perfsweep.workloads.spd.data.corpus import corpus_file
 from perfsweep.workloads.spd.data.loading import Plan
 from perfsweep.workloads.spd.data.rows import DRAW_SEED, TOKENS
 from perfsweep.workloads.spd.data.tokens import feature_rows, token_rows
-from perfsweep.workloads.spd.data.weight_files import read_safetensors, write_safetensors
 from perfsweep.workloads.spd.maths.target import build, draw_values
 from perfsweep.workloads.spd.presets import PRESETS, TargetSpec
 from perfsweep.workloads.spd.training import targets
 from perfsweep.workloads.spd.training.targets import load_target, train_language_model, train_toy
+from perfsweep.workloads.weight_files import read_safetensors, write_safetensors
 
 TOY = TargetSpec("tms", features=5, hidden=4, values="trained")
 FAST = {"steps": 8, "batch": 64, "lr": 0.05}
