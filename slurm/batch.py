@@ -293,6 +293,11 @@ def is_limit(message: str) -> bool:
     return any(sign in message for sign in _LATER)
 
 
+def is_limit_of_others(message: str) -> bool:
+    """Whether a limit counts jobs of other users too, so that their ends may lift it."""
+    return any(sign in message for sign in ("Grp", "PerAccount", "temporarily un"))
+
+
 _OBJECTIONS: dict[str, str] = {
     "invalid partition": "partition",
     "Invalid account": "account",
