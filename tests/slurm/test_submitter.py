@@ -294,6 +294,18 @@ def test_names_of_sweeps_become_names_that_slurm_takes(stand_in: Path, tmp_path:
     assert "#SBATCH --job-name=my_sweep_1-1.2.TOKEN" in text
 
 
+@pytest.mark.parametrize("name", ["new\nline", "a\\b", "bell\a"])
+def test_a_folder_that_slurm_cannot_write_into_is_refused_before_sbatch(
+    stand_in: Path, tmp_path: Path, name: str
+) -> None:
+    program(stand_in, "sbatch", TAKES)
+    (tmp_path / name).mkdir()
+    ex, _ = on_stand_ins(tmp_path / name)
+    with pytest.raises(ClusterError, match=r"^runs='.*': Slurm writes nothing into .* Choose another with"):
+        ex.submit(jobs(1))
+    assert calls(stand_in, "sbatch") == 0 and not ex.journal.submissions
+
+
 @pytest.mark.parametrize(
     ("indices", "expected", "asked"), [("[01]", [1, 2, 2], 4), ("0", [1, 1, 1, 1, 1], 7)]
 )

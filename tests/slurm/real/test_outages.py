@@ -202,7 +202,7 @@ def test_a_submit_limit_of_no_job_at_all_ends_the_sweep_at_the_second_sbatch(cou
     for words in (("add", "qos", "shut", "MaxSubmitJobsPerUser=0"), ("modify", "user", "set", "qos+=shut")):
         bench.cluster.client("sacctmgr", "-i", *words, check=False)
     ex = bench.executor(account="bench", qos="shut")
-    with pytest.raises(ClusterError, match="^Slurm refuses even a single job while none of yours is queued"):
+    with pytest.raises(ClusterError, match=r"^Slurm refuses even a single job while none of yours is queued"):
         ex.submit([bench.job(name, "true") for name in ("p000", "p001", "p002")])
     assert [len(s.names) for s in ex.journal.submissions.values()] == [3, 1]
     assert not ex.journal.open_names()
