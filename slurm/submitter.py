@@ -202,11 +202,8 @@ class Submitter:
     def heard(self) -> list[str]:
         """Tell once what sbatch has said beyond the numbers of jobs, line by line, and what follows."""
         lines = [*(f"the site says: {line}" for line in self._heard), *self._news]
-        heard, self._heard, self._news = (
-            [line for line in dict.fromkeys(lines) if line not in self._told],
-            [],
-            [],
-        )
+        self._heard, self._news = [], []
+        heard = [line for line in dict.fromkeys(lines) if line not in self._told]
         self._told.update(heard)
         return heard
 
