@@ -30,7 +30,7 @@ def silent(stage: Stage) -> str:
 _GROWING = ",".join(f"g{slab}:{{trouble:grow,slab:{slab}}}" for slab in (2, 3, 4))
 THREE_GROW = (
     *("-axes.work", f"sweep.designs=[{{kind:arms,arms:{{{_GROWING},fine:{{slab:5}}}}}}]"),
-    *("cluster.arms_per_pack=5", "cluster.max_retries=1", "cluster.memory=1200M", "measure.rounds=4"),
+    *("cluster.arms_per_pack=5", "cluster.max_retries=1", "cluster.memory=2G", "measure.rounds=4"),
 )
 """Three arms of which each ends the whole job, and two that can be measured."""
 

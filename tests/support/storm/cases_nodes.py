@@ -13,7 +13,7 @@ RANKS = (
         "-workload.products",
         "axes.spread=[two]",
         "cluster.nodes=2",
-        "cluster.memory=1500M",
+        "cluster.memory=3G",
     ),
     *("measure.rounds=3", "measure.iterations=20", "cluster.env_allow=[PERFSWEEP_STORM,PERFSWEEP_TOY_FAULT]"),
 )

@@ -229,10 +229,10 @@ def bad_sbatch(stage: Stage) -> str:
     return f"{len(stage.events('submitting'))} tries, one job"
 
 
-MORE = "1300M"
+MORE = "2100M"
 """Memory beyond that of GROW."""
 
-GROW = ("axes.trouble=[grow]", "axes.work=[single]", "cluster.memory=1200M", "measure.rounds=4")
+GROW = ("axes.trouble=[grow]", "axes.work=[single]", "cluster.memory=2G", "measure.rounds=4")
 
 
 @case("F24", "the memory limit of the job is hit", "recorded as oom, the arm is not tried again")

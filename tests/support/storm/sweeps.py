@@ -30,7 +30,7 @@ TRACKED = (
 
 QUICK = (
     *("cluster.poll_min_s=0.2", "cluster.poll_max_s=0.5", "cluster.fs_delay_s=1", "cluster.heartbeat_s=1"),
-    *("cluster.signal_delay_s=5", "cluster.cpus_per_task=1", "cluster.memory=1500M", "cluster.sbatch=[]"),
+    *("cluster.signal_delay_s=5", "cluster.cpus_per_task=1", "cluster.memory=3G", "cluster.sbatch=[]"),
     *("cluster.time_min=10", "cluster.max_retries=5"),
 )
 """A development cluster asked as often as tests need it."""
