@@ -25,7 +25,7 @@ from perfsweep.slurm.client import SlurmClient
 from perfsweep.slurm.element import REQUEUE_ME
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.job_outcome import SETUP_SIGN
-from perfsweep.slurm.site import Shape, SiteProfile, exported, sbatch_option
+from perfsweep.slurm.site import CONTROL, Shape, SiteProfile, exported, sbatch_option
 
 SETUP_FAILED = 78
 """Exit status of a batch script of which a set-up line failed (EX_CONFIG)."""
@@ -135,7 +135,12 @@ def parameters(
 ) -> dict[str, Any]:
     """What `ArrayExecutor` is told, from a site profile and the environment that sbatch runs in.
 
-    `env_file` will hold what `environment` says.
+    `env_file` will hold what `environment` says; Slurm writes its output next to it.
+
+    Raises
+    ------
+    ClusterError
+        Slurm can write no output into that folder.
     """
     options = site.options(shape)
     typed = {key: value for key, value in options.items() if key in _TYPED_BY_SUBMITIT}
@@ -145,7 +150,7 @@ def parameters(
         for k, v in options.items()
         if k not in _TYPED_BY_SUBMITIT | {"nodes", "ntasks-per-node", "wckey"}
     }
-    further["export"] = "ALL"
+    further |= {"export": "ALL", "output": output_pattern(env_file.parent)}
     further["propagate"] = "NONE"  # limits of a login node, on memory above all, are none of a job's
     further["signal"] = f"{'' if site.srun else 'B:'}USR2@{site.signal_delay_s}"
     further["requeue" if site.requeue else "no-requeue"] = True
@@ -162,14 +167,31 @@ def parameters(
         "setup": _setup(site, shape, environ, env_file),
         "teardown": _teardown(site) or None,
         "additional_parameters": further,
-        "use_srun": site.srun,
-        "srun_args": ["--export=ALL", *_first_node(shape), *site.srun_args],
+        "use_srun": False,  # `command` names it: submitit reads %j in a folder's name as Slurm does
     }
 
 
-def _first_node(shape: Shape) -> list[str]:
+def output_pattern(folder: Path) -> str:
+    """Where Slurm writes what an element prints. In the folder's own name each % is doubled.
+
+    Raises
+    ------
+    ClusterError
+        Its name ends a line of the batch script, or has Slurm fill in nothing.
+    """
+    if "\\" in str(folder) or CONTROL.search(str(folder)):
+        raise ClusterError(
+            f"runs={str(folder.parent)!r}: Slurm writes nothing into a folder with a backslash or a control"
+            " character in its path. Choose another with runs=FOLDER and name=NAME."
+        )
+    return str(folder).replace("%", "%%") + "/%A_%a_0_log.out"
+
+
+def _srun(site: SiteProfile, shape: Shape, folder: Path) -> list[str]:
     """Of several nodes the first one runs the pack, which starts what the others do."""
-    return ["--nodes=1", "--ntasks=1", "--relative=0"] if shape.nodes > 1 else []
+    first = ["--nodes=1", "--ntasks=1", "--relative=0"] if shape.nodes > 1 else []
+    output = f"--output={output_pattern(folder)}"
+    return ["srun", "--unbuffered", output, "--export=ALL", *first, *site.srun_args]
 
 
 def command(site: SiteProfile, shape: Shape, interpreter: str, element: Path, jobs_file: Path) -> str:
@@ -178,8 +200,11 @@ def command(site: SiteProfile, shape: Shape, interpreter: str, element: Path, jo
     start = site.python or shlex.quote(interpreter)
     if not shape.gpus:
         start = f"{shlex.join(NO_GPU)} {start}"
-    replaced = "" if site.srun or site.teardown else "exec "
-    return f"{replaced}{start} {run}"
+    if site.srun:
+        start = f"{shlex.join(_srun(site, shape, jobs_file.parent))} {start}"
+    elif not site.teardown:
+        start = f"exec {start}"
+    return f"{start} {run}"
 
 
 _NUMBER = re.compile(r"^Submitted batch job (\d+)(?: on cluster (\S+))?$", re.MULTILINE)
@@ -291,6 +316,11 @@ def no_such_nodes(message: str) -> bool:
 def is_limit(message: str) -> bool:
     """Whether sbatch says that enough is queued or the controller is busy: asking later helps."""
     return any(sign in message for sign in _LATER)
+
+
+def is_limit_of_others(message: str) -> bool:
+    """Whether a limit counts jobs of other users too, so that their ends may lift it."""
+    return any(sign in message for sign in ("Grp", "PerAccount", "temporarily un"))
 
 
 _OBJECTIONS: dict[str, str] = {

@@ -429,9 +429,7 @@ class SlurmExecutor(Executor):
             self._submitter.back_off()
             return
         for line in self._submitter.heard():
-            self._say(f"the site says: {line}")
-        if admitted := self._submitter.admitted():
-            self._say(f"too few nodes are left without {admitted}, which failed: packs may run there again")
+            self._say(line)
         for submission in submissions:
             names = set(submission.names)
             self._waiting = deque(job for job in self._waiting if job.name not in names)

@@ -49,7 +49,7 @@ class ElementRecords:
 
     exits: Mapping[int, ExitRecord]
     starts: int = 0
-    alive_at: float | None = None  # seconds since the epoch
+    alive_at: float | None = None  # by the clock of who judges
     output: str | None = None
 
     @property

@@ -200,6 +200,7 @@ class Observer:
     def __init__(self, folder: Path, patience: Patience) -> None:
         self._folder, self._patience = folder, patience
         self._silences: dict[Key, tuple[str, float, int]] = {}
+        self._beats: dict[Key, tuple[float, float]] = {}
 
     def standing(
         self, submission: Submission, index: int, seen: Sighting | Missing, own: ElementRecords, now: float
@@ -215,20 +216,29 @@ class Observer:
             self._silences.pop(key, None)
         elif not own.done:
             silence = self._silence(key, _kind(seen), now)
-            own = self._completed(own, submission, index, seen)
+            own = self._completed(own, submission, index, seen, now)
         return judge(seen, own, silence, now, self._patience, index in submission.cancelled)
 
     def _completed(
-        self, own: ElementRecords, submission: Submission, index: int, seen: Sighting | Missing
+        self, own: ElementRecords, submission: Submission, index: int, seen: Sighting | Missing, now: float
     ) -> ElementRecords:
         """Look at the files that only matter where Slurm calls it over, or does not know it."""
         if seen is Missing.UNPROVEN:
             return own  # so it is of every pack while Slurm is silent
         if own.starts:
-            own = replace(own, alive_at=last_beat(self._folder / submission.token, index))
+            own = replace(own, alive_at=self._alive_at(submission.token, index, now))
         if seen is Missing.ELSEWHERE:
             return own
         return replace(own, output=tail_of(output_file(self._folder, submission, index)))
+
+    def _alive_at(self, token: str, index: int, now: float) -> float | None:
+        """When a sign of life was first seen as it is, by our clock: nodes and file systems go by theirs."""
+        beat = last_beat(self._folder / token, index)
+        if beat is None:
+            return None
+        if self._beats.get((token, index), (None, now))[0] != beat:
+            self._beats[token, index] = beat, now
+        return self._beats[token, index][1]
 
     def long_absent(self, key: Key, now: float) -> bool:
         """Count one more answer without a trace of this, and tell whether that is proof by now."""
@@ -293,7 +303,7 @@ class RecordFiles:
 
 
 def last_beat(folder: Path, index: int) -> float | None:
-    """Find when an element gave its last sign of life, in seconds since the epoch; None before the first."""
+    """Find when an element gave its last sign of life, by the file system's clock; None before the first."""
     try:
         return (folder / f"{index}.beat").stat().st_mtime
     except OSError:

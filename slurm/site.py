@@ -75,6 +75,9 @@ OWN_OPTIONS = frozenset(
 """sbatch options that perfsweep writes itself."""
 
 
+CONTROL = re.compile(r"[^\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
+"""What no line of a batch script may hold: a line break, another control character, what is no text."""
+
 REDACTED = "***"
 """What stands for the values of `env_set` wherever they are shown or kept."""
 
@@ -195,10 +198,10 @@ class SiteProfile:
     def _contradictions(self) -> Iterator[str]:
         """Say which fields cannot be written into a batch script, and which contradict one another."""
         for one in fields(self):
-            if _has_line_break(getattr(self, one.name)):
+            if _has_control_character(getattr(self, one.name)):
                 yield (
-                    f"cluster.{one.name}: a line break in it would end the line of the batch script; write it"
-                    " without, or as further entries of a list"
+                    f"cluster.{one.name}: a line break or another control character is no part of a line of"
+                    " the batch script; write it without, or as further entries of a list"
                 )
         if self.memory and self.mem_flag == "none":
             yield "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"
@@ -276,14 +279,14 @@ class SiteProfile:
         return f"{gpus}{kind}, {shape.cpus} cores{memory}{each}, {most}{where}{together}"
 
 
-def _has_line_break(value: Any) -> bool:
+def _has_control_character(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return any(map(_has_line_break, (*value, *value.values())))
+        return any(map(_has_control_character, (*value, *value.values())))
     if isinstance(value, (list, tuple)):
-        return any(map(_has_line_break, value))
+        return any(map(_has_control_character, value))
     if is_dataclass(value):
-        return _has_line_break(vars(value))
-    return isinstance(value, str) and re.search(r"[\r\n\0]", value) is not None
+        return _has_control_character(vars(value))
+    return isinstance(value, str) and CONTROL.search(value) is not None
 
 
 @dataclass(frozen=True)

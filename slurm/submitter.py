@@ -20,13 +20,12 @@ from perfsweep.slurm.jobs import PYTHON, Job
 from perfsweep.slurm.journal import Journal, Submission
 from perfsweep.slurm.observation import MARK
 from perfsweep.slurm.site import REDACTED, Shape, SiteProfile
-from perfsweep.slurm.states import End, remedy
+from perfsweep.slurm.states import End, end_of, remedy
 
-BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 300.0
+BACKOFF_MAX_S = 300.0
 
 GIVE_UP_AFTER = 5
-"""A limit that refuses a single job this often while none of ours is in the queue will not go away by
-waiting."""
+"""An sbatch that says nothing this often, and submits nothing, will not do so by waiting."""
 
 
 class Submitter:
@@ -57,9 +56,11 @@ class Submitter:
         self._arrays: batch.ArrayExecutor | None = None
         self._largest: int | None = None
         self._delay_s, self._not_before, self._refusals = 0.0, 0.0, 0
+        self._alone = False  # whether a single job is to show if the site takes any
         self._last_words = ""
-        self._excluding, self._admitted = True, ""
+        self._excluding = True
         self._heard: list[str] = []
+        self._news: list[str] = []
         self._told: set[str] = set()
 
     def submit(self, waiting: Sequence[Job], queued: int) -> list[Submission]:
@@ -77,7 +78,7 @@ class Submitter:
         for shape, jobs in self.grouped(waiting):
             while jobs:
                 room = (self._site.max_submit or sys.maxsize) - queued
-                chunk = jobs[: min(self._chunk(), room)]
+                chunk = jobs[: min(1 if self._alone else self._chunk(), room)]
                 if not chunk:
                     return done
                 submission = self._hand_over(chunk, shape, queued)
@@ -126,12 +127,15 @@ class Submitter:
         except batch.SubmissionFailed as error:
             if self._excluding and self._journal.bad_nodes and batch.no_such_nodes(error.words):
                 # They are down, or mended by now: Slurm knows better than we which of the two.
-                self._excluding, self._admitted = False, " and ".join(sorted(self._journal.bad_nodes))
+                self._excluding, failed = False, " and ".join(sorted(self._journal.bad_nodes))
+                self._news.append(
+                    f"too few nodes are left without {failed}, which failed: packs may run there again"
+                )
             else:
                 self._after_refusal(error, len(chunk), queued)
             return None
         if submission.array is not None:
-            self._delay_s, self._refusals = 0.0, 0
+            self._delay_s, self._refusals, self._alone = 0.0, 0, False
         return submission
 
     def _sbatch(self, jobs: Sequence[Job], shape: Shape, parameters: dict[str, Any]) -> Submission:
@@ -165,14 +169,27 @@ class Submitter:
             raise ClusterError(f"{self._objection(error)}{error.site}")
         self._heard += error.said
         if count > 1:
-            self._largest = max(1, count // 2)
-            return
-        self._refusals += 1
-        if self._refusals >= GIVE_UP_AFTER and queued == 0:
+            self._largest = count // 2
+        waits = queued > 0 or batch.is_limit_of_others(error.words) or self._has_queued()
+        if not waits and self._alone:
             raise ClusterError(
-                f"Slurm refuses even a single job while none of ours is queued: {error}{error.site}"
+                f"Slurm refuses even a single job while none of yours is queued: {error}. Choose another"
+                f" cluster.qos, cluster.account or cluster.partition, or ask the site.{error.site}"
             )
-        self.back_off()
+        self._alone = not waits
+        if waits and count == 1:
+            self.back_off()
+            self._news.append(
+                f"Slurm takes no more jobs for now ({error}): the rest is submitted later, asked for every"
+                f" {self._site.poll_min_s:g} to {BACKOFF_MAX_S:g} s; what is submitted goes on"
+            )
+
+    def _has_queued(self) -> bool:
+        """Whether this user has jobs whose end may lift a limit; so it counts where Slurm does not say."""
+        try:
+            return any(end_of(seen.state) is None for seen in self._client.queue())
+        except ClusterError:
+            return True
 
     def _objection(self, error: batch.SubmissionFailed) -> str:
         """Say what Slurm refuses, by the field of the profile where it names one."""
@@ -183,15 +200,12 @@ class Submitter:
         return f"Slurm refuses the sweep: {error}; `perfsweep doctor cluster=...` shows what it takes"
 
     def heard(self) -> list[str]:
-        """Tell once what sbatch has said beyond the numbers of jobs, line by line."""
-        heard, self._heard = [line for line in dict.fromkeys(self._heard) if line not in self._told], []
+        """Tell once what sbatch has said beyond the numbers of jobs, line by line, and what follows."""
+        lines = [*(f"the site says: {line}" for line in self._heard), *self._news]
+        self._heard, self._news = [], []
+        heard = [line for line in dict.fromkeys(lines) if line not in self._told]
         self._told.update(heard)
         return heard
-
-    def admitted(self) -> str:
-        """Tell once which nodes that failed are not excluded any more, as too few are left without them."""
-        admitted, self._admitted = self._admitted, ""
-        return admitted
 
     def never_arrived(self) -> None:
         """Hear that the array of an sbatch without an answer is not there: wait before the next.
@@ -217,8 +231,8 @@ class Submitter:
 
     def back_off(self) -> None:
         """Wait before the next sbatch, twice as long as the last time."""
-        self._delay_s = min(BACKOFF_MAX_S, max(BACKOFF_MIN_S, 2 * self._delay_s))
-        self._not_before = self._clock() + self._delay_s * random.uniform(0.8, 1.2)
+        self._delay_s = min(BACKOFF_MAX_S, max(self._site.poll_min_s, 2 * self._delay_s))
+        self._not_before = self._clock() + self._delay_s * random.uniform(1.0, 1.2)
 
     def _chunk(self) -> int:
         if self._largest is None:

@@ -293,7 +293,8 @@ class TrialRecord:
 
     @classmethod
     def of(cls, spec: TrialSpec, started: float, **results: Any) -> TrialRecord:
-        """Make the record of a trial of `spec` that started at `started` and ends now."""
+        """Make the record of a trial of `spec` that started at `started`, by any clock, and ends now."""
+        ended = time.time()
         return cls(
             arm=spec.arm.id,
             kind=spec.kind,
@@ -305,8 +306,8 @@ class TrialRecord:
             code=spec.code,
             method=spec.measure.method,
             placement=spec.placement,
-            started=started,
-            ended=time.time(),
+            started=min(started, ended),
+            ended=ended,
             **results,
         )
 

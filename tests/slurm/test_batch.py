@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from folder_names import NAMES
 from stand_ins import executor_on, job, program
 
 from perfsweep.slurm.batch import (
@@ -18,6 +21,7 @@ from perfsweep.slurm.batch import (
     environment,
     is_limit,
     no_such_nodes,
+    output_pattern,
     parameters,
     refusal,
     rehearsal,
@@ -96,12 +100,12 @@ def test_what_sbatch_is_told_besides_the_profile() -> None:
     assert (found["mem"], found["gres"], found["stderr_to_stdout"]) == ("4G", "gpu:1", True)
     assert found["additional_parameters"] == {
         "export": "ALL",
+        "output": "/s/%A_%a_0_log.out",
         "propagate": "NONE",
         "signal": "USR2@60",
         "requeue": True,
         "kill-on-invalid-dep": "yes",
     }
-    assert (found["use_srun"], found["srun_args"]) == (True, ["--export=ALL"])
     assert found["teardown"] is None
     assert found["setup"] == [
         "# sbatch is started with these variables alone: PATH",
@@ -112,8 +116,29 @@ def test_what_sbatch_is_told_besides_the_profile() -> None:
 
 
 def test_of_several_nodes_the_first_runs_the_pack_and_further_options_of_srun_come_last() -> None:
-    found = told(SiteProfile(srun_args=["--mpi=none"]), nodes=2)
-    assert found["srun_args"] == ["--export=ALL", "--nodes=1", "--ntasks=1", "--relative=0", "--mpi=none"]
+    site, paths = SiteProfile(srun_args=["--mpi=none"]), (Path("/code/e.py"), Path("/s/abc.json"))
+    options = " --export=ALL --nodes=1 --ntasks=1 --relative=0 --mpi=none python "
+    assert options in command(site, Shape(1, 1, nodes=2), "python", *paths)
+
+
+def test_of_a_folders_name_slurm_fills_in_nothing() -> None:
+    """What is written into the script, as a shell and sbatch read it; Slurm then makes one % of two."""
+    for name in NAMES:
+        folder = Path("/runs", name, "submissions")
+        site, paths = SiteProfile(), (Path("/code/e.py"), folder / "abc.json")
+        if "\\" in name or "\n" in name:
+            with pytest.raises(ClusterError, match=r"^runs='.*': Slurm writes nothing into a folder with a"):
+                command(site, Shape(1, 1), "python", *paths)
+            continue
+        (output,) = (
+            word
+            for word in shlex.split(command(site, Shape(1, 1), "python", *paths))
+            if word.startswith("--output=")
+        )
+        pattern = str(output_pattern(folder))
+        assert output == f"--output={pattern}"
+        assert re.findall("%+.", pattern.replace("%%", "")) == ["%A", "%a"]
+        assert pattern.replace("%%", "%") == f"{folder}/%A_%a_0_log.out"
 
 
 def test_what_a_profile_forbids_or_adds_is_told() -> None:
@@ -121,6 +146,7 @@ def test_what_a_profile_forbids_or_adds_is_told() -> None:
     found = told(site)
     assert found["additional_parameters"] == {
         "export": "ALL",
+        "output": "/s/%A_%a_0_log.out",
         "propagate": "NONE",
         "signal": "B:USR2@60",
         "no-requeue": True,
@@ -151,13 +177,16 @@ def test_what_follows_the_pack_keeps_its_status(fields: dict[str, Any], lines: l
     assert told(SiteProfile(**fields))["teardown"] == kept
 
 
+SRUN = "srun --unbuffered --output=/s/%A_%a_0_log.out --export=ALL"
+
+
 @pytest.mark.parametrize(
     ("fields", "gpus", "line"),
     [
-        ({}, 1, "'/opt/a b/python' -P /code/e.py /s/abc.json"),
-        ({}, 0, "env CUDA_VISIBLE_DEVICES= '/opt/a b/python' -P /code/e.py /s/abc.json"),
+        ({}, 1, f"{SRUN} '/opt/a b/python' -P /code/e.py /s/abc.json"),
+        ({}, 0, f"{SRUN} env CUDA_VISIBLE_DEVICES= '/opt/a b/python' -P /code/e.py /s/abc.json"),
         ({"srun": False}, 1, "exec '/opt/a b/python' -P /code/e.py /s/abc.json"),
-        ({"python": "x python"}, 1, "x python -P /code/e.py /s/abc.json"),
+        ({"python": "x python"}, 1, f"{SRUN} x python -P /code/e.py /s/abc.json"),
     ],
 )
 def test_the_last_line_starts_python_and_without_srun_becomes_it(

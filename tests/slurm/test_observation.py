@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.slurm.client import Sighting
-from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience
+from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience, Standing
 from perfsweep.slurm.journal import Journal, Submission
 from perfsweep.slurm.observation import TAIL_BYTES, Observer, last_beat, tail_of
 from perfsweep.slurm.states import End
@@ -80,18 +80,25 @@ def test_one_that_a_person_cancelled_is_told_from_the_others(watch: Watch) -> No
     assert [watch.end(FAILED, 100.0, own, index) for index in (0, 1)] == [End.FAILED, End.CANCELLED]
 
 
-def test_signs_of_life_and_slurms_output_are_looked_at_where_slurm_does_not_know_it(watch: Watch) -> None:
+@pytest.mark.parametrize("ahead_s", [0.0, 7 * 3600.0, -7 * 3600.0], ids=["right", "ahead", "late"])
+def test_a_sign_of_life_is_one_that_has_changed_whatever_the_clock_of_its_node_says(
+    watch: Watch, ahead_s: float
+) -> None:
     own = watch.folder / watch.submission.token
     own.mkdir()
     (own / "0.beat").touch()
-    os.utime(own / "0.beat", (130.0, 130.0))
-    watch.end(Missing.FORGOTTEN, 100.0)
-    alive = watch.observer.standing(watch.submission, 0, Missing.FORGOTTEN, STARTED, 140.0)
-    assert (alive.end, alive.running) == (None, True)
+
+    def seen(beat: float, now: float) -> Standing:
+        os.utime(own / "0.beat", (beat + ahead_s, beat + ahead_s))
+        return watch.observer.standing(watch.submission, 0, Missing.FORGOTTEN, STARTED, now)
+
+    for now in range(0, 1000, 30):
+        alive = seen(float(now), float(now))
+        assert (alive.end, alive.running) == (None, True)
     (watch.folder / "62_0_0_log.out").write_text("Killed by cheese\n")
-    os.utime(own / "0.beat", (1.0, 1.0))
-    ended = watch.observer.standing(watch.submission, 0, Missing.FORGOTTEN, STARTED, 140.0)
-    assert ended.note == "it ended without a word; Slurm's output ends: Killed by cheese"
+    silent = [seen(990.0, float(now)) for now in range(1000, 1200, 10)]
+    assert [one.end for one in silent].index(End.NO_RESULT) == (990 + 2 * 10 + 30 - 1000) // 10
+    assert silent[-1].note == "it ended without a word; Slurm's output ends: Killed by cheese"
 
 
 def test_being_absent_is_proof_after_two_answers_and_the_time_that_a_file_takes(watch: Watch) -> None:

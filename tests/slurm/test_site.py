@@ -205,8 +205,9 @@ def test_jobs_inherit_what_is_listed_and_set_once_each() -> None:
         *((name, ["fine", "a\rb"]) for name in ("setup", "teardown", "srun_args", "sbatch", "env_allow")),
         ("env_set", {"NAME": "a\nb"}),
         ("env_set", {"A\nB": "b"}),
+        *(("account", f"a{sign}b") for sign in "\0\x07\x1b\x7f\x85\udcff"),
     ],
 )
-def test_no_field_may_break_a_line_of_the_batch_script(field: str, value: object) -> None:
-    with pytest.raises(ClusterError, match=f"^cluster.{field}: a line break in it would end the line"):
+def test_no_field_may_hold_what_is_no_part_of_a_line_of_the_batch_script(field: str, value: object) -> None:
+    with pytest.raises(ClusterError, match=f"^cluster.{field}: a line break or another control char"):
         SiteProfile(**{field: value}).check()  # type: ignore[arg-type]

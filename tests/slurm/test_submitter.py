@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import stat
 import sys
@@ -138,17 +139,67 @@ def test_a_limit_for_a_single_job_is_waited_for_as_long_as_one_of_ours_is_queued
     assert calls(stand_in, "sbatch") == 11
 
 
-def test_where_none_of_ours_is_queued_it_is_given_up(stand_in: Path, tmp_path: Path) -> None:
+OWN_JOB = "echo '9|N/A|9|RUNNING|None|n1|(null)|mine|N/A'"
+"""A job of this user that no sweep has submitted, as squeue shows it."""
+
+
+@pytest.mark.parametrize("count", [1, 5], ids=["of one job", "of several"])
+def test_where_this_user_has_nothing_queued_the_second_refusal_is_for_good(
+    stand_in: Path, tmp_path: Path, count: int
+) -> None:
     program(stand_in, "sbatch", SUBMIT_LIMIT)
-    ex, clock = on_stand_ins(tmp_path)
+    program(stand_in, "squeue", OWN_JOB.replace("RUNNING", "COMPLETED"))
+    ex, _ = on_stand_ins(tmp_path)
+    with pytest.raises(ClusterError) as refused:
+        ex.submit(jobs(count))
+    assert str(refused.value) == (
+        "Slurm refuses even a single job while none of yours is queued: AssocMaxSubmitJobLimit. Choose"
+        " another cluster.qos, cluster.account or cluster.partition, or ask the site."
+    )
+    assert calls(stand_in, "sbatch") == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "squeue"),
+    [
+        ("QOSMaxSubmitJobPerUserLimit", OWN_JOB),
+        ("QOSMaxSubmitJobPerUserLimit", "exit 1"),
+        ("QOSGrpSubmitJobsLimit", ""),
+        ("MaxSubmitJobsPerAccount", ""),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", ""),
+    ],
+)
+def test_a_limit_that_the_end_of_any_job_may_lift_is_waited_for_and_said_once(
+    stand_in: Path, tmp_path: Path, limit: str, squeue: str
+) -> None:
+    program(stand_in, "sbatch", f"echo 'sbatch: error: {limit}' >&2; exit 1")
+    program(stand_in, "squeue", squeue)
+    ex, clock = on_stand_ins(tmp_path, poll_max_s=60.0)
+    ex._site.poll_min_s = 30.0
+    said: list[str] = []
+    ex._say = said.append
     ex.submit(jobs(1))
-    pressed(ex, clock, 3)
-    with pytest.raises(ClusterError, match="refuses even a single job while none of ours is queued: Assoc"):
-        pressed(ex, clock, 1)
-    assert calls(stand_in, "sbatch") == 5
+    asked = [clock.now]
+    for _ in range(2000):
+        clock.now += 1
+        before = calls(stand_in, "sbatch")
+        if clock.now >= ex._submitter._not_before:
+            ex._submit_waiting()
+        asked += [clock.now] * (calls(stand_in, "sbatch") - before)
+    pauses = [after - before for before, after in itertools.pairwise(asked)]
+    assert 30 <= min(pauses) < 300 <= max(pauses), pauses
+    assert said == [
+        f"the site says: sbatch: error: {limit}",
+        f"Slurm takes no more jobs for now ({limit}): the rest is submitted later, asked for every 30 to 300"
+        " s; what is submitted goes on",
+    ]
+    program(stand_in, "sbatch", TAKES)
+    pressed(ex, clock, 1)
+    assert sizes(ex) == [1]
 
 
 def test_a_submission_that_passes_ends_the_waiting(stand_in: Path, tmp_path: Path) -> None:
+    program(stand_in, "squeue", OWN_JOB)
     ex, clock = on_stand_ins(tmp_path, max_array=1)
     for number in range(3):
         program(stand_in, "sbatch", SUBMIT_LIMIT)
@@ -156,22 +207,16 @@ def test_a_submission_that_passes_ends_the_waiting(stand_in: Path, tmp_path: Pat
         pressed(ex, clock, 3)
         program(stand_in, "sbatch", TAKES)
         pressed(ex, clock, 1)
-        for submission in ex.journal.open_submissions():
-            ex.journal.ended(submission, 0, Verdict(End.DONE, Action.NONE, ""))
-    assert len(sizes(ex)) == 3, "the refusals of each do not add up"
-    asked = calls(stand_in, "sbatch")
-    program(stand_in, "sbatch", SUBMIT_LIMIT)
-    ex.submit(jobs(4)[3:])
-    with pytest.raises(ClusterError, match="refuses even a single job"):
-        pressed(ex, clock, 9)
-    assert calls(stand_in, "sbatch") - asked == 5, "as many as of the first"
+        assert ex._submitter._delay_s == 0
+    assert len(sizes(ex)) == 3
 
 
-@pytest.mark.parametrize(("times", "least", "most"), [(1, 0.8, 1.2), (3, 3.2, 4.8), (20, 240.0, 360.0)])
+@pytest.mark.parametrize(("times", "least", "most"), [(1, 30.0, 36.0), (3, 120.0, 144.0), (20, 300.0, 360.0)])
 def test_each_wait_is_about_twice_as_long_as_the_one_before_up_to_five_minutes(
     stand_in: Path, tmp_path: Path, times: int, least: float, most: float
 ) -> None:
     ex, clock = on_stand_ins(tmp_path)
+    ex._site.poll_min_s = 30.0
     for _ in range(times):
         ex._submitter.back_off()
     assert least <= ex._submitter._not_before - clock.now <= most
@@ -249,8 +294,20 @@ def test_names_of_sweeps_become_names_that_slurm_takes(stand_in: Path, tmp_path:
     assert "#SBATCH --job-name=my_sweep_1-1.2.TOKEN" in text
 
 
+@pytest.mark.parametrize("name", ["new\nline", "a\\b", "bell\a"])
+def test_a_folder_that_slurm_cannot_write_into_is_refused_before_sbatch(
+    stand_in: Path, tmp_path: Path, name: str
+) -> None:
+    program(stand_in, "sbatch", TAKES)
+    (tmp_path / name).mkdir()
+    ex, _ = on_stand_ins(tmp_path / name)
+    with pytest.raises(ClusterError, match=r"^runs='.*': Slurm writes nothing into .* Choose another with"):
+        ex.submit(jobs(1))
+    assert calls(stand_in, "sbatch") == 0 and not ex.journal.submissions
+
+
 @pytest.mark.parametrize(
-    ("indices", "expected", "asked"), [("[01]", [2, 2, 1], 4), ("0", [1, 1, 1, 1, 1], 7)]
+    ("indices", "expected", "asked"), [("[01]", [1, 2, 2], 4), ("0", [1, 1, 1, 1, 1], 7)]
 )
 def test_an_array_that_is_more_than_a_site_takes_at_once_is_halved_until_it_is_not(
     stand_in: Path, tmp_path: Path, indices: str, expected: list[int], asked: int

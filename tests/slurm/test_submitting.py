@@ -92,11 +92,11 @@ else printf '{limit}\\n' >&2; exit 1; fi""",
     )
     ex, clock = on_stand_ins(tmp_path)
     ex.submit([job(f"p{n:03d}") for n in range(8)])
-    assert [len(s.names) for s in ex.journal.submissions.values() if s.array] == [2, 2, 2]
+    assert [len(s.names) for s in ex.journal.submissions.values() if s.array] == [1, 2, 2]
     before = calls(stand_in, "sbatch")
     ex.poll()
     assert calls(stand_in, "sbatch") == before, "it backs off"
-    (stand_in / "taken").write_text("x\n")
+    (stand_in / "taken").unlink()
     clock.now += 600
     ex.poll()
     assert sorted(name for s in ex.journal.submissions.values() if s.array for name in s.names) == [
@@ -211,6 +211,7 @@ def test_a_last_job_that_the_site_refuses_is_said_and_the_others_are_followed(
 def test_a_submission_that_nobody_answers_is_tried_ever_less_often(stand_in: Path, tmp_path: Path) -> None:
     program(stand_in, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     ex, clock = on_stand_ins(tmp_path)
+    ex._site.poll_min_s = 1.0
     ex.submit([job()])
     for _ in range(400):
         clock.now += 0.25
@@ -335,9 +336,11 @@ def test_a_limit_of_this_user_is_waited_for_whatever_else_the_site_says(
     program(stand_in, "sbatch", f"cat {stand_in}/said >&2; exit 1")
     ex, _ = on_stand_ins(tmp_path)
     said = said_by(ex)
+    program(stand_in, "squeue", "echo '9|N/A|9|RUNNING|None|n1|(null)|mine|N/A'")
     ex.submit([job()])
     assert ex.poll()["p000"] is JobState.PENDING
-    assert said == [f"the site says: sbatch: error: {line}" for line in lines]
+    assert said[:-1] == [f"the site says: sbatch: error: {line}" for line in lines]
+    assert said[-1].startswith("Slurm takes no more jobs for now (QOSMaxSubmitJobPerUserLimit: ")
 
 
 def test_what_a_site_says_of_a_job_that_it_takes_is_shown_once_and_changes_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -72,7 +73,7 @@ class Bench:
         """A job of shell commands, which run in the bench's folder."""
         return Job(
             name,
-            ("sh", "-c", f"cd '{self.folder}' || exit 9\n{shell}"),
+            ("sh", "-c", f"cd {shlex.quote(str(self.folder))} || exit 9\n{shell}"),
             self.folder / "packs" / name / "log.txt",
             env,
         )

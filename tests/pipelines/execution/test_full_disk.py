@@ -7,6 +7,8 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,18 +22,20 @@ from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
 from perfsweep.workloads.api import Device
 
-SIZE = 16 * 2**20
+SIZE, FILES = 16 * 2**20, 400
 BEFORE = 6
 """Records that are there when the disk fills up, of the 16 that the sweep wants."""
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk that holds the code of a sweep twice over."""
+    """A disk that holds the code of a sweep twice over, and some more files than a sweep has."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(disk)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE},nr_inodes={FILES}", "tmpfs", str(disk)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip("mounting a small disk is root's")
@@ -53,6 +57,14 @@ def fill(disk: Path, left: int = 0) -> Path:
     return filler
 
 
+def fill_with_files(disk: Path) -> None:
+    """Use up what a quota of files leaves; every byte is still free."""
+    (disk / "filler").mkdir()
+    with suppress(OSError):
+        for number in range(FILES):
+            (disk / "filler" / str(number)).touch()
+
+
 def records(folder: SweepFolder) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.path.glob("trials/*/*/record.json")}
 
@@ -65,9 +77,13 @@ def outcomes(folder: SweepFolder) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk is root's")
-@pytest.mark.parametrize("left", [0, 12_288], ids=["to the last byte", "but for a few small files"])
+@pytest.mark.parametrize(
+    "fill_up",
+    [fill, partial(fill, left=12_288), fill_with_files],
+    ids=["to the last byte", "but for a few small files", "to the last file"],
+)
 def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
-    command: Callable, small_disk: Path, capsys: pytest.CaptureFixture[str], left: int
+    command: Callable, small_disk: Path, capsys: pytest.CaptureFixture[str], fill_up: Callable[[Path], object]
 ) -> None:
     toy = command(
         DesignConfig("one_at_a_time", levels={"work": ["single"]}),
@@ -78,7 +94,7 @@ def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
     folder = SweepFolder(small_disk / manifest.sweep.name)
     launch.prepare(folder, manifest, "")
     filler = threading.Thread(
-        target=lambda: (until(lambda: len(records(folder)) >= BEFORE), fill(small_disk, left))
+        target=lambda: (until(lambda: len(records(folder)) >= BEFORE), fill_up(small_disk))
     )
     filler.start()
     assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
@@ -89,7 +105,7 @@ def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
     kept = records(folder)
     assert len(kept) >= BEFORE
     assert outcomes(folder) == {"ok"}
-    (small_disk / "filler").unlink()
+    subprocess.run(["rm", "-r", str(small_disk / "filler")], check=True)
     assert pack.main([str(folder.path), "p000"]) == 0
     assert kept.items() <= records(folder).items()
     assert outcomes(folder) == {"ok"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,18 @@ def test_memory_that_ended_a_pack_is_the_outcome_of_the_trial_that_ran(
         )
     else:
         assert record is None or record.outcome is Outcome.OK
+
+
+def test_a_trial_takes_no_less_than_no_time_where_the_file_systems_clock_is_ahead(
+    folder: SweepFolder,
+) -> None:
+    claim(folder, PACK)
+    place = begun(folder, PLAN, FAST, attempt=0, round=0)
+    ahead = time.time() + 7 * 3600
+    os.utime(place / "spec.json", (ahead, ahead))
+    assert record_oom(folder, PACK)
+    record = read_record(place)
+    assert record is not None and record.started == record.ended < ahead
 
 
 def test_a_folder_in_which_no_trial_had_begun_gets_no_record(folder: SweepFolder) -> None:

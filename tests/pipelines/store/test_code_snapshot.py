@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -144,6 +146,45 @@ def test_an_archive_that_broke_off_leaves_nothing(
     with pytest.raises(OSError, match="No space left"):
         take(tmp_path / "a/code", tmp_path / ".code")
     assert not list((tmp_path / ".code").rglob("*.*"))
+
+
+def test_submitters_at_once_leave_the_same_whole_archive_and_one_that_dies_half_way_no_half(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three has seen that no archive is there before any writes; the third dies when two are done."""
+    forked, write = multiprocessing.get_context("fork"), code_snapshot.write_atomically
+    meet, done = forked.Barrier(3, timeout=60), forked.Event()
+    shared, half = tmp_path / "runs/.code", len(archive.read_bytes()) // 2
+
+    def at_once(file: Path, content: bytes) -> None:
+        if file.name == archive.name:
+            meet.wait()
+        write(file, content)
+
+    def dies(descriptor: int) -> None:
+        done.wait(60)
+        os.ftruncate(descriptor, half)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def submit(name: str) -> None:
+        if name == "c":
+            monkeypatch.setattr(os, "fsync", dies)
+        take(tmp_path / "runs" / name / "code", shared)
+
+    monkeypatch.setattr(code_snapshot, "write_atomically", at_once)
+    submitters = [forked.Process(target=submit, args=(name,)) for name in "abc"]
+    for one in submitters:
+        one.start()
+    for one in submitters:
+        one.join()
+        if one is submitters[1]:
+            done.set()
+    assert [one.exitcode for one in submitters] == [0, 0, -signal.SIGKILL]
+    for name in "ab":
+        copy = tmp_path / "runs" / name / "code" / archive.parent.name / archive.name
+        assert copy.resolve().parent.parent == shared and copy.read_bytes() == archive.read_bytes()
+    named = [file.name for file in (shared / archive.parent.name).iterdir() if not file.name.startswith(".")]
+    assert sorted(named) == ["element.py", archive.name]
 
 
 OPENED = """

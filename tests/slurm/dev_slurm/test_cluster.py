@@ -16,6 +16,7 @@ from dev_slurm.daemons import pid_in
 from dev_slurm.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from perfsweep.slurm.errors import ClusterError
 
@@ -26,6 +27,12 @@ MakeCluster = Callable[..., DevCluster]
 
 def pids(cluster: DevCluster) -> dict[str, int | None]:
     return {file.stem: pid_in(file) for file in (cluster.settings.root / "run").glob("*.pid")}
+
+
+def test_a_pack_of_its_profile_fits_into_a_node() -> None:
+    """As many arms as a pack may have took 5.4 GB there, which counts shared pages in each process."""
+    memory = str(OmegaConf.load(ROOT / "conf/cluster/dev.yaml")["memory"])
+    assert memory.endswith("G") and 6000 <= 1024 * int(memory[:-1]) <= Settings(Path("/tmp/c")).memory_mb
 
 
 def test_it_comes_up_again_and_a_second_up_starts_nothing(make_cluster: MakeCluster) -> None:

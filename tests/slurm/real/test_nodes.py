@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 TWO_NODES = (
     *("workload=toys.joined:Joined", "axes.spread=[two]", "cluster.nodes=2"),
-    *("cluster.memory=1500M", "measure.rounds=3", "measure.timeout_s=300"),
+    *("cluster.memory=3G", "measure.rounds=3", "measure.timeout_s=300"),
 )
 
 

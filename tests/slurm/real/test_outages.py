@@ -182,6 +182,33 @@ def test_a_submit_limit_is_kept_by_a_window_and_all_run(counted, tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_a_submit_limit_that_another_job_of_this_user_fills_is_waited_for(counted, tmp_path) -> None:
+    bench = Bench(counted, tmp_path)
+    for words in (("add", "qos", "one", "MaxSubmitJobsPerUser=1"), ("modify", "user", "set", "qos+=one")):
+        bench.cluster.client("sacctmgr", "-i", *words, check=False)
+    options = ("--parsable", "--account=bench", "--qos=one", "--wrap=sleep 600", "--output=/dev/null")
+    other = bench.cluster.client("sbatch", *options).strip()
+    ex = bench.executor(account="bench", qos="one")
+    ex.submit([bench.job(name, "true") for name in ("p000", "p001")])
+    assert not ex.journal.open_names()
+    assert "Slurm takes no more jobs for now (QOSMaxSubmitJobPerUserLimit: " in bench.said[-1]
+    bench.cluster.client("scancel", other)
+    assert over(ex) == {"p000": JobState.ENDED, "p001": JobState.ENDED}
+
+
+@pytest.mark.slow
+def test_a_submit_limit_of_no_job_at_all_ends_the_sweep_at_the_second_sbatch(counted, tmp_path) -> None:
+    bench = Bench(counted, tmp_path)
+    for words in (("add", "qos", "shut", "MaxSubmitJobsPerUser=0"), ("modify", "user", "set", "qos+=shut")):
+        bench.cluster.client("sacctmgr", "-i", *words, check=False)
+    ex = bench.executor(account="bench", qos="shut")
+    with pytest.raises(ClusterError, match=r"^Slurm refuses even a single job while none of yours is queued"):
+        ex.submit([bench.job(name, "true") for name in ("p000", "p001", "p002")])
+    assert [len(s.names) for s in ex.journal.submissions.values()] == [3, 1]
+    assert not ex.journal.open_names()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "sentence"),
     [

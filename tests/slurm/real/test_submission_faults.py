@@ -45,6 +45,20 @@ def test_what_a_site_refuses_is_named_at_once(bench: Bench, field: dict[str, obj
     assert not ex.journal.open_names()
 
 
+@pytest.mark.slow
+def test_a_folder_has_any_name_that_slurm_can_write_into(bench: Bench) -> None:
+    """What Slurm would fill in, as %j and %A, is part of the name; so is what a shell or a URL reads."""
+    own = Bench(bench.cluster, bench.folder / "jdoe@ad my w\u00f6rk, c++ 50%j %A%% it's a\"b [x]" / "sweep")
+    own.folder.mkdir(parents=True)
+    ex = own.executor(setup=["echo set-up ran"])
+    ex.submit([own.job("p000", "echo ran >> ran")])
+    assert over(ex) == {"p000": JobState.ENDED}
+    assert own.text("ran") == "ran\n"
+    (output,) = ex.outputs(own.folder)["p000"]
+    assert "set-up ran" in output.read_text()
+    assert [path.name for path in bench.folder.iterdir()] == [own.folder.parent.name], "nor is another made"
+
+
 def test_a_dependency_that_fails_cancels_the_job(bench: Bench) -> None:
     blocker = bench.cluster.client("sbatch", "--parsable", "--wrap=exit 1", "-o", "/dev/null").strip()
     until(lambda: bench.show(blocker)["JobState"] == "FAILED")

@@ -42,7 +42,7 @@ class Settings:
     cpus: int = 4
     gpus: int = 2
     gpu_type: str | None = None
-    memory_mb: int = 4000
+    memory_mb: int = 8000
     accounting: bool = False
     max_array: int = 1001
     min_job_age_s: int = 30

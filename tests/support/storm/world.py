@@ -36,7 +36,7 @@ SMALL = (
 )
 QUICK = (
     *("cluster.poll_min_s=0.2", "cluster.poll_max_s=0.5", "cluster.fs_delay_s=1", "cluster.heartbeat_s=1"),
-    *("cluster.signal_delay_s=5", "cluster.cpus_per_task=1", "cluster.memory=1900M", "cluster.sbatch=[]"),
+    *("cluster.signal_delay_s=5", "cluster.cpus_per_task=1", "cluster.memory=3G", "cluster.sbatch=[]"),
     *("cluster.time_min=10", "cluster.max_retries=5"),
 )
 """A development cluster asked as often as tests need it; two generations of a small sweep take 1.6 GB."""
