@@ -43,7 +43,7 @@ COLUMNS: tuple[Column[Entry], ...] = (
 
 PAGE = """# What the reports claim, and what was measured
 
-Every claim of the reports that ship as data, in their own words, with its ruling and the sweep that it rests on;
+Every claim of the reports that ship as data, in their own words, with its ruling and the sweep it rests on;
 [reading.md](reading.md#claims) says how rulings come about. *Here* is where the result pages were measured:
 processors without a GPU. On yours, `perfsweep claims` says what your sweeps say.
 
