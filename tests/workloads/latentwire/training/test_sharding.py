@@ -45,7 +45,6 @@ def test_a_layer_that_is_gathered_is_the_whole_one(monkeypatch: pytest.MonkeyPat
     x = torch.randn(2, 3, LMS["nano-q"].d_model, dtype=torch.float64)
     for name in ("q", "k", "v", "o", "gate", "up"):
         assert torch.equal(getattr(found, name)(x), getattr(layer, name)(x)), name
-        assert torch.equal(getattr(found, name).part(x, 2, 5), getattr(layer, name).part(x, 2, 5)), name
     assert torch.equal(found.norm1, layer.norm1) and torch.equal(found.norm2, layer.norm2)
     assert counts["gathered_bytes"] == world * parts[0].shard.numel() * 8
 
