@@ -62,7 +62,8 @@ PEAKS = {
 }
 
 _OTHER = re.compile(r"\bH20-3e\b|\bMIG\b|\bLaptop\b|\bMax-Q\b|\bD( v2)?$|^GRID\b|-\d+[ABCQ]$")
-"""Names of a GPU whose data sheet is not public; of slices (MIG, profiles of vGPU such as ``H100-40C``); and of smaller boards."""
+"""Names of a GPU whose data sheet is not public; of slices (MIG, profiles of vGPU such as ``H100-40C``); and
+of smaller boards."""
 
 
 def peak(device: str) -> Peak | None:

@@ -90,7 +90,7 @@ class Forks:
         except TimeoutError as error:
             self._process.kill()  # its end is waited for
             late = f"the server that forks trials has not answered within {START_S:g} s"
-            raise ServerLost(f"{late}; see what the modules of the workload do as they are imported") from error
+            raise ServerLost(f"{late}; see what its workload does as it is imported") from error
         except OSError:
             answer = b""
         finally:

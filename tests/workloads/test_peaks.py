@@ -45,7 +45,9 @@ LESS = ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVID
 SLICES = ["NVIDIA H100 MIG 1g.10gb", "NVIDIA H100-40C", "NVIDIA A100-4-20C", "GRID A100-10C", "A40-48Q"]
 
 
-@pytest.mark.parametrize("name", [*LESS, *SLICES, "NVIDIA H20-3e", "NVIDIA RTX 6000 Ada Generation", "NVIDIA T400", ""])
+@pytest.mark.parametrize(
+    "name", [*LESS, *SLICES, "NVIDIA H20-3e", "NVIDIA RTX 6000 Ada Generation", "NVIDIA T400", ""]
+)
 def test_what_is_not_listed_has_no_peak(name: str) -> None:
     assert peak(name) is None
 

@@ -20,7 +20,7 @@ def table(arms: int = 7, rounds: int = 10, sd: float = 0.01) -> np.ndarray:
 
 
 def quantiles(arms: int, rounds: int) -> np.ndarray:
-    """[arms, rounds] values of a normal distribution with scale 1, without what a draw would add by chance."""
+    """[arms, rounds] values of a normal distribution of scale 1, and nothing by chance."""
     values = norm.ppf((np.arange(arms * rounds) + 0.5) / (arms * rounds))
     return np.random.default_rng(0).permutation(values).reshape(arms, rounds)
 
