@@ -47,7 +47,8 @@ def _run(name: str, words: list[str]) -> int:
     except BrokenPipeError:
         return _nobody_reads()
     except OSError as error:
-        return _complain(f"{name}: {_of_the_system(error)}", SOME_FAILED)
+        status = MISTAKE if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else SOME_FAILED
+        return _complain(f"{name}: {_of_the_system(error)}", status)
     except KeyboardInterrupt:
         return _complain(f"{name}: interrupted", INTERRUPTED)
 

@@ -38,7 +38,6 @@ PEAKS = {
     "H100 PCIe": Peak(51e12, 51e12, 378e12, 756e12, 2.0e12, fp8=1513e12),
     "H100 NVL": Peak(60e12, 60e12, 418e12, 835e12, 3.9e12, fp8=1671e12),
     "H100": Peak(67e12, 67e12, 494e12, 989e12, 3.35e12, fp8=1979e12),
-    "H20-3e": Peak(1e12, 44e12, 74e12, 148e12, 4.8e12, fp8=296e12),
     "H20": Peak(1e12, 44e12, 74e12, 148e12, 4.0e12, fp8=296e12),
     # L40S, L40 and L4 data sheets; float64 is a 64th of float32
     "L40S": Peak(1.4e12, 91.6e12, 183e12, 362e12, 0.864e12, fp8=733e12),
@@ -62,8 +61,9 @@ PEAKS = {
     "T4": Peak(0.25e12, 8.1e12, 8.1e12, 65e12, 0.32e12),
 }
 
-_OTHER = re.compile(r"\bMIG\b|\bLaptop\b|\bMax-Q\b|\bD( v2)?$|^GRID\b|-\d+[ABCQ]$")
-"""Names of slices (MIG, profiles of vGPU such as ``H100-40C``); and of smaller boards."""
+_OTHER = re.compile(r"\bH20-3e\b|\bMIG\b|\bLaptop\b|\bMax-Q\b|\bD( v2)?$|^GRID\b|-\d+[ABCQ]$")
+"""Names of a GPU whose data sheet is not public; of slices (MIG, profiles of vGPU such as ``H100-40C``); and
+of smaller boards."""
 
 
 def peak(device: str) -> Peak | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from perfsweep.pipelines.check.look_process import ANSWER
+from perfsweep.pipelines.check import ANSWER
 from perfsweep.pipelines.execution.spawn import Exec, Termination, fix_imports, wait
 from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.plan import plan

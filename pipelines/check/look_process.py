@@ -18,8 +18,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from perfsweep.pipelines.check import ANSWER, COMPARED
 from perfsweep.pipelines.store.files import write_atomically
-from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
 from perfsweep.pipelines.trial.failures import classify
 from perfsweep.pipelines.trial.parent import die_with_parent
@@ -28,16 +28,11 @@ from perfsweep.pipelines.trial.untimed import begin_evidence
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
 
-ANSWER = "look.json"
-
 ITERATIONS = 3
 """After the one that set-up ends with."""
 
 EPOCH_S = 30.0
 """What comes at an epoch's end, such as a checkpoint, is waited for if it takes no longer than this."""
-
-COMPARED = MeasureConfig().evidence_iterations
-"""Iterations whose results a sweep compares: a script that ends before them is not measured."""
 
 AHEAD, AHEAD_S, COMPARED_S = 400, 3.0, 10.0
 """Iterations and seconds for which a script without a known epoch goes on, since some end before they are

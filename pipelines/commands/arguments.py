@@ -9,7 +9,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
+from perfsweep.fields import MOST_NUMBER
 from perfsweep.pipelines.config import names
+from perfsweep.pipelines.store.options import MOST_WAIT_S
 from perfsweep.workloads.errors import ConfigError
 
 Offer = Callable[[click.Context, str], Iterable[str]]
@@ -170,8 +172,8 @@ SHELL = Kind(lambda ctx, typed: SHELLS)
 NAME = Kind(lambda ctx, typed: ())
 A_VERSION = Kind(lambda ctx, typed: ("HEAD", "main", "worktree", "workload="))
 SHARE = Number(0, 10, "share such as 0.05")
-COUNT = Number(1e-9, float("inf"), "positive number")
-SECONDS = Number(1e-9, float("inf"), "positive number of seconds")
+COUNT = Number(1e-9, MOST_NUMBER, f"positive number below {MOST_NUMBER:g}")
+SECONDS = Number(1e-9, MOST_WAIT_S, f"positive number of seconds below {MOST_WAIT_S:g}")
 
 
 def word(name: str, kind: Kind | click.Choice[str], text: str, **rest: Any) -> click.Argument:

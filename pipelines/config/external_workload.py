@@ -23,7 +23,9 @@ Nothing of the user's is imported here: help and mistakes answer before torch is
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib.util
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -37,6 +39,9 @@ from perfsweep.pipelines.config.types import SweepConfig
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Workload
 from perfsweep.workloads.errors import ConfigError, did_you_mean
+
+MOST_BYTES = 100_000
+"""Of a YAML file of settings: a list of ten thousand numbers fits."""
 
 SWEEP_GLOBALS = ("measure", "toggles", "axes", "cluster", "tracking")
 """Parts of a named sweep that lie beside ``sweep`` in the configuration, as in the project's own
@@ -234,14 +239,53 @@ def read_mapping(file: Path) -> dict[str, Any]:
     from yaml import YAMLError
 
     try:
-        values = OmegaConf.to_container(OmegaConf.load(file))
+        values = OmegaConf.to_container(OmegaConf.create(_bounded_text(file)))
     except YAMLError as error:
         raise ConfigError(yaml_mistake(error, file)) from None
+    except RecursionError:
+        raise ConfigError(
+            f"{file} cannot be read: it is nested too deeply. Write it with fewer levels"
+        ) from None
     except (errors.OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+        why = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise ConfigError(f"{file} cannot be read: {why}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold a mapping of names to values")
     return {str(key): value for key, value in values.items()}
+
+
+def _bounded_text(file: Path) -> str:
+    """Read a YAML file that somebody has written, and no more than YAML can be made of in a second.
+
+    Raises
+    ------
+    OSError, UnicodeDecodeError
+        It cannot be read, is no plain file, or has more than `MOST_BYTES`, itself or through its aliases.
+    YAMLError
+        It is no YAML.
+    """
+    import yaml
+
+    from perfsweep.pipelines.store.files import plain_file  # brings numpy along
+
+    with plain_file(file) as opened:
+        content = opened.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES:,} bytes. Leave out what is no setting")
+    text = content.decode()
+    if b"*" in content and _size(yaml.compose(text, yaml.SafeLoader), {}) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "its aliases make it too large. Write out what they are for")
+    return text
+
+
+def _size(node: Any, known: dict[int, float]) -> float:
+    """How many nodes there are with every alias written out; without end where one contains itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = node.value if isinstance(getattr(node, "value", None), list) else []
+        inner = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = 1 + sum(_size(one, known) for one in inner)
+    return known[id(node)]
 
 
 def yaml_mistake(error: Exception, file: Path | None = None) -> str:

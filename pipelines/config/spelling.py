@@ -19,6 +19,9 @@ from perfsweep.workloads.errors import ConfigError, did_you_mean
 FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--resolve": 0}
 """Options of Hydra's that a command takes, each with the words that belong to it."""
 
+MOST_CHARACTERS = 60_000
+"""Of what is typed after a command, word by word: a list of ten thousand numbers fits."""
+
 _TURNS = "arms always take turns of measure.turn_s seconds in processes of their own; leave it out"
 GONE = {
     "measure.slices": _TURNS,
@@ -42,6 +45,8 @@ def read(command: str, words: Sequence[str]) -> list[str]:
     waiting, found = list(words), list[str]()
     while waiting:
         word = waiting.pop(0)
+        if len(word) > MOST_CHARACTERS:
+            raise ConfigError(f"{word[:40]}...: it has more than {MOST_CHARACTERS:,} characters. Write less")
         if word.startswith("-"):
             found += [word, *_values_of_flag(command, word, waiting)]
         elif "=" in word or word.startswith("~"):

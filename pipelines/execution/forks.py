@@ -26,16 +26,19 @@ from perfsweep.pipelines.trial.parent import descendants
 from perfsweep.workloads.user_environment import changed
 
 START_S = 600.0
-"""Seconds that a server may take to import everything."""
+"""Seconds that a server may take to import everything, and to answer."""
 
 _DYNAMO = "torch._dynamo"
 
 
 class Forks:
-    """Forks trials from a process that listens on a socket."""
+    """Forks trials from a process that listens on a socket; one that does not answer in time is killed."""
+
+    _process: Child | subprocess.Popen[bytes]
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests, self._greeted = requests, False
+        requests.settimeout(START_S)
 
     def imported(self) -> bool:
         """Whether it has imported everything, and so forks at once; or has ended."""
@@ -84,6 +87,10 @@ class Forks:
             self._greeted = self._greeted or bool(self._requests.recv(STATUS.size))
             socket.send_fds(self._requests, [request], [status, *([] if pipe is None else [pipe])])
             answer = self._requests.recv(STATUS.size)
+        except TimeoutError as error:
+            self._process.kill()  # its end is waited for
+            late = f"the server that forks trials has not answered within {START_S:g} s"
+            raise ServerLost(f"{late}; see what its workload does as it is imported") from error
         except OSError:
             answer = b""
         finally:

@@ -199,7 +199,8 @@ def sweep_name(command: SweepCommand, cls: type[Workload]) -> str:
         It would lie elsewhere, or several folders deep, where no other command looks for it.
     """
     given, field = (command.sweep.name, "sweep.name") if command.name is None else (command.name, "name")
-    if Path(given).name != given or given in ("", "..") or not given.isprintable() or len(given) > 200:
+    plain = Path(given).name == given and given not in ("", "..") and given.isprintable()
+    if not plain or len(given.encode()) > 200:
         raise ConfigError(f"{field}={given[:40]!r} is no name of one folder; runs=FOLDER says where they lie")
     return command.name or f"{folder_name(cls, str(command.workload['name']))}-{given}"
 

@@ -34,8 +34,12 @@ COLUMNS: tuple[str, ...] = (
 MOST_ROUNDS = 100_000
 """Of a plan that lists the order of arms in each."""
 
-_STRICT = {"extra": "forbid", "revalidate_instances": "always"}
-"""Of pydantic: refuse unknown fields, and give numbers the declared type wherever they came from."""
+MOST_WAIT_S = 1_000_000
+"""Seconds, 11 days: the system cannot be asked to wait for twice as long."""
+
+_STRICT = {"extra": "forbid", "revalidate_instances": "always", "allow_inf_nan": False}
+"""Of pydantic: refuse unknown fields and what is no finite number, and give numbers the declared type,
+wherever they came from."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,11 @@ class MeasureConfig:
         least=1,
     )
     timeout_s: float = option(
-        600.0, "Seconds after which a trial is given up with the outcome timeout.", above=0, method=False
+        600.0,
+        "Seconds after which a trial is given up with the outcome timeout.",
+        above=0,
+        most=MOST_WAIT_S,
+        method=False,
     )
     margin: float = option(
         0.01, "Relative difference of time below which two arms count as equal.", above=0, method=False
@@ -268,7 +276,9 @@ class TrackingConfig:
         0.02, "Part of a pack's time that publishing to a server between rounds may take.", above=0, most=1
     )
     uploads: int = option(4, "Runs that are uploaded at once.", least=1)
-    patience_s: float = option(60.0, "Seconds for one run after which a publisher is given up.", above=0)
+    patience_s: float = option(
+        60.0, "Seconds for one run after which a publisher is given up.", above=0, most=MOST_WAIT_S
+    )
 
 
 @dataclass(frozen=True)

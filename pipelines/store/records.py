@@ -364,10 +364,15 @@ def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
         raise RecordError(f"{where} does not fit the schema: {field}: {first['msg']}") from error
 
 
+ROOM_BYTES = 2**22
+"""Free space that tables and reports may need; on a fuller disk a sweep is read all the same."""
+
+
 def readable(folder: SweepFolder) -> SweepFolder:
     """The folder, with tables and reports in one that goes with this process if they cannot be written."""
     places = (folder.path, *(one for one in (folder.tables_dir, folder.report_file) if one.exists()))
-    if all(os.access(place, os.W_OK) for place in places):
+    disk = os.statvfs(folder.path)
+    if disk.f_bavail * disk.f_frsize >= ROOM_BYTES and all(os.access(place, os.W_OK) for place in places):
         return folder
     aside = tempfile.mkdtemp(prefix="perfsweep-read-")
     atexit.register(shutil.rmtree, aside, ignore_errors=True)

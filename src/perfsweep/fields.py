@@ -6,6 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any
 
+MOST_NUMBER = 10**12
+"""Size of any number whose declaration has no bound above: infinity, and what nothing reaches, is a slip."""
+
+MOST_ENTRIES = 10_000
+"""Of a list or a mapping, and of the characters of a text."""
+
 
 def option(
     default: Any,
@@ -66,21 +72,39 @@ def refusals(options: Any, prefix: str = "") -> Iterator[str]:
         name, value = f"{prefix}{declared.name}", getattr(options, declared.name)
         if is_dataclass(value):
             yield from refusals(value, f"{name}.")
+        elif (longest := _longest(value)) > MOST_ENTRIES:
+            yield f"{name}: {longest:,} entries or characters are too many. Give at most {MOST_ENTRIES:,}"
+            continue
         for item in value if isinstance(value, list) else [value]:
             if isinstance(value, list) and "list[str]" in str(declared.type) and not isinstance(item, str):
                 yield f"{name}: {item!r} is no text; write each entry as one text"
             elif item is not None and (refusal := _refusal(item, declared)):
-                yield f"{name}={item} {refusal}"
+                yield f"{name}={str(item)[:100]} {refusal}"
+
+
+def _longest(value: Any) -> int:
+    """Length of the longest list, mapping or text in a value."""
+    if isinstance(value, str):
+        return len(value)
+    if is_dataclass(value):
+        value = vars(value)
+    parts = [*value, *value.values()] if isinstance(value, Mapping) else value
+    return max(len(value), *map(_longest, parts), 0) if isinstance(parts, list) and parts else 0
 
 
 def _refusal(value: Any, declared: Field[Any]) -> str | None:
     choices = choices_of(declared)
     if choices and value not in choices:
         return f"is unknown; choose from: {', '.join(choices)}"
-    if _in_range(value, declared.metadata):
+    beyond = isinstance(value, int | float) and not abs(value) <= declared.metadata.get("le", MOST_NUMBER)
+    if not beyond and _in_range(value, declared.metadata):
         return None
-    remedy = "; leave it out for none" if declared.default is None and "gt" in declared.metadata else ""
-    return f"must be {range_of(declared)}{remedy}"
+    bounds = [range_of(declared)]
+    if beyond and "le" not in declared.metadata:
+        bounds.append(f"at most {MOST_NUMBER:g}")
+    optional = declared.default is None and (beyond or "gt" in declared.metadata)
+    remedy = "; leave it out for none" if optional else ""
+    return f"must be {' and '.join(filter(None, bounds))}{remedy}"
 
 
 def _in_range(value: Any, limits: Mapping[str, Any]) -> bool:

@@ -16,15 +16,11 @@ def python(*arguments: str) -> str:
     return done.stdout
 
 
-def test_importing_it_imports_the_standard_library_only() -> None:
+def test_importing_it_imports_a_little_of_the_standard_library_only() -> None:
     code = "import sys; before = set(sys.modules); import perfsweep; print(*(set(sys.modules) - before))"
-    packages = {name.partition(".")[0] for name in python("-c", code).split()}
-    assert packages - set(sys.stdlib_module_names) == {"perfsweep"}
-
-
-def test_importing_it_takes_twenty_milliseconds_of_processor_time() -> None:
-    code = "import time; start = time.process_time(); import perfsweep; print(time.process_time() - start)"
-    assert min(float(python("-c", code)) for _ in range(3)) < 0.02
+    modules = python("-c", code).split()
+    assert {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names) == {"perfsweep"}
+    assert len(modules) <= 60, "some 20 ms of a script's start"
 
 
 def test_its_names_are_those_of_the_python_interface() -> None:

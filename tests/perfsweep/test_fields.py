@@ -20,6 +20,7 @@ class Outer:
     limit: float | None = option(None, "A limit.", above=0)
     kind: str = option("a", "A kind.", choices=("a", "b"))
     kinds: list[str] = option(list, "Kinds.", choices=("a", "b"))
+    free: dict[str, object] = option(dict, "Anything.")
     inner: Inner = option(Inner, "A group.")
 
 
@@ -32,7 +33,23 @@ def test_defaults_are_in_range() -> None:
     [
         ({"count": 1}, "group.count=1 must be at least 2"),
         ({"limit": 0.0}, "group.limit=0.0 must be above zero; leave it out for none"),
-        ({"limit": float("nan")}, "group.limit=nan must be above zero; leave it out for none"),
+        (
+            {"limit": float("nan")},
+            "group.limit=nan must be above zero and at most 1e+12; leave it out for none",
+        ),
+        (
+            {"limit": float("inf")},
+            "group.limit=inf must be above zero and at most 1e+12; leave it out for none",
+        ),
+        ({"count": 10**400}, f"group.count=1{'0' * 99} must be at least 2 and at most 1e+12"),
+        (
+            {"kinds": ["a"] * 10_001},
+            "group.kinds: 10,001 entries or characters are too many. Give at most 10,000",
+        ),
+        (
+            {"free": {"b": [{"c" * 10_001: 1}]}},
+            "group.free: 10,001 entries or characters are too many. Give at most 10,000",
+        ),
         ({"kind": "c"}, "group.kind=c is unknown; choose from: a, b"),
         ({"kinds": ["a", "c"]}, "group.kinds=c is unknown; choose from: a, b"),
         ({"kinds": [["a"]]}, "group.kinds: ['a'] is no text; write each entry as one text"),

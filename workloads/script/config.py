@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfsweep.fields import MOST_NUMBER
 from perfsweep.workloads.errors import Ruled
 
 AUTOMATIC = "auto"
@@ -60,7 +61,7 @@ class ScriptConfig(Ruled):
         ends = (AUTOMATIC, OPTIMIZER, BACKWARD, LOADER, MARKS)
         named = self.iteration in ends or re.fullmatch(r"[\w.]+:[\w.]+", self.iteration)
         self._require("iteration", bool(named), f"one of {', '.join(ends)}, or package.module:function")
-        self._require("every", self.every >= 1, "a whole number from 1")
-        self._require("units", self.units >= 0, "a number from 0")
+        self._require("every", 1 <= self.every <= MOST_NUMBER, f"a whole number from 1 to {MOST_NUMBER:g}")
+        self._require("units", 0 <= self.units <= MOST_NUMBER, f"a number from 0 to {MOST_NUMBER:g}")
         self._require("writes", self.writes in WRITES, f"one of {', '.join(WRITES)}")
         self._require("ranks", self.ranks is None or self.ranks >= 1, "a whole number from 1")

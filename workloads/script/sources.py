@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
+import stat
+import warnings
 from functools import cache, partial
 from pathlib import Path
 
@@ -60,6 +64,8 @@ class Sources:
         else:
             self.files = tuple(copies.copies.values())
             self.originals = tuple(copies.copies)
+        if copies is None:
+            refuse_no_python(self.script, self.script.read_bytes())
         self._texts = [file.read_text(errors="replace") for file in self.files]
 
     def iteration(self, wanted: str) -> str:
@@ -103,10 +109,12 @@ def script_file(config: ScriptConfig) -> Path:
     """
     if not config.path:
         raise ConfigError("workload.path is missing: name the script, such as workload.path=train.py")
-    file = Path(config.folder or Path.cwd(), config.path).resolve()
+    place = Path(config.folder or Path.cwd(), config.path)
+    problem = _problem(place)
+    file = place if problem else place.resolve()
     copies = snapshot.current()
-    if not file.is_file() and not (copies and file in copies.copies):
-        raise ConfigError(f"workload.path={config.path}: {file} does not exist; {_others(file)}")
+    if problem and not (copies and (file := file.resolve()) in copies.copies):
+        raise ConfigError(f"workload.path={config.path[:300]}: {problem}")
     for place in (file.with_name(PACKAGE), file.with_name(f"{PACKAGE}.py")):
         if place.is_file() or any(place.glob("*.py")):
             raise ConfigError(
@@ -119,6 +127,40 @@ def script_file(config: ScriptConfig) -> Path:
             " runs of any program are measured by workload=command"
         )
     return file
+
+
+def _problem(file: Path) -> str:
+    """Why a path leads to no script; empty where a plain file is there."""
+    try:
+        mode = file.stat().st_mode
+    except (OSError, ValueError) as error:  # of a null byte
+        known = getattr(error, "errno", None)
+        if known in (errno.ENOENT, errno.ENOTDIR):
+            return f"{file.resolve()} does not exist; {_others(file.resolve())}"
+        return f"it leads nowhere: {getattr(error, 'strerror', None) or error}. Name a file that ends in .py"
+    if stat.S_ISDIR(mode):
+        return f"{file.resolve()} is a folder. Name the script in it; {_others(file.resolve() / file.name)}"
+    if not stat.S_ISREG(mode):
+        return f"{file} is a pipe or a device. Name a file that ends in .py"
+    return "" if os.access(file, os.R_OK) else f"{file} may not be read. Give yourself the right to"
+
+
+def refuse_no_python(file: Path, text: bytes) -> None:
+    """Refuse a text that Python cannot read.
+
+    Raises
+    ------
+    ConfigError
+        It is no Python; the message names the file and, where it is known, the line.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python tells them as the script runs
+            compile(text, str(file), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        what = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
+        raise ConfigError(f"{file}{f' line {line}' if line else ''} is no Python: {what}") from error
 
 
 def _is_console_script(file: Path) -> bool:

@@ -31,7 +31,7 @@ from perfsweep.workloads.script.ranks import mean_over_ranks
 from perfsweep.workloads.script.replaced import Change, Replacements, imported
 from perfsweep.workloads.script.seeding import Seeding
 from perfsweep.workloads.script.sight import Sight, look
-from perfsweep.workloads.script.sources import Sources, script_file
+from perfsweep.workloads.script.sources import Sources, refuse_no_python, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
 from perfsweep.workloads.script.unseen.by_hand import ByHand
 from perfsweep.workloads.script.unseen.own_processes import OwnProcesses
@@ -216,7 +216,8 @@ class Script(Workload):
             copies.install(kept, self._undo)
         text = copies.text_of(file, kept)
         copies.show_lines(file, text)
-        return _compiled(file, text, replacements)
+        refuse_no_python(file, text)
+        return replacements.compiled(text, str(file))
 
     def _environment(self) -> dict[str, str]:
         """Variables that a script starts with, where no level of the arm sets them."""
@@ -349,14 +350,6 @@ class Script(Workload):
             self._guard.active = False
         if hasattr(self, "_undo"):
             self._undo.close()
-
-
-def _compiled(file: Path, text: bytes, replacements: Replacements) -> CodeType:
-    try:
-        return replacements.compiled(text, str(file))
-    except (SyntaxError, ValueError) as error:
-        place, what = (f" line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", error)
-        raise ConfigError(f"{file}{place} is no Python: {what}") from error
 
 
 def _without_gradients(path: str, watched: Watched) -> str:

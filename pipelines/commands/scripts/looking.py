@@ -14,17 +14,17 @@ from typing import Any
 
 from rich.console import Console
 
-from perfsweep.pipelines.check import first_look
+from perfsweep.pipelines.check import COMPARED, first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
-from perfsweep.pipelines.check.look_process import COMPARED
 from perfsweep.pipelines.config import composition, pasted_line, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand, SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
-from perfsweep.pipelines.report.version_answer import duration_of
 from perfsweep.pipelines.terminal import console_here, shell_word
 from perfsweep.pipelines.units import duration
 from perfsweep.workloads.api import Toggle
+from perfsweep.workloads.script import sources
+from perfsweep.workloads.script.config import ScriptConfig
 
 WORKLOAD = "script"
 _OPTIONS = ("iteration", "every", "units", "writes", "ranks")
@@ -43,6 +43,7 @@ def script(
 ) -> int:
     """Run a script twice for a few iterations, and say what was seen; status 1 if it cannot be measured."""
     console, line = console_here(), pasted_line.read([path, *args])
+    refuse_unreadable(line)
     os.environ.update(line.variables)
     options = {"iteration": iteration, "every": every, "units": units, "writes": writes, "ranks": ranks}
     overrides = overrides_of(line, options)
@@ -71,6 +72,18 @@ def looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting 
         if shown:
             return look.run(lambda text: None)
         return look.run(lambda text: console.print(f"{path}: {text}", highlight=False))
+
+
+def refuse_unreadable(line: PastedLine) -> None:
+    """Refuse a path that leads to no script, or one that Python cannot read, before torch is imported.
+
+    Raises
+    ------
+    ConfigError
+        It is so.
+    """
+    file = sources.script_file(ScriptConfig(line.path))
+    sources.refuse_no_python(file, file.read_bytes())
 
 
 def overrides_of(line: PastedLine, options: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
@@ -222,6 +235,8 @@ IMPORTS_S, OTHER_TRIALS, WARM_UP = 3.0, 3, 60
 def _next(line: PastedLine, overrides: Sequence[str], seen: Seen) -> Iterator[str]:
     """Commands to go on with, each after a line that says what for and how long it takes."""
     command: SweepCommand = validation.typed(composition.compose("sweep", [*overrides, QUICK]), SweepCommand)
+    from perfsweep.pipelines.report.version_answer import duration_of  # brings polars along
+
     able = _levels_that_act(command, seen["sight"]["obstacles"])
     words = " ".join(map(shell_word, overrides))
     before = "".join(f"{name}={shell_word(value)} " for name, value in line.variables.items())

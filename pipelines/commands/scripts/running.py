@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from perfsweep.pipelines.commands.scripts import looking
-from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config import composition, external_workload, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import RunCommand, SweepCommand
 from perfsweep.pipelines.execution.spawn import Exec, fix_imports, wait
@@ -52,6 +52,7 @@ def run_script(line: PastedLine, overrides: Sequence[str], levels_file: str | No
         No level is given, or one cannot be used.
     """
     console, path = error_console(), line.path
+    looking.refuse_unreadable(line)
     words = [CHECKED, *looking.overrides_of(line), *overrides]
     command: RunCommand = validation.typed(composition.compose("run", words), RunCommand)
     levels = {**(read_levels(Path(levels_file)) if levels_file else {}), **command.toggles}
@@ -84,19 +85,13 @@ def read_levels(file: Path) -> dict[str, Any]:
     ConfigError
         It cannot be read, or holds something else than levels.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
     try:
-        found = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
-    except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
-        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        told = f"--with={file}: it cannot be read ({why}). Name a file that perfsweep tune has written"
-        raise ConfigError(told) from error
-    if not (isinstance(found, dict) and found and all(isinstance(one, _LEVELS) for one in found.values())):
+        found = external_workload.read_mapping(file)
+    except ConfigError as error:
+        raise ConfigError(f"--with={error}. Name a file that perfsweep tune has written") from error
+    if not (found and all(isinstance(one, _LEVELS) for one in found.values())):
         raise ConfigError(f"--with={file}: it has no levels. Write TOGGLE: LEVEL lines, as optimizer: fused")
-    return {str(name): level for name, level in found.items()}
+    return found
 
 
 def _planned(command: RunCommand, levels: Levels) -> Manifest:

@@ -47,6 +47,7 @@ def tune_script(
         The script or an option cannot be used, or a file has changed since it was measured.
     """
     console, path, args = console_here(), line.path, line.args
+    looking.refuse_unreadable(line)
     script = looking.overrides_of(line, options)
     script += [] if timeout is None else [f"measure.timeout_s={timeout}"]
     cfg = composition.compose("tune", [*DEFAULTS, *script, *overrides])

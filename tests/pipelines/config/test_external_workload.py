@@ -200,12 +200,23 @@ def test_paths_in_a_yaml_alone_are_meant_from_its_folder(folder: Path) -> None:
         external_workload.read(f"script:{file}").read_as(registry.find("script"))
 
 
+EXPANDING = b"a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
+    b"a%d: &a%d [%s]\n" % (number, number, b", ".join([b"*a%d" % (number - 1)] * 9))
+    for number in range(1, 12)
+)
+"""A few hundred bytes, whose aliases stand for billions of entries."""
+
+
 def test_files_that_are_no_mapping_or_no_text_are_named(folder: Path) -> None:
     file = folder / "own.yaml"
     for content, says in (
         (b"[1, 2]", " must hold a mapping of names to values"),
         (b"a: [1\nb", " line 2 is no YAML: "),
         (b"\xff\xfe\xfd", ""),
+        (b"a: " + b"b" * 100_000, " cannot be read: it has more than 100,000 bytes. Leave out"),
+        (b"a: " + b"[" * 50_000, " cannot be read: it is nested too deeply."),
+        (EXPANDING, " cannot be read: its aliases make it too large."),
+        (b"a: &a [*a]", " cannot be read: its aliases make it too large."),
     ):
         file.write_bytes(content)
         with pytest.raises(ConfigError) as refused:

@@ -87,7 +87,9 @@ def test_nodes_that_ranks_do_not_fit_are_refused(command, toggle: str, cluster: 
         plan.make_plan(given, CPU)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../elsewhere", "/tmp/elsewhere", "x" * 300, "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../elsewhere", "/tmp/elsewhere", "x" * 300, "ü" * 150, "a\nb"]
+)
 def test_a_name_that_is_not_one_folder_is_refused_with_the_flag_that_moves_sweeps(command, name: str) -> None:
     given = command(DesignConfig("one_at_a_time", toggles=["work"]))
     given.name = name

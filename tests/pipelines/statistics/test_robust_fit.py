@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from perfsweep.pipelines.statistics import arm_variance
 from perfsweep.pipelines.statistics.arm_variance import pseudo_values
@@ -16,6 +17,12 @@ def noise(sd: float, *shape: int) -> np.ndarray:
 def table(arms: int = 7, rounds: int = 10, sd: float = 0.01) -> np.ndarray:
     """[arms, rounds] log times of arms 5 % apart, in rounds that differ by much more."""
     return noise(sd, arms, rounds) + noise(1, rounds) + 0.05 * np.arange(arms)[:, None]
+
+
+def quantiles(arms: int, rounds: int) -> np.ndarray:
+    """[arms, rounds] values of a normal distribution of scale 1, and nothing by chance."""
+    values = norm.ppf((np.arange(arms * rounds) + 0.5) / (arms * rounds))
+    return np.random.default_rng(0).permutation(values).reshape(arms, rounds)
 
 
 def differences(values: np.ndarray) -> np.ndarray:
@@ -46,6 +53,34 @@ def test_a_spike_moves_an_arm_by_less_than_a_tenth_of_its_noise_and_widens_nothi
     assert after[3].std() < 1.5 * before[3].std()
     # The mean of ten would have moved by 0.1.
     assert differences(spiked)[2] - differences(log_times)[2] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("spike", "left"), [(8.0, 0.97), (9.8, 0.0), (12.0, 0.0)])
+def test_the_bisquare_lets_go_of_a_cell_from_ten_scales_on(spike: float, left: float) -> None:
+    log_times = quantiles(8, 50)
+    log_times[0, 0] = spike
+    spiked = pseudo_values(log_times)[0]
+    assert spiked[0] - spiked[1:].mean() == pytest.approx(left, abs=0.1)
+
+
+def test_what_the_bisquare_keeps_of_each_round_adds_up_to_nothing() -> None:
+    log_times = quantiles(6, 8)
+    log_times[[0, 1, 2], [0, 3, 5]] = 4, 5, -6  # weights of these are not those of the others
+    assert np.ptp(pseudo_values(log_times).mean(axis=0)) < 1e-4, "the normal equations of an M-estimate hold"
+
+
+def test_an_arm_that_is_noisier_than_the_others_is_judged_by_its_own_scale() -> None:
+    log_times = quantiles(6, 20)
+    log_times[2] *= 30
+    assert pseudo_values(log_times)[2].std() == pytest.approx(
+        5 / 6 * log_times[2].std(), rel=0.1
+    )  # less the rounds
+
+
+def test_pseudo_values_of_normal_noise_have_its_scale_within_a_hundredth() -> None:
+    values = pseudo_values(quantiles(20, 50))
+    scatter = (values - values.mean(axis=1, keepdims=True)).std(ddof=20 + 50 - 1)
+    assert scatter == pytest.approx(1, rel=0.01)
 
 
 def test_mutant_least_squares_gives_a_spike_its_full_weight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -248,3 +249,12 @@ def test_ranks_are_told_in_the_order_in_which_they_ended(tmp_path: Path) -> None
         (tmp_path / f"rank{rank}.json").write_bytes(files.json_object(typed_json.plain(row)))
     assert [failure.type for _, failure in records.read_rank_failures(tmp_path)] == ["E1", "E2", "E0"]
     assert records.read_rank_failures(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(("free", "kept"), [(records.ROOM_BYTES, True), (4096, False)])
+def test_a_sweep_on_a_full_disk_is_read_with_its_tables_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kept: bool
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda place: SimpleNamespace(f_bavail=free // 4096, f_frsize=4096))
+    folder = records.readable(SweepFolder(tmp_path))
+    assert folder.tables_dir.is_relative_to(tmp_path) is kept

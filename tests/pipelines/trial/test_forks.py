@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from waiting import until
 
+from perfsweep.pipelines.execution import forks
 from perfsweep.pipelines.execution.forks import Forks
 from perfsweep.pipelines.execution.spawn import Child, ServerLost, wait
 from perfsweep.pipelines.trial import fork_server
@@ -256,6 +258,20 @@ def test_signals_to_all_of_a_job_end_no_server(serve: Callable[..., Server], tmp
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         server.process.send_signal(number)
     assert seen(server, tmp_path / "seen")["own"] == "yes"
+
+
+def test_a_server_that_never_completes_its_imports_is_given_up_and_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forks, "START_S", 0.01)
+    killed: list[bool] = []
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        silent = Forks(ours)
+        silent._process = SimpleNamespace(kill=lambda: killed.append(True))  # type: ignore[attr-defined]
+        with pytest.raises(ServerLost, match=r"trials has not answered within 0\.01 s"):
+            silent.call(os.getpid)
+    assert killed
 
 
 def test_a_server_that_was_killed_is_named_with_its_status(serve: Callable[..., Server]) -> None:

@@ -78,7 +78,7 @@ def done(cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, str]
 
 def test_a_sweep_is_planned_submitted_measured_and_judged(done: tuple[Bench, str]) -> None:
     bench, output = done
-    assert "1 pack with no GPU, 1 cores, 3500M (mem), at most 120 min in partition gpu" in output
+    assert "1 pack with no GPU, 1 cores, 7G (mem), at most 120 min in partition gpu" in output
     assert "at most 2.0 hours" in output
     assert re.search(r"work=single\s+\d\S*x faster.*identical", output)
     assert bench.show(f"{array(bench)}_0")["JobName"].startswith("toy.") or array(bench)

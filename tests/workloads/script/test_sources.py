@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script.config import LOADER, MARKS, OPTIMIZER, ScriptConfig
-from perfsweep.workloads.script.sources import Sources
+from perfsweep.workloads.script.sources import Sources, refuse_no_python
 
 
 def write(folder: Path, **texts: str) -> None:
@@ -119,6 +120,21 @@ def test_only_a_script_that_sets_variables_needs_a_process_from_exec(
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"x = 1\0", r"^train\.py is no Python: source code string cannot contain null bytes$"),
+        (b"x = 1\nreturn x", r"^train\.py line 2 is no Python: 'return' outside function$"),
+        (b"(" * 5000, r"^train\.py line 1 is no Python: too many nested parentheses$"),
+        (b"x = " + b"-" * 100_000 + b"1", r"^train\.py( line 1)? is no Python: \w"),
+    ],
+    ids=["null byte", "return", "brackets", "depth"],
+)
+def test_what_python_cannot_read_is_named_with_its_line_where_there_is_one(text: bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        refuse_no_python(Path("train.py"), text)
+
+
+@pytest.mark.parametrize(
     ("path", "message"),
     [
         ("", "workload.path is missing: name the script"),
@@ -126,6 +142,11 @@ def test_only_a_script_that_sets_variables_needs_a_process_from_exec(
         ("two/nothing.py", r"nothing\.py does not exist; there are a\.py, b\.py$"),
         ("none/train.py", r"does not exist; a path is relative to the current folder$"),
         ("run.sh", r"run.sh is no Python script.* workload=command"),
+        ("two", r"two is a folder\. Name the script in it; there are a\.py, b\.py$"),
+        ("two/pipe", r"pipe is a pipe or a device\. Name a file that ends in \.py$"),
+        ("two/loop", r"leads nowhere: Too many levels of symbolic links\. Name a file"),
+        ("a\0.py", r"leads nowhere: embedded null byte\. Name a file"),
+        (f"{'a' * 300}.py", r"leads nowhere: File name too long\. Name a file"),
     ],
 )
 def test_what_is_no_script_is_refused_with_what_may_have_been_meant(
@@ -133,6 +154,8 @@ def test_what_is_no_script_is_refused_with_what_may_have_been_meant(
 ) -> None:
     write(tmp_path, train="", two__a="", two__b="")
     (tmp_path / "run.sh").write_text("")
+    (tmp_path / "two/loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "two/pipe")
     with pytest.raises(ConfigError, match=message):
         Sources(ScriptConfig(path, folder=str(tmp_path)))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -81,7 +83,6 @@ MEASURABLE = {
 }
 
 REFUSED = {
-    "no Python": ("def f(:", ["train.py line 1 is no Python: invalid syntax"]),
     "ends at once": ("print('done')", ["ended before its first mark (an optimiser's step)"]),
     "never marks": ("while True: pass", ["ran on without an optimiser's step"]),
     "too short": (LOOP.replace("range(8)", "range(3)"), ["ended by itself after 3 iterations"]),
@@ -108,6 +109,20 @@ def looked(folder: Path, text: str, *words: str) -> int:
         cli.main(["script", "train.py", *words])
     assert isinstance(end.value.code, int)
     return end.value.code
+
+
+@pytest.mark.slow
+def test_a_script_that_python_cannot_read_is_refused_before_torch_is_imported(folder: Path) -> None:
+    (folder / "train.py").write_text("def f(:")
+    text = (
+        "import sys\n"
+        "from perfsweep.pipelines import cli\n"
+        "try:\n    cli.main(['script', 'train.py'])\n"
+        "except SystemExit as end:\n    print(end.code, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n"
+    assert done.stderr.endswith("train.py line 1 is no Python: invalid syntax\n")
 
 
 @pytest.mark.slow

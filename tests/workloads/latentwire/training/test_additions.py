@@ -280,7 +280,7 @@ def test_an_option_that_cannot_be_is_named(config, message) -> None:
 def test_derivatives_agree_with_finite_differences() -> None:
     config = LMConfig(32, 16, 1, 2, 1, 8, 24, qkv_bias=True)
     lm = CausalLM(config, torch.Generator().manual_seed(0), torch.float64)
-    lm.path = Path(LayerPath(KERNELS["sdpa"], True))
+    lm.path = Path(LayerPath(KERNELS["sdpa"]))
     torch.manual_seed(0)
     lora, deep = with_values(Lora(config, ("q", "o", "up"), 2, 4.0).double()), DeepPrefix(config).double()
     soft = torch.randn(2, 3, 16, dtype=torch.float64)
