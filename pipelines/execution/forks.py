@@ -34,8 +34,6 @@ _DYNAMO = "torch._dynamo"
 class Forks:
     """Forks trials from a process that listens on a socket; one that does not answer in time is killed."""
 
-    _process: Child | subprocess.Popen[bytes]
-
     def __init__(self, requests: socket.socket) -> None:
         self._requests, self._greeted = requests, False
         requests.settimeout(START_S)
@@ -88,7 +86,7 @@ class Forks:
             socket.send_fds(self._requests, [request], [status, *([] if pipe is None else [pipe])])
             answer = self._requests.recv(STATUS.size)
         except TimeoutError as error:
-            self._process.kill()  # its end is waited for
+            self._kill()
             late = f"the server that forks trials has not answered within {START_S:g} s"
             raise ServerLost(f"{late}; see what its workload does as it is imported") from error
         except OSError:
@@ -101,6 +99,10 @@ class Forks:
 
     def _status(self) -> int | None:
         """Wait for the end of the process that listens; its exit status."""
+        raise NotImplementedError
+
+    def _kill(self) -> None:
+        """End the process that listens, and wait for its end."""
         raise NotImplementedError
 
 
@@ -182,6 +184,10 @@ class ForkServer(Forks):
     def _status(self) -> int | None:
         return self._process.wait()
 
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
     def __del__(self) -> None:
         """End the server, and with it every process that it forked and that still runs."""
         if not hasattr(self, "_process"):
@@ -204,6 +210,9 @@ class _Branch(Forks):
     def _status(self) -> int | None:
         connection.wait([self._process.handle], timeout=10)
         return self._process.code()
+
+    def _kill(self) -> None:
+        self._process.kill()
 
     def __del__(self) -> None:
         self._requests.close()
