@@ -34,7 +34,7 @@ _DYNAMO = "torch._dynamo"
 class Forks:
     """Forks trials from a process that listens on a socket; one that does not answer in time is killed."""
 
-    _process: Child | subprocess.Popen[bytes]
+    _process: Any  # the one that listens, as each class starts it
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests, self._greeted = requests, False

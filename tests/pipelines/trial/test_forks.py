@@ -268,7 +268,7 @@ def test_a_server_that_never_completes_its_imports_is_given_up_and_killed(
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         silent = Forks(ours)
-        silent._process = SimpleNamespace(kill=lambda: killed.append(True))  # type: ignore[attr-defined]
+        silent._process = SimpleNamespace(kill=lambda: killed.append(True))
         with pytest.raises(ServerLost, match=r"trials has not answered within 0\.01 s"):
             silent.call(os.getpid)
     assert killed
