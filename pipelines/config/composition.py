@@ -153,7 +153,8 @@ def _spelled(command: str, argument: str, own: Outside, external: bool) -> str:
         argument = f"{key}{equals}{_quoted(value)}"
     if key.startswith(("axes.", "toggles.")) or spelling.is_texts(command, key):
         argument = f"{key}{equals}{_quoted_items(value)}"
-    return f"++{argument}" if FREE.match(key) else argument
+    free = FREE.match(key) or (value.startswith("{") and FREE.match(f"{key}."))
+    return f"++{argument}" if free else argument
 
 
 def written(text: str) -> str:
