@@ -172,8 +172,8 @@ SHELL = Kind(lambda ctx, typed: SHELLS)
 NAME = Kind(lambda ctx, typed: ())
 A_VERSION = Kind(lambda ctx, typed: ("HEAD", "main", "worktree", "workload="))
 SHARE = Number(0, 10, "share such as 0.05")
-COUNT = Number(1e-9, MOST_NUMBER, f"positive number below {MOST_NUMBER:g}")
-SECONDS = Number(1e-9, MOST_WAIT_S, f"positive number of seconds below {MOST_WAIT_S:g}")
+COUNT = Number(1e-9, MOST_NUMBER, f"positive number below {MOST_NUMBER:,}")
+SECONDS = Number(1e-9, MOST_WAIT_S, f"positive number of seconds below {MOST_WAIT_S:,.0f}")
 
 
 def word(name: str, kind: Kind | click.Choice[str], text: str, **rest: Any) -> click.Argument:

@@ -136,7 +136,10 @@ BEFORE_HYDRA = [
     ("run digits axes.amp=[off]", "axes.amp is an option of perfsweep sweep, and not of run; choose from"),
     ("sweep digits profile.tool=torch", "profile.tool is an option of perfsweep profile, and not of sweep;"),
     ("check digits --toggles ,", "--toggles holds no name; write those of toggles, as --toggles amp,compile"),
-    ("selftest --budget soon", "soon is no positive number of seconds. See perfsweep selftest --help."),
+    (
+        "selftest --budget soon",
+        "no positive number of seconds below 1,000,000. See perfsweep selftest --help.",
+    ),
     ("list digits", "Got unexpected extra argument (digits). See perfsweep list --help."),
     (
         "history nowhere",
