@@ -36,7 +36,6 @@ class Forks:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests, self._greeted = requests, False
-        requests.settimeout(START_S)
 
     def imported(self) -> bool:
         """Whether it has imported everything, and so forks at once; or has ended."""
@@ -81,6 +80,7 @@ class Forks:
     ) -> Child:
         request = json.dumps([function.__module__, function.__qualname__, *arguments]).encode()
         ended, status = os.pipe()
+        self._requests.settimeout(START_S)
         try:
             self._greeted = self._greeted or bool(self._requests.recv(STATUS.size))
             socket.send_fds(self._requests, [request], [status, *([] if pipe is None else [pipe])])
