@@ -255,7 +255,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 def _bounded_text(file: Path) -> str:
-    """Read a YAML file that somebody has written, and no more than YAML can be made of in a second.
+    """Read a YAML file of the user's, and no more than can be read in a second.
 
     Raises
     ------

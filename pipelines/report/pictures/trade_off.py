@@ -150,12 +150,12 @@ def chart(found: TradeOff, width: int) -> Figure:
     x, y = (lambda one: one.ns_per_unit / 1e3), (lambda one: one.value / size)
     sound = [one for one in found.choices if one.same and one.timed]
     best = [one for one in sound if not one.dominated]
-    beside = [one for one in sound if one.dominated]
+    dominated = [one for one in sound if one.dominated]
     different = [one for one in found.choices if not one.same]
     untimed = [one for one in found.choices if one.same and not one.timed]
     axes.plot([x(one) for one in best], [y(one) for one in best], color=BLUE, linewidth=1, linestyle="--")
     looks: tuple[tuple[list[Choice], dict[str, Any]], ...] = (
-        (beside, {"facecolors": "none", "edgecolors": GREY}),
+        (dominated, {"facecolors": "none", "edgecolors": GREY}),
         (untimed, {"facecolors": "none", "edgecolors": BLUE, "marker": "s"}),
         (different, {"c": RED, "marker": "x"}),
         (best, {"c": BLUE}),
@@ -195,8 +195,8 @@ class Box:
 
     def meets(self, other: Box) -> bool:
         """Whether two names would lie over each other."""
-        beside = self.left < other.right and other.left < self.right
-        return beside and self.bottom < other.top and other.bottom < self.top
+        overlaps = self.left < other.right and other.left < self.right
+        return overlaps and self.bottom < other.top and other.bottom < self.top
 
     def count(self, points: np.ndarray) -> int:
         """Count the points [N, 2] that the name would lie over."""

@@ -484,7 +484,7 @@ def test_a_disturbed_round_that_was_repeated_is_said_and_its_repeat_counts(compa
     folder, manifest = comparable_sweep
     fill(folder, manifest)
     for arm in manifest.arms:
-        measured(folder, manifest, arm, 3)  # beyond the plan: nobody asked for it
+        measured(folder, manifest, arm, 3)  # beyond the plan
     first, second = manifest.arms
     measured(folder, manifest, first, 1, attempt=1, region_ns=5000)
     measured(folder, manifest, second, 1, attempt=1, region_ns=5000)

@@ -265,7 +265,7 @@ def test_a_change_is_paired_within_rounds_so_that_a_wandering_machine_does_not_h
     assert second.change is not None and second.change.low is not None
     assert second.change.low < 1.1 < (second.change.high or 0) and second.change.low > 1.08
     assert (second.direction, third.direction) == ("slower", "")
-    # What all arms of a version share is no change beside the reference.
+    # What all arms of a version share is no change against the baseline.
     assert second.change.relative is not None
     assert second.change.relative[0] == pytest.approx(1.0, abs=0.01)
     assert [one.direction for one in followed(found, "amp=bf16", paired=False).versions] == ["", "", ""]

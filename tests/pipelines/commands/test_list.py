@@ -169,7 +169,7 @@ TOY = "toys.spinner:Spinner"
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """One sweep of the toy that confirms its first claim, and a file that nobody can read."""
+    """One sweep of the toy that confirms its first claim, and an unreadable file."""
     row = dict.fromkeys(SCHEMA) | {"workload": TOY, "section": "1", "claim": "half the work is twice as fast"}
     row |= {"ruling": "confirmed", "reason": "", "subject": "work=single", "sweep": "demo", "machine": "cpu"}
     row |= {"design": "one_at_a_time", "ratio": 0.5, "low": 0.4, "high": 0.6}
@@ -202,7 +202,7 @@ def test_every_claim_has_a_row_with_its_promise_ruling_and_evidence_and_a_count_
 def test_what_a_job_can_be_measured_on_is_open(runs: Path) -> None:
     assert "2 not measured yet" in shown(runs, Device(), Device("cuda", 1))
     with pytest.raises(ConfigError):
-        shown(runs, workload="nobody")
+        shown(runs, workload="unknown")
 
 
 def test_reports_have_a_table_each_and_what_a_report_contradicts_is_said_only_where_it_does(

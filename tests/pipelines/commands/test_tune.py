@@ -417,7 +417,7 @@ def test_a_cliff_is_the_change_between_its_two_sizes() -> None:
         ((size(1, 1.0),), {"sure": False}, "; larger sizes were not tried: raise frontier.measurements"),
         ((size(1, 1.0),), {}, ", where the ladder ends"),
     ],
-    ids=["it does not run", "it is predicted not to", "nobody knows", "there is none"],
+    ids=["it does not run", "it is predicted not to", "it is not known", "there is none"],
 )
 def test_why_nothing_larger_is_told(measured: tuple, own: dict, beyond: str) -> None:
     assert f"largest that fits: slab=1{beyond}" in frontier.lines("slab", result(*measured, **own))
@@ -465,7 +465,7 @@ def test_the_table_has_measured_and_predicted_sizes(ratio: float | None, status:
 
 
 def fewer(toggle: Toggle) -> Any:
-    """The sizes that may stand beside the other toggles, each needing what its level says."""
+    """The sizes that may go with the other toggles, each with what its level needs."""
     space = Space((toggle, SWITCH))
     sweep: Any = SimpleNamespace(
         space=space, reference=SimpleNamespace(levels=space.complete({}), label="naive")
