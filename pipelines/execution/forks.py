@@ -80,8 +80,8 @@ class Forks:
     ) -> Child:
         request = json.dumps([function.__module__, function.__qualname__, *arguments]).encode()
         ended, status = os.pipe()
-        self._requests.settimeout(START_S)
         try:
+            self._requests.settimeout(START_S)  # which one that is closed refuses
             self._greeted = self._greeted or bool(self._requests.recv(STATUS.size))
             socket.send_fds(self._requests, [request], [status, *([] if pipe is None else [pipe])])
             answer = self._requests.recv(STATUS.size)
