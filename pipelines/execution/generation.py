@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perfsweep.pipelines.execution.spawn import Child, Termination, end, receive
+from perfsweep.pipelines.store.locks import AtWork
 from perfsweep.pipelines.store.records import (
     Failure,
     Outcome,
@@ -207,6 +208,7 @@ class Generation:
     timeout_s : of set-up and warm-up together, and of each turn
     turn_s : timed seconds of a turn, whole iterations
     began : when the round began (`time.monotonic`): its arms share what it took in addition to their turns
+    at_work : file that says which arm works, as long as one does
 
     Attributes
     ----------
@@ -214,7 +216,10 @@ class Generation:
     rare : of arms whose warm-up has seen a whole cadence, its places that take longer than others
     """
 
-    def __init__(self, memory_bytes: int, timeout_s: float, turn_s: float, began: float) -> None:
+    def __init__(
+        self, memory_bytes: int, timeout_s: float, turn_s: float, began: float, at_work: Path | None = None
+    ) -> None:
+        self._at_work = AtWork(at_work)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
         self._turn_s = turn_s
@@ -235,6 +240,7 @@ class Generation:
         self._arms.clear()
         for folder in self._folders:  # those that were killed could not
             scratch.remove(folder)
+        self._at_work.close()
 
     def start(self, trial: Trial, starter: Starter) -> None:
         """Start an arm and wait until it is warm."""
@@ -340,6 +346,7 @@ class Generation:
 
     def _replies(self, trial: Trial, children: Sequence[Child], started: float) -> list[Reply]:
         """What the ranks of an arm reply; none where one has failed, and then all are ended."""
+        self._at_work.note(trial.folder)
         replies = receive(children, self._timeout_s)
         if isinstance(replies, Termination):
             self._ended.append((trial, started, replies))

@@ -40,7 +40,7 @@ from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.idle import IdlePower, write_idle
 from perfsweep.pipelines.store.kept import arms_without, kept_folder
-from perfsweep.pipelines.store.locks import Superseded, claim, stop_if_superseded
+from perfsweep.pipelines.store.locks import Superseded, at_work, claim, stop_if_superseded
 from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -257,7 +257,8 @@ class PackRun:
         began = time.monotonic()
         self._servers.begin_round()
         rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
-        with Generation(self._device.memory_bytes, measure.timeout_s, measure.turn_s, began) as generation:
+        limits = self._device.memory_bytes, measure.timeout_s, measure.turn_s
+        with Generation(*limits, began, at_work(self.folder, self.pack.id)) as generation:
             for arm in arms:
                 self._stop_if_asked()
                 generation.start(self._timing(arm, number), self._starter_of(arm, Kind.TIMING))
@@ -312,10 +313,8 @@ class PackRun:
         if world > 1 and self._nodes is not None:
             own |= {"ranks_per_node": self.manifest.sweep.ranks_per_node(world)}
             own |= {"meet": self._nodes.meeting_point()}
-        spec = self.manifest.sweep.trial_spec(
-            arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
-        )
-        return spec, env
+        place = self.pack.id, self.folder.cache_dir
+        return self.manifest.sweep.trial_spec(arm, kind, *place, world=world, **own), env
 
     @property
     def _iterations(self) -> int | None:

@@ -182,30 +182,67 @@ def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
     return rounds or any(one.pack == pack.id and one.attempt == attempt for one in records)
 
 
+class AtWork:
+    """Notes in a file which of a pack's warm arms works, for the case that memory ends them all.
+
+    A turn is short: the file stays open, so that a note costs no request to a server of files.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file, self._handle = file, -1
+
+    def note(self, trial: Path) -> None:
+        """Say that this trial, by its folder, works from now on."""
+        with suppress(OSError):  # without it all of them are thought to have taken the memory
+            if self._handle < 0 and self._file:
+                self._handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            if self._handle >= 0:
+                os.pwrite(self._handle, f"{_name_of(trial)}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Say that none of them works any more."""
+        if self._file and self._handle >= 0:
+            os.close(self._handle)
+            self._file.unlink(missing_ok=True)
+
+
+def at_work(folder: SweepFolder, pack: str) -> Path:
+    """Where `AtWork` notes it."""
+    return folder.pack_dir(pack) / "at_work"
+
+
+def _name_of(trial: Path) -> str:
+    return "/".join(trial.parts[-2:])
+
+
 def record_oom(folder: SweepFolder, pack: Pack) -> bool:
     """Give the trial that ran when memory ended the whole pack its outcome; return whether there was one.
 
-    A memory limit of the job kills the pack's parent too, which would have written it.
+    A memory limit of the job kills the pack's parent too, which would have written it. Of arms that took
+    turns it is the one whose turn it was.
     """
     attempt = newest(folder, pack.id)
+    running = [
+        path
+        for arm in pack.arms
+        for path, owner, _, number in folder.trial_dirs(arm)
+        if owner == pack.id
+        and number == attempt
+        and (path / "spec.json").exists()
+        and not (path / "record.json").exists()
+    ]
+    with suppress(OSError):
+        noted = at_work(folder, pack.id).read_text(errors="replace").partition("\n")[0]
+        running = [path for path in running if _name_of(path) == noted] or running
+    failure = Failure(
+        type=JOB_OOM,
+        message="Slurm ended the job because memory ran out. Ask for more with cluster.memory.",
+    )
     found = False
-    for arm in pack.arms:
-        for path, owner, _, number in folder.trial_dirs(arm):
-            if (
-                owner == pack.id
-                and number == attempt
-                and (path / "spec.json").exists()
-                and not (path / "record.json").exists()
-            ):
-                failure = Failure(
-                    type=JOB_OOM,
-                    message="Slurm ended the job because memory ran out. Ask for more with cluster.memory.",
-                )
-                started = (path / "spec.json").stat().st_mtime
-                record = TrialRecord.of(
-                    read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure
-                )
-                found |= write_record(path, record)
+    for path in running:
+        started = (path / "spec.json").stat().st_mtime
+        record = TrialRecord.of(read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure)
+        found |= write_record(path, record)
     return found
 
 

@@ -96,9 +96,13 @@ class Arms:
     def signal(self, children: list[Process], number: int) -> None:
         self.signals.append((children[0].arm, signal.Signals(number).name))
 
+    def reply(self, arm: str) -> None:
+        """What happens while an arm works; nothing, but where a test says what."""
+
     def receive(self, children: list[Process], timeout_s: float) -> Any:
         self.timeouts.add(timeout_s)
         arm = children[0].arm
+        self.reply(arm)
         told = [word for name, word in self.told if name == arm]
         if left := self.replies[arm]:
             reply = left.pop(0)
@@ -164,6 +168,20 @@ def measured(
             generation.start(one, arms)  # type: ignore[arg-type]
         records = {trial.spec.arm.id: record for trial, record in generation.run(random.Random(seed))}
     return records, {trial.spec.arm.id: why for trial, why in generation.alone}
+
+
+def test_a_file_says_whose_turn_it_is_as_long_as_arms_work(
+    arms: Arms, trial: Callable[..., Trial], tmp_path: Path
+) -> None:
+    file, noted = tmp_path / "at_work", list[str]()
+    arms.reply = lambda arm: noted.append(file.read_text().partition("\n")[0])  # type: ignore[method-assign]
+    with Generation(0, 9.0, 0.009, time.monotonic(), file) as generation:
+        for one in (trial("a"), trial("longer")):
+            generation.start(one, arms)  # type: ignore[arg-type]
+        list(generation.run(random.Random(0)))
+    ends = ["a", "longer"]
+    assert noted == [f"{arm}/r1" for arm in ("a", "longer", *(arm for arm, _, _ in arms.turns()), *ends)]
+    assert not file.exists()
 
 
 def test_arms_are_warm_before_any_works_and_take_turns_until_their_regions_are_whole(

@@ -11,8 +11,10 @@ import pytest
 from planned_sweeps import FAST, NAIVE, begun, manifest, pack
 
 from perfsweep.pipelines.store.locks import (
+    AtWork,
     Superseded,
     advanced,
+    at_work,
     claim,
     newest,
     record_oom,
@@ -133,6 +135,21 @@ def test_memory_that_ended_a_pack_is_the_outcome_of_the_trial_that_ran(
         )
     else:
         assert record is None or record.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["noted", "note lost"])
+def test_of_warm_arms_that_memory_ended_together_the_one_whose_turn_it_was_is_out_of_memory(
+    folder: SweepFolder, lost: bool
+) -> None:
+    claim(folder, PACK)
+    places = {arm: begun(folder, PLAN, arm, attempt=0, round=0) for arm in (NAIVE, FAST)}
+    at_work_now = AtWork(at_work(folder, PACK.id))
+    at_work_now.note(places[NAIVE]), at_work_now.note(places[FAST])
+    if lost:
+        at_work(folder, PACK.id).write_text("")
+    assert record_oom(folder, PACK)
+    assert (read_record(places[NAIVE]) is not None) is lost
+    assert read_record(places[FAST]) is not None
 
 
 def test_a_trial_takes_no_less_than_no_time_where_the_file_systems_clock_is_ahead(
