@@ -13,8 +13,6 @@ import torch
 from perfsweep.workloads.api import Levels, NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.native import compiler_here
-from perfsweep.workloads.probe1d.build import Builder
-from perfsweep.workloads.probe1d.choices import Choices
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data import npz
@@ -23,9 +21,8 @@ from perfsweep.workloads.probe1d.data.problem import SCALED
 from perfsweep.workloads.probe1d.data.sources import place
 from perfsweep.workloads.probe1d.held_out_scores import scores
 from perfsweep.workloads.probe1d.maths.job import Job, Task
-from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
 from perfsweep.workloads.probe1d.maths.solution import Reason
-from perfsweep.workloads.probe1d.toggles import TOGGLES
+from perfsweep.workloads.probe1d.variants import TOGGLES, arm
 
 OPTIMISED = {
     "solver": "newton",
@@ -135,20 +132,19 @@ def fit_probes(
     data = place(npz.problem("fit_probes", "fit_probes", given, classes), device, config.storage_dtype)
     grid = torch.arange(data.labels.classes, device=device)
     levels = _levels(slab_size, device)
-    choices = Choices.of(levels)
-    builder = Builder(choices, config, Counts(), lambda row: None, NoHook(), NullClock.phase)
-    job = Job(Task(data, grid, config, builder, slab_size, NoHook(), NullClock.phase), None)
+    paths = arm(levels)(levels, config, Counts(), lambda row: None, NullClock.phase, device)
+    job = Job(Task(data, grid, config, paths), None)
     for _ in job.passes():
         continue
-    return _probes({"classes": grid.cpu().numpy(), **job.by_name()}, _scores(job, builder), levels)
+    return _probes({"classes": grid.cpu().numpy(), **job.by_name()}, _scores(job), levels)
 
 
-def _scores(job: Job, builder: Builder) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _scores(job: Job) -> tuple[np.ndarray | None, np.ndarray | None]:
     """AUROC and F1 on held-out rows, where there are any."""
     held_out = job.prepared.held_out if job.prepared else None
     if held_out is None:
         return None, None
-    found = scores(held_out, builder.confusion(held_out), job.results["b"], job.results["w"])
+    found = scores(held_out, job.task.paths.confusion(held_out), job.results["b"], job.results["w"])
     return found.auroc.cpu().numpy(), found.f1.cpu().numpy()
 
 

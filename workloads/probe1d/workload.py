@@ -17,8 +17,6 @@ from perfsweep.workloads.api import Context, Evidence, Levels, Work, Workload
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.job_passes import JobOfPasses
 from perfsweep.workloads.probe1d import evidence as judging
-from perfsweep.workloads.probe1d.build import CACHE_BYTES, Builder
-from perfsweep.workloads.probe1d.choices import Choices
 from perfsweep.workloads.probe1d.claims import CLAIMS
 from perfsweep.workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
@@ -32,11 +30,10 @@ from perfsweep.workloads.probe1d.data.sources import (
 )
 from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
 from perfsweep.workloads.probe1d.maths.job import Job, Task
-from perfsweep.workloads.probe1d.maths.pass_timing import make_hook
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared
 from perfsweep.workloads.probe1d.maths.solution import Reason
 from perfsweep.workloads.probe1d.oracle.minimiser import Objective
-from perfsweep.workloads.probe1d.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.probe1d.variants import TOGGLES, arm
 
 KEPT = "probes.npz"
 """Name of the file of probes in the folder that a job is kept in."""
@@ -58,7 +55,7 @@ class Probe1D(JobOfPasses, Workload):
     Config = Probe1DConfig
     toggles = TOGGLES
     claims = CLAIMS
-    checks = CHECKS
+    checks = judging.CHECKS
     shape = "job"
     unit = "pair"
     extra_phases = ("loss", "confusion")
@@ -87,17 +84,16 @@ class Probe1D(JobOfPasses, Workload):
             The data cannot be used, or a slab does not fit the memory budget.
         """
         self.config, self.context = config, context
-        self.counts, self.choices = Counts(), Choices.of(levels)
-        self.device = context.device.type
+        self.counts, self.device = Counts(), context.device.type
+        self.paths = arm(levels)(levels, config, self.counts, context.log, self._phase, self.device)
         data = load_data(config.data, config.data_seed, self.device, context.cache_dir, config.classes)
         data = place(data, self.device, config.storage_dtype)
         grid = self._requested_grid(data.labels.classes)
         self._check_memory(data.x.latents, grid.numel())
-        hook = make_hook(self.choices.timing_hook, self.counts, self.device)
-        paths = Builder(self.choices, config, self.counts, context.log, hook, self._phase)
-        slab = self.choices.slab_size
-        self.task = Task(data, grid.to(self.device), config, paths, slab, hook, self._phase)
-        self.prepared: Prepared | None = None if config.sort_in_job else paths.prepare(data, self.task.grid)
+        self.task = Task(data, grid.to(self.device), config, self.paths)
+        self.prepared: Prepared | None = None
+        if not config.sort_in_job:
+            self.prepared = self.paths.prepare(data, self.task.grid)
         self._begin()
 
     def _requested_grid(self, classes: int) -> Tensor:
@@ -111,7 +107,7 @@ class Probe1D(JobOfPasses, Workload):
         config, budget = self.config, self.context.memory_budget
         if config.memory_mb is not None:
             budget = min(budget or config.memory_mb * 2**20, config.memory_mb * 2**20)
-        self.choices.check_memory(budget, latents, classes, self.choices.chunk_limit(CACHE_BYTES, classes))
+        self.paths.check_memory(budget, latents, classes)
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
         return self.clock.phase(name)
@@ -126,7 +122,7 @@ class Probe1D(JobOfPasses, Workload):
 
     def reset(self) -> None:
         """Forget the solution and start over from the same data."""
-        self.task.hook.job_ends()
+        self.paths.hook.job_ends()
         self._begin()
 
     def progress(self) -> float:
@@ -173,7 +169,7 @@ class Probe1D(JobOfPasses, Workload):
             "sampled_share": self.sampled_share,
         }
         numbers |= {f"reason_{number:d}": float((results["reason"] == number).sum()) for number in Reason}
-        penalty = self.choices.penalty(self.config)
+        penalty = self.paths.penalty
         objective = Objective(penalty.ridge, penalty.scaled)
         judged = judging.full(self.task, self.job, results, objective, self._minimum_file(objective))
         own = {
@@ -223,4 +219,4 @@ class Probe1D(JobOfPasses, Workload):
     def close(self) -> None:
         """Stop a profiler that a broken job left running."""
         if hasattr(self, "task"):
-            self.task.hook.job_ends()
+            self.paths.hook.job_ends()

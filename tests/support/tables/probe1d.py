@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.probe1d.claims import CLAIMS
 from perfsweep.workloads.probe1d.config import Probe1DConfig as Config
-from perfsweep.workloads.probe1d.toggles import TOGGLES
+from perfsweep.workloads.probe1d.variants import TOGGLES
 
 __all__ = ["BEST", "CHAIN", "CLAIMS", "FORBIDDEN", "REFERENCES", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
 

@@ -20,7 +20,7 @@ from perfsweep.workloads.probe1d import fit_probes
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.data.npz import PROBES
 from perfsweep.workloads.probe1d.oracle import minimiser
-from perfsweep.workloads.probe1d.toggles import TOGGLES
+from perfsweep.workloads.probe1d.variants import TOGGLES
 
 HERE = Device(compiler=True)
 PAGE = ROOT / "docs" / "probe1d.md"

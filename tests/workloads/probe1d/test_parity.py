@@ -9,10 +9,16 @@ import pytest
 import torch
 from tiers import longer, tiered
 
-from perfsweep.workloads.probe1d.evidence import probe
+from perfsweep.workloads.probe1d.evidence import (
+    CHECKS,
+    MAX_EXCESS,
+    MAX_GRADIENT,
+    MEAN_EXCESS,
+    PROBE_BOUND,
+    probe,
+)
 from perfsweep.workloads.probe1d.maths import derivatives, event_sums
 from perfsweep.workloads.probe1d.maths.certify import Certifier
-from perfsweep.workloads.probe1d.toggles import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 
 pytestmark = pytest.mark.workloads
 
@@ -98,7 +104,7 @@ def wrong_slope(monkeypatch):
 
 def lax_certificate(monkeypatch):
     """A solver that stops too early and a certifier that lets it."""
-    monkeypatch.setattr("perfsweep.workloads.probe1d.build.FLOAT32_MARGIN", 20.0)
+    monkeypatch.setattr("perfsweep.workloads.probe1d.variants.solver.FLOAT32_MARGIN", 20.0)
     monkeypatch.setattr(Certifier, "_passed", everything_passes)
 
 

@@ -27,7 +27,15 @@ CountConfusion = Callable[[Tensor, Tensor, Tensor, Tensor], Confusion]
 
 
 class Paths(Protocol):
-    """What an arm chooses: `build` makes it from levels."""
+    """The paths of an arm: the reference, and what its levels replace."""
+
+    phase: Phase
+    hook: NoHook
+
+    @property
+    def slab_size(self) -> int | str:
+        """Classes solved together, or "all"."""
+        ...
 
     def prepare(self, data: ProbeData, grid: Tensor) -> Prepared:
         """Make everything that is made once per job."""
@@ -54,9 +62,6 @@ class Task:
     grid: Tensor
     config: Probe1DConfig
     paths: Paths
-    slab_size: int | str
-    hook: NoHook
-    phase: Phase
 
 
 class Job:
@@ -73,7 +78,7 @@ class Job:
         """The whole job; yields before each iteration (preparation, slab passes, description of a slab)."""
         yield
         task = self.task
-        task.hook.job_begins()
+        task.paths.hook.job_begins()
         prepared = self.prepared = self.given or task.paths.prepare(task.data, task.grid)
         solve = task.paths.solver(prepared, self.solution)
         certifier = task.paths.certifier(prepared, self.solution)
@@ -81,13 +86,13 @@ class Job:
             prepared.train.evaluator.begin(columns)
             yield from solve(number, columns)
             if certifier is not None:
-                with task.phase("certify"):
+                with task.paths.phase("certify"):
                     certifier.certify(columns)
             self.solved_pairs += task.data.x.latents * columns.numel()
         self.results = self.solution.by_latent(prepared.train.order)
         if task.config.metrics:
             yield from self._describe(prepared)
-        task.hook.job_ends()
+        task.paths.hook.job_ends()
 
     def by_name(self) -> dict[str, np.ndarray]:
         """Result matrices [L, C] of the finished job, by their names in a file of probes."""
@@ -96,7 +101,7 @@ class Job:
 
     def _slabs(self) -> Iterator[Tensor]:
         device = self.task.grid.device
-        return (columns.to(device) for columns in slabs(self.task.grid.numel(), self.task.slab_size))
+        return (columns.to(device) for columns in slabs(self.task.grid.numel(), self.task.paths.slab_size))
 
     def _describe(self, prepared: Prepared) -> Iterator[None]:
         """Loss matrices and confusion counts, slab by slab; parameters as they are written to a file."""
@@ -121,10 +126,10 @@ class _Describer:
 
     def slab(self, columns: Tensor) -> None:
         """Losses and counts of the classes at `columns`."""
-        with self.task.phase("loss"):
+        with self.task.paths.phase("loss"):
             for name, rows in self.rows.items():
                 self._loss(name, rows, columns)
-        with self.task.phase("confusion"):
+        with self.task.paths.phase("confusion"):
             positives = self.prepared.train.constants.positives[columns].long()
             counted = self.count_confusion(columns, positives, self.b[:, columns], self.w[:, columns])
         for name in ("tp", "fp", "tn", "fn"):

@@ -99,10 +99,3 @@ class SamplingProfiler(NoHook):
         if self.profiler is not None and self.profiler.is_running:
             self.session = self.profiler.stop()
             self.counts.add("profiler_samples", self.session.sample_count)
-
-
-def make_hook(level: str, counts: Counts, device: str) -> NoHook:
-    """The hook of a level of the `timing_hook` toggle."""
-    if level == "on":
-        return PassTimes(counts, device)
-    return SamplingProfiler(counts) if level == "profiler" else NoHook()

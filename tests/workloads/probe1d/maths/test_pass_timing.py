@@ -9,7 +9,7 @@ import torch
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.maths import pass_timing
-from perfsweep.workloads.probe1d.maths.pass_timing import NoHook, PassTimes, SamplingProfiler, make_hook
+from perfsweep.workloads.probe1d.maths.pass_timing import PassTimes, SamplingProfiler
 
 
 def walk(hook: PassTimes, *slabs: int) -> None:
@@ -26,7 +26,7 @@ def test_a_pass_lasts_until_the_next_one_begins_or_its_slab_ends(monkeypatch: py
     times = iter([10e6, 15e6, 16e6, 30e6, 37e6])
     monkeypatch.setattr(pass_timing.time, "perf_counter_ns", lambda: next(times))
     counts = Counts()
-    hook = make_hook("on", counts, "cpu")
+    hook = PassTimes(counts, "cpu")
     assert isinstance(hook, PassTimes)
     walk(hook, 0, 0, 1)
     assert hook.rows == [(0, 5.0), (0, 1.0), (1, 7.0)]
@@ -74,10 +74,8 @@ def test_on_a_device_what_has_not_ended_is_read_later(monkeypatch: pytest.Monkey
 
 def test_a_profiler_samples_a_job_and_stops_with_it() -> None:
     counts = Counts()
-    hook: Any = make_hook("profiler", counts, "cpu")
-    assert isinstance(hook, SamplingProfiler)
+    hook: Any = SamplingProfiler(counts)
     hook.job_ends()  # of a job that never began
     hook.job_begins()
     hook.job_ends()
     assert not hook.profiler.is_running and counts.values["profiler_samples"] == hook.session.sample_count
-    assert type(make_hook("off", counts, "cpu")) is NoHook

@@ -1,0 +1,57 @@
+"""What the host does for each pass: timing, logging, memory."""
+
+from __future__ import annotations
+
+from perfsweep.workloads import toggles as shared
+from perfsweep.workloads.api import Level, Toggle
+from perfsweep.workloads.probe1d.claims import IDEAS, PLAN, SUSPECTED
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog
+from perfsweep.workloads.probe1d.maths.pass_timing import NoHook, PassTimes, SamplingProfiler
+from perfsweep.workloads.probe1d.reference import Reference
+from perfsweep.workloads.probe1d.variants.variant import Variant
+
+TIMING_HOOK = Toggle(
+    "timing_hook",
+    (Level("off"), Level("on", witness="hook_records"), Level("profiler", witness="profiler_samples")),
+    "time every slab pass, by marks read one pass late or by a sampling profiler",
+    IDEAS,
+)
+
+
+class TimedPasses(Reference):
+    """Each pass is timed."""
+
+    def pass_hook(self, device: str) -> NoHook:
+        """By marks that are read a pass late."""
+        return PassTimes(self.counts, device)
+
+
+class SampledPasses(Reference):
+    """The job is sampled."""
+
+    def pass_hook(self, device: str) -> NoHook:
+        """By pyinstrument."""
+        return SamplingProfiler(self.counts)
+
+
+NO_SYNC_LOG = Toggle(
+    "no_sync_log",
+    (Level("off"), Level("on", witness="host_syncs")),
+    "keep metrics and the stop flag on the device and copy them out without waiting",
+    SUSPECTED,
+)
+
+
+class NoSyncLog(Reference):
+    """The host waits for nothing."""
+
+    def pass_log(self) -> DeviceLog:
+        """Copied out every few passes."""
+        return DeviceLog(self.counts, self.sink)
+
+
+VARIANTS = (
+    Variant(TIMING_HOOK, {"on": TimedPasses, "profiler": SampledPasses}),
+    Variant(NO_SYNC_LOG, {"on": NoSyncLog}),
+    Variant(shared.caching_allocator(source=PLAN)),
+)

@@ -1,0 +1,34 @@
+"""In which type events are evaluated, and in which their sums are kept."""
+
+from __future__ import annotations
+
+from perfsweep.workloads.api import Level, Parity, Toggle
+from perfsweep.workloads.probe1d.claims import OPEN
+from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
+from perfsweep.workloads.probe1d.reference import Reference
+from perfsweep.workloads.probe1d.variants.by_latent import BY_LATENT
+from perfsweep.workloads.probe1d.variants.variant import Variant
+
+PRECISION = Toggle(
+    "precision",
+    (
+        Level("f32"),
+        Level("f64", Parity.TOLERANCE, witness="events_f64"),
+        Level("f32acc64", Parity.TOLERANCE, witness="sums_acc64"),
+        Level("block", Parity.TOLERANCE, requires=BY_LATENT, witness="sums_block"),
+    ),
+    "type of events and of their sums",
+    OPEN,
+)
+
+
+class OtherTypes(Reference):
+    """The types of the level."""
+
+    @property
+    def precision(self) -> Precision:
+        """Of events and their sums."""
+        return PRECISIONS[str(self.levels["precision"])]
+
+
+VARIANTS = (Variant(PRECISION, others=OtherTypes),)

@@ -1,0 +1,42 @@
+"""The statistic that scales w in the step metric."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from perfsweep.workloads.api import Level, Parity, Toggle
+from perfsweep.workloads.probe1d.claims import OPEN
+from perfsweep.workloads.probe1d.data.problem import Constants, Csr
+from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale
+from perfsweep.workloads.probe1d.reference import Reference
+from perfsweep.workloads.probe1d.variants.variant import Variant
+
+QX_STAT = Toggle(
+    "qx_stat",
+    (
+        Level("rms"),
+        Level("rms_free", witness="qx_passes"),
+        *(Level(name, Parity.TOLERANCE, witness="metric_changed") for name in ("meanabs", "max", "p95")),
+    ),
+    "statistic that scales w in the step metric",
+    OPEN,
+)
+
+
+class FreeRms(Reference):
+    """The root mean square comes from sums that are made anyway."""
+
+    def scaled(self, x: Csr, sums: Constants) -> Constants:
+        """As they are."""
+        return sums
+
+
+class OtherStatistic(FreeRms):
+    """Another statistic, by a pass of its own."""
+
+    def metric(self, x: Csr, sums: Constants) -> Tensor:
+        """That of the level."""
+        return metric_scale(x, str(self.levels["qx_stat"]), sums.count, sums.scale, self.counts)
+
+
+VARIANTS = (Variant(QX_STAT, {"rms_free": FreeRms}, others=OtherStatistic),)
