@@ -47,7 +47,6 @@ FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"k_loss": "batched", "passes": "merged", "last_block": "pruned"}, "logits"),
     ({"logits": "slice", "last_block": "pruned"}, "passes"),
     ({"teacher": "cache_h"}, "tokenise"),
-    ({"teacher": "cache_topk"}, "tokenise"),
     ({"attn": "flash"}, "lm_dtype"),
     ({"attn": "varlen"}, "amp"),
     ({"micro_batch": 100}, "effective_batch"),

@@ -19,7 +19,7 @@ from perfsweep.workloads.latentwire.data.batches import Prompts
 from perfsweep.workloads.latentwire.data.cache import TeacherCache
 from perfsweep.workloads.latentwire.maths.attention import Mask, Segments
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
-from perfsweep.workloads.latentwire.maths.losses import TEMPERATURE, divergence, sparse_divergence
+from perfsweep.workloads.latentwire.maths.losses import divergence
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 
 CHUNK = 4
@@ -27,17 +27,13 @@ CHUNK = 4
 
 @dataclass
 class Given:
-    """What distillation compares with: logits [B, K, V] or the distribution's top [B, K, k]; and states."""
+    """What distillation compares with: logits [B, K, V], and states."""
 
-    logits: Tensor | None
-    top: tuple[Tensor, Tensor] | None
+    logits: Tensor
     states: list[Tensor]
 
     def distance(self, student: Tensor) -> Tensor:
         """Divergence [B, K] of the student's logits [B, K, V]."""
-        if self.top is not None:
-            return sparse_divergence(student, *self.top)
-        assert self.logits is not None
         return divergence(student, self.logits.to(student.dtype))
 
 
@@ -78,7 +74,7 @@ class Teacher:
             if self.cache is not None:
                 return self._cached(prompts)
             hidden, states = self.hidden(prompts)
-            return Given(self._head(hidden), None, states)
+            return Given(self._head(hidden), states)
 
     @torch.no_grad()
     def prepare(self, prompts: Prompts) -> None:
@@ -106,9 +102,7 @@ class Teacher:
             logits = Rows(at).of(self._head(hidden))
             chunks.append((logits, [Rows(at).of(state) for state in states or []]))
         layers = zip(*(states for _, states in chunks), strict=True)
-        return Given(
-            torch.cat([logits for logits, _ in chunks]), None, [torch.cat(layer) for layer in layers]
-        )
+        return Given(torch.cat([logits for logits, _ in chunks]), [torch.cat(layer) for layer in layers])
 
     def _count(self, lengths: tuple[int, ...], longest: int) -> None:
         self._counts["teacher_rows"] += len(lengths)
@@ -165,9 +159,7 @@ class Teacher:
         assert self.cache is not None
         if missing := self.cache.missing(prompts.index):
             self._fill(prompts, missing)
-        if self.level == "cache_topk":
-            return Given(None, self.cache.top(prompts.numbers), [])
-        return Given(self._head(self.cache.hidden(prompts.numbers)), None, [])
+        return Given(self._head(self.cache.hidden(prompts.numbers)), [])
 
     def _fill(self, prompts: Prompts, missing: list[int]) -> None:
         assert self.cache is not None
@@ -180,8 +172,4 @@ class Teacher:
             tuple(prompts.index[i] for i in missing),
         )
         hidden, _ = self.hidden(some)
-        if self.level == "cache_topk":
-            log_p = F.log_softmax(self._head(hidden) / TEMPERATURE, dim=-1)
-            self.cache.keep_top(some.index, *log_p.topk(self.cache.width, dim=-1))
-        else:
-            self.cache.keep(some.index, hidden)
+        self.cache.keep(some.index, hidden)

@@ -131,14 +131,6 @@ def test_a_half_filled_cache_computes_what_is_missing(tmp_path) -> None:
     assert lm.chosen.counts["teacher_rows"] == 3
 
 
-def test_all_of_a_distribution_is_the_distribution(tmp_path) -> None:
-    teacher = Teacher(build(), "cache_topk", torch.tensor(HEADER))
-    teacher.cache = cache.TeacherCache(tmp_path, (3, K, 512), torch.float64, top=True)
-    student = torch.randn(3, K, 512, dtype=torch.float64)
-    exact = Teacher(build(), "recompute", torch.tensor(HEADER))(prompts()).distance(student)
-    assert torch.allclose(teacher(prompts()).distance(student), exact, rtol=1e-4)
-
-
 def test_a_cache_file_of_another_size_is_refused(tmp_path) -> None:
     hidden_cache(tmp_path)
     with pytest.raises(RecordError, match=r"values\.bin has .* bytes, not"):
