@@ -291,7 +291,6 @@ def test_a_factorial_leaves_out_what_cannot_go_together() -> None:
         ("probe1d", "slab_size", [32, 1, 8, 4]),
         ("prover", "slab_size", [1024, 8, 16, 512, 64]),
         ("latentwire", "micro_batch", [64, 8, 16, 32]),
-        ("spd", "kl_chunk", [4096, 256, 1024]),
     ],
 )
 def test_a_ladder_climbs_numbers_in_order(table: str, toggle: str, sizes: list[int]) -> None:
