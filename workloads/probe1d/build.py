@@ -166,7 +166,7 @@ class Builder:
         """The passes over the slab of a number, whose classes stand at given columns of the grid."""
         newton = self.choices.solver == "newton"
         solver = (self._newton if newton else self._damped)(prepared, solution)
-        rows, flat = prepared.train, self.choices.active_set == "pair"
+        rows, flat = prepared.train, self.choices.active_set
         dtype = torch.float64 if newton else rows.evaluator.precision.sums
         float32 = newton and rows.evaluator.precision.compute == torch.float32
         near = self._near(rows)
@@ -212,7 +212,7 @@ class Builder:
             scaled=choices.scaled_stop,
             skip_zero=choices.skip_zero_grad,
             freeze_after=choices.freeze_failed,
-            compact=choices.active_set != "off",
+            compact=choices.active_set,
             tol=self.config.tol,
         )
         return LevenbergMarquardtSolver(
@@ -244,7 +244,7 @@ class Builder:
             self.hook,
             self.counts,
             solution,
-            compact=choices.active_set != "off",
+            compact=choices.active_set,
             metric=rows.metric,
             phase=self.phase,
             # Every pair is evaluated once more anyway, so the bound on its last step is enough.

@@ -29,7 +29,7 @@ class Choices:
     chunk_events: int | str
     slab_size: int | str
     freeze_failed: int
-    active_set: str
+    active_set: bool
     timing_hook: str
     no_sync_log: bool
     precision: Precision
@@ -55,7 +55,7 @@ class Choices:
             chunk_events="auto" if chunk == "auto" else int(chunk),
             slab_size="all" if slab == "all" else int(slab),
             freeze_failed=int(levels["freeze_failed"]),
-            active_set=str(levels["active_set"]),
+            active_set=levels["active_set"] == "pair",
             timing_hook=str(levels["timing_hook"]),
             no_sync_log=on["no_sync_log"],
             precision=PRECISIONS[str(levels["precision"])],

@@ -92,17 +92,14 @@ ACTIVE_SET = Toggle(
     "active_set",
     (
         Level("off"),
-        *(
-            Level(
-                rows,
-                Parity.TOLERANCE,
-                requires={**BY_LATENT, "consistent_stop": ("scaled",)},
-                witness="compacted_pairs",
-            )
-            for rows in ("latent", "pair")
+        Level(
+            "pair",
+            Parity.TOLERANCE,
+            requires={**BY_LATENT, "consistent_stop": ("scaled",)},
+            witness="compacted_pairs",
         ),
     ),
-    "leave latents, or single pairs, out of the passes once they have converged",
+    "leave pairs out of the passes once they have converged",
     "analysis",
 )
 
@@ -126,7 +123,6 @@ PRECISION = Toggle(
         Level("f32"),
         Level("f64", Parity.TOLERANCE, witness="events_f64"),
         Level("f32acc64", Parity.TOLERANCE, witness="sums_acc64"),
-        Level("block", Parity.TOLERANCE, requires=BY_LATENT, witness="sums_block"),
     ),
     "type of events and of their sums",
     OPEN,
