@@ -69,7 +69,7 @@ ACTS: dict[str, dict[tuple[str, ...], str]] = {
     "latentwire": {
         COMPILED: "compile=block",
         NATIVE: "encoder_attn=native products=native",
-        GPUS: "pin_memory=on non_blocking=on prefetch=stream attn=flash attn=varlen amp=fp16"
+        GPUS: "pin_memory=on non_blocking=on prefetch=stream attn=flash amp=fp16"
         " compile=reduce_overhead empty_cache=epoch empty_cache=step",
         GPUS[2:]: "parallel=layer_split",
         (*HOSTS, GPUS[2]): "parallel=ddp parallel=model_per_gpu parallel=fsdp",

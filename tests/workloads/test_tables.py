@@ -127,7 +127,7 @@ DECLARED = {
         encoder_attn: sdpa:E native:E
         answer_trim: full:E batch_max:E
         calibration: per_step:E once:E
-        attn: eager:E sdpa:E flash:T varlen:T
+        attn: eager:E sdpa:E flash:T
         lm_dtype: fp32:E bf16:T
         amp: off:E bf16:T fp16:T
         products: library:E native:E

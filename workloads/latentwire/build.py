@@ -157,7 +157,6 @@ class Builder:
             str(levels["teacher"]),
             header,
             pruned=path.pruned,
-            packed=levels["attn"] == "varlen",
             states=self.config.state_kd,
             context=self.options.autocast,
         )

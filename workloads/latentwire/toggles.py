@@ -141,13 +141,6 @@ def _on(**own: Any) -> tuple[Level, ...]:
 
 _TOKENISED: dict[str, Any] = {"requires": {"tokenise": ("pre", "cache")}}
 _CACHED: dict[str, Any] = {**_TOKENISED, "refused": _layer_states, "witness": "teacher_rows"}
-_HALF_ATTENTION: dict[str, Any] = {
-    "parity": Parity.TOLERANCE,
-    "bounds": HALF,
-    "requires_any": {"lm_dtype": ("bf16",), "amp": ("bf16", "fp16")},
-    "unsupported": shared.needs_cuda,
-    "witness": "attention_kernels",
-}
 _RANKS: dict[str, Any] = {
     "ranks": 2,
     "bounds": REDUCED,
@@ -280,8 +273,14 @@ TOGGLES = (
         (
             Level("eager"),
             Level("sdpa", loosened=_rounded_in_half, witness="attention_kernels"),
-            Level("flash", **_HALF_ATTENTION),
-            Level("varlen", **_HALF_ATTENTION),
+            Level(
+                "flash",
+                parity=Parity.TOLERANCE,
+                bounds=HALF,
+                requires_any={"lm_dtype": ("bf16",), "amp": ("bf16", "fp16")},
+                unsupported=shared.needs_cuda,
+                witness="attention_kernels",
+            ),
         ),
         "attention by an explicit matrix or a fused kernel",
         "Architecture 2",

@@ -48,7 +48,6 @@ FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"logits": "slice", "last_block": "pruned"}, "passes"),
     ({"teacher": "cache_h"}, "tokenise"),
     ({"attn": "flash"}, "lm_dtype"),
-    ({"attn": "varlen"}, "amp"),
     ({"micro_batch": 100}, "effective_batch"),
     ({"micro_batch": 64, "effective_batch": 8}, "effective_batch"),
 )

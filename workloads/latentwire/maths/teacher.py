@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from perfsweep.workloads.latentwire.data.batches import Prompts
 from perfsweep.workloads.latentwire.data.cache import TeacherCache
-from perfsweep.workloads.latentwire.maths.attention import Mask, Segments
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
 from perfsweep.workloads.latentwire.maths.losses import divergence
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
@@ -50,14 +48,12 @@ class Teacher:
         header: Tensor,
         *,
         pruned: bool = False,
-        packed: bool = False,
         states: bool = False,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.lm = lm
         self.level = level
         self.pruned = pruned
-        self.packed = packed
         self.keep_states = states
         self.cache: TeacherCache | None = None
         self._context = context
@@ -112,8 +108,6 @@ class Teacher:
     @torch.no_grad()
     def hidden(self, prompts: Prompts) -> tuple[Tensor, list[Tensor]]:
         """Final hidden states [B, K, d] at the predictive positions, and the first layers' there."""
-        if self.packed:
-            return self._packed(prompts)
         past, shared = self._past()
         longest = max(prompts.lengths)
         at = prompts.positions - shared
@@ -135,24 +129,6 @@ class Teacher:
             self.lm.run(self.lm.embed(self._header).unsqueeze(0), keep=held)
             self._shared = held
         return self._shared, len(self._header)
-
-    def _packed(self, prompts: Prompts) -> tuple[Tensor, list[Tensor]]:
-        """All rows one behind the other, without pads."""
-        device = prompts.ids.device
-        lengths = torch.tensor(prompts.lengths)
-        # Made on the host, where the lengths are known: reading them from the device would wait for it.
-        ends = F.pad(lengths.cumsum(0), (1, 0))
-        columns = torch.cat([torch.arange(n) for n in prompts.lengths])
-        rows = torch.repeat_interleave(torch.arange(len(prompts.lengths)), lengths)
-        ids = prompts.ids[rows.to(device), columns.to(device)].unsqueeze(0)
-        segments = Segments(ends.to(device, torch.int32), max(prompts.lengths))
-        self._counts["teacher_rows"] += len(prompts.lengths)
-        self._counts["teacher_positions"] += int(ends[-1])
-        states: list[Tensor] | None = [] if self.keep_states else None
-        context = AttentionContext(mask=Mask(segments=segments), position_ids=columns.to(device))
-        hidden = self.lm.run(self.lm.embed(ids), context, states=states)
-        at = ends[:-1].to(device)[:, None] + prompts.positions
-        return hidden[0][at], [state[0][at] for state in states or []]
 
     def _cached(self, prompts: Prompts) -> Given:
         """From the cache; rows that are not there yet are computed and kept."""

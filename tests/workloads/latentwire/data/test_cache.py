@@ -61,9 +61,10 @@ def test_rows_come_back_and_what_does_not_belong_together_is_refused(tmp_path: P
     np.save(folder / "ids.npy", np.arange(9, dtype=np.int32))
     with pytest.raises(RecordError, match="does not hold 3 examples"):
         load_rows(folder, 3)
-    (folder / "ids.npy").write_bytes(b"broken")
-    with pytest.raises(RecordError, match=r"cannot be read .*; delete the folder and start again"):
-        load_rows(folder, 3)
+    for broken in (b"broken", b""):
+        (folder / "ids.npy").write_bytes(broken)
+        with pytest.raises(RecordError, match=r"cannot be read .*; delete the folder and start again"):
+            load_rows(folder, 3)
 
 
 def test_hidden_states_are_kept_by_example_until_all_are_there(tmp_path: Path) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from tiers import longer
 
 from perfsweep.workloads.latentwire.kernels import native_attention
-from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask, Segments
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask
 from perfsweep.workloads.latentwire.maths.encoder import Adapter, LatentEncoder, calibrated, table_rms
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, Rows
 from perfsweep.workloads.latentwire.maths.rotary import rotations
-from perfsweep.workloads.latentwire.presets import LMS, PAD_BYTE, PRESETS, LMConfig, RopeScaling
+from perfsweep.workloads.latentwire.presets import LMS, PAD_BYTE, LMConfig, RopeScaling
 
 SHAPES = ("nano-l", "nano-q")
 
@@ -100,18 +98,6 @@ def test_recomputed_layers_have_the_same_derivative(recompute) -> None:
         lm.logits(lm.run(x)).logsumexp(-1).sum().backward()
         gradients.append(x.grad)
     assert torch.allclose(*gradients, atol=1e-12)
-
-
-def test_packed_rows_attend_within_themselves() -> None:
-    lm, lengths = build(attend="varlen"), [3, 6, 2]
-    x = inputs(lm, 3, 6)
-    packed = torch.cat([x[i, :n] for i, n in enumerate(lengths)]).unsqueeze(0)
-    ends = torch.tensor([0, 3, 9, 11], dtype=torch.int32)
-    at = torch.cat([torch.arange(n) for n in lengths])
-    found = lm.run(packed, AttentionContext(mask=Mask(segments=Segments(ends, 6)), position_ids=at))[0]
-    for i, n in enumerate(lengths):
-        alone = lm.run(x[i : i + 1, :n])[0]
-        assert torch.allclose(found[ends[i] : ends[i + 1]], alone, atol=1e-12)
 
 
 def test_derivatives_agree_with_finite_differences() -> None:
@@ -211,11 +197,3 @@ def test_the_loudness_of_the_table_is_one_constant_and_draws_nothing() -> None:
     state = torch.get_rng_state()
     assert table_rms(lm.table) == table_rms(lm.table)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_every_preset_is_complete() -> None:
-    for preset in PRESETS.values():
-        assert preset.early_tokens <= preset.answer_tokens
-        assert set(preset.lms) <= set(LMS)
-        assert preset.latent_width % 8 == 0
-    assert all(math.isfinite(lm.body_parameters) for lm in LMS.values())
