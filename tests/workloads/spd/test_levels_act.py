@@ -140,39 +140,6 @@ def test_a_baseline_repeats_its_counters(counters_of) -> None:
     assert {"ops", "flops", "host_reads", "saved_bytes"} <= first.keys()
 
 
-def graph_depth(loss: torch.Tensor) -> int:
-    """Nodes behind a scalar."""
-    seen, pending = set(), [loss.grad_fn]
-    while pending:
-        node = pending.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            pending += [parent for parent, _ in node.next_functions]
-    return len(seen)
-
-
-def test_detached_searches_keep_no_graph_of_parameters(start, monkeypatch) -> None:
-    from perfsweep.workloads.spd.maths import adversarial_search
-
-    sizes = {}
-    for level in ("full", "detached"):
-        workload = start(config=SMALL, pgd_inner=level)
-        search = workload.training.parts.objective.reconstruction.search
-        original = type(search)._loss
-        found: list[int] = []
-
-        def looked_at(self, *args, original=original, found=found):
-            loss = original(self, *args)
-            found.append(graph_depth(loss))
-            return loss
-
-        monkeypatch.setattr(type(search), "_loss", looked_at)
-        workload.step(NullClock())
-        sizes[level] = max(found)
-    assert adversarial_search.DetachedSearch is not adversarial_search.Search
-    assert sizes["detached"] < 0.8 * sizes["full"]
-
-
 def test_the_deferred_path_reads_nothing_outside_logging(counted) -> None:
     # The default optimiser reads each parameter's step count, although from the host.
     levels = {"metrics": "deferred", "mask_checks": "off", "loader": "memmap_batched", "optimizer": "fused"}

@@ -99,14 +99,6 @@ def test_sixteen_bits_stay_within_their_bounds(evidence_of, reference_of, deviat
     assert found["gradient"] > 1e-5  # it did round
 
 
-@pytest.mark.parametrize("early", ["kv", *longer("batched")])
-@pytest.mark.parametrize("separate", [{"logits": "slice"}, *longer({})])
-def test_early_tokens_are_the_same_in_one_pass_or_many(
-    evidence_of, reference_of, deviations, early, separate
-) -> None:
-    assert max(deviations(evidence_of({"k_loss": early, **separate}), reference_of()).values()) <= 1e-12
-
-
 @pytest.mark.parametrize(
     "config", [{"state_kd": True}, *longer({"manifold": True}, {"adaptive_first": True}, {"norm": "pre"})]
 )
