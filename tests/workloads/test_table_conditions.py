@@ -69,7 +69,7 @@ ACTS: dict[str, dict[tuple[str, ...], str]] = {
     "latentwire": {
         COMPILED: "compile=block",
         NATIVE: "encoder_attn=native products=native",
-        GPUS: "pin_memory=on non_blocking=on prefetch=stream attn=flash attn=varlen amp=fp16"
+        GPUS: "pin_memory=on non_blocking=on prefetch=stream attn=flash amp=fp16"
         " compile=reduce_overhead empty_cache=epoch empty_cache=step",
         GPUS[2:]: "parallel=layer_split",
         (*HOSTS, GPUS[2]): "parallel=ddp parallel=model_per_gpu parallel=fsdp",
@@ -165,7 +165,6 @@ def test_what_must_be_known_before_importing_is_an_environment_variable() -> Non
     [
         ("probe1d", "chunk_events", 100_000, 32),
         ("probe1d", "slab_size", 100, 1),
-        ("spd", "kl_chunk", 4096, 1),
         ("prover", "slab_size", 8192, 1),
         ("latentwire", "micro_batch", 16, 1),
         ("latentwire", "effective_batch", 8, 1),
@@ -205,6 +204,6 @@ def test_a_level_may_move_results_as_far_as_stated(
 
 def test_screening_must_not_change_what_plain_rounding_may() -> None:
     screened = set(toggle_of("prover", "screen16").level("on").bounds)
-    rounded = set(toggle_of("prover", "amp").level("bf16").bounds)
+    rounded = set(toggle_of("prover", "tf32").level("on").bounds)
     assert screened == {"log_prob"}
     assert {"success", "depth", "actions", "rank"} <= rounded

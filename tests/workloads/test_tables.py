@@ -28,10 +28,10 @@ DECLARED = {
         chunk_events: 32768:E 262144:E 1048576:E 4194304:E auto:E +:E
         slab_size: 8:E 1:E 4:E 32:E all:E +:E
         freeze_failed: 0:E 3:T +:T
-        active_set: off:E latent:T pair:T
+        active_set: off:E pair:T
         timing_hook: off:E on:E profiler:E
         no_sync_log: off:E on:E
-        precision: f32:E f64:T f32acc64:T block:T
+        precision: f32:E f64:T f32acc64:T
         label_free: off:E on:E
         csc_layout: off:E on:E
         compile: off:E on:E
@@ -54,7 +54,7 @@ DECLARED = {
         prefix_reuse: off:E on:E
         routed_rows: all:E gathered:E
         delta: naive:E cached_w:E folded:E
-        unmasked_form: two_step:E fused:E by_cost:E
+        unmasked_form: two_step:E fused:E
         stack_modules: loop:E stacked:E
         pgd_inner: full:E detached:E
         pgd_layerwise: all_modules:E single:E
@@ -64,11 +64,10 @@ DECLARED = {
         gc: each_eval:E rarely:E frozen:E oom_only:E
         grad_checkpointing: off:E per_block:E
         free_early: off:E on:E
-        profiler: off:E events:E torch:E pyinstrument:E
+        profiler: off:E events:E torch:E
         metrics: every_step_item:E deferred:E
-        mask_checks: sync:E off:E async_assert:E
+        mask_checks: sync:E off:E
         target_softmax: recompute:E cached:E
-        kl_chunk: off:E 1024:E +:E
         micro_batch: loop:E whole:E
         draws: torch:E native:E
         products: library:E native:E
@@ -81,7 +80,7 @@ DECLARED = {
     """,
     "prover": """
         slab_size: all:E 512:E auto:E +:E
-        pad_to_slab: off:E copy_last:E done_row:E
+        pad_to_slab: off:E done_row:E
         warmup: tiny:E exact:E
         slab_search: fixed512:E ladder:E
         early_exit_all: off:E sync:E every_k:E async_lag1:E
@@ -101,7 +100,6 @@ DECLARED = {
         fold: off:E on:E
         dedup: off:E step:E global:E
         tf32: off:E on:T
-        amp: off:E bf16:T
         compaction: sort:E scan:E
         screen16: off:E on:T
         expand_kernel: torch:E triton:E native:E
@@ -122,17 +120,16 @@ DECLARED = {
         effective_batch: 64:E 256:S 1024:S +:S
         k_loss: sequential:E kv:E batched:E
         passes: separate:E merged:E
-        logits: all:E slice:E fused_ce:E
+        logits: all:E slice:E
         last_block: full:E pruned:E
-        teacher: recompute:E slice:E slice_header:E cache_h:E cache_topk:T
+        teacher: recompute:E slice:E slice_header:E cache_h:E
         encoder_trim: full_512:E batch_max:E
         encoder_attn: sdpa:E native:E
         answer_trim: full:E batch_max:E
         calibration: per_step:E once:E
-        attn: eager:E sdpa:E flash:T varlen:T
+        attn: eager:E sdpa:E flash:T
         lm_dtype: fp32:E bf16:T
         amp: off:E bf16:T fp16:T
-        freeze: on:E off:E
         products: library:E native:E
         optimizer: default:E foreach:E fused:E
         sync: chatty:E late:E

@@ -143,8 +143,6 @@ class Builder:
         store_as(lm, str(self.levels["lm_dtype"]))
         attend, recompute = KERNELS[str(self.levels["attn"])], str(self.levels["grad_checkpointing"])
         lm.path = PassPath(LayerPath(attend, recompute), self._block, counts=self.counts)
-        if self.levels["freeze"] == "off":
-            lm.requires_grad_(True)
         return lm, rho
 
     def model(self, number: int, shape: LMConfig, trained: Trained, layout: Layout, corpus: Corpus) -> Model:
@@ -159,7 +157,6 @@ class Builder:
             str(levels["teacher"]),
             header,
             pruned=path.pruned,
-            packed=levels["attn"] == "varlen",
             states=self.config.state_kd,
             context=self.options.autocast,
         )
@@ -174,16 +171,13 @@ class Builder:
 
     def _teacher_cache(self, number: int, lm: CausalLM, corpus: Corpus) -> TeacherCache:
         """The cache that belongs to this shape, weights as they are stored, tokens, K and type."""
-        sizes, top = self.config.sizes, self.levels["teacher"] == "cache_topk"
+        early, width = self.config.sizes.early_tokens, lm.config.d_model
         weights = cache.weights_key([*lm.named_parameters(), *lm.named_buffers()])
         model = f"{lm.config}/{weights}"
         dtype = lm.table.dtype
-        width = min(self.config.topk, lm.config.vocab_size) if top else lm.config.d_model
-        key = cache.key_of(
-            model, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width
-        )
+        key = cache.key_of(model, corpus.key(number), early, str(dtype), self.levels["amp"], width)
         folder = self.cache_dir / f"latentwire-teacher-{key}"
-        return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)
+        return TeacherCache(folder, (len(corpus), early, width), dtype)
 
 
 def groups_of(encoder: LatentEncoder, trained: Sequence[Trained]) -> dict[str, list[nn.Parameter]]:

@@ -59,7 +59,6 @@ class LatentWireConfig(Ruled):
     log_every : steps from one copy of late metrics to the next
     eval_every, eval_rows, max_new : greedy answers for some held-out rows every so many steps; 0: never
     teacher_fill : setup, or lazy: the first epoch pays for the teacher's cache
-    topk : ids that cache_topk keeps
     memory_mb : what micro_batch=auto may fill; null: the device's
     oom_above : fault injection: a piece with more rows fails as if memory had run out
     held_out : examples at the end of the shuffled data that are not trained on
@@ -105,7 +104,6 @@ class LatentWireConfig(Ruled):
     eval_rows: int = 4
     max_new: int = 12
     teacher_fill: str = "setup"
-    topk: int = 64
     memory_mb: int | None = None
     oom_above: int | None = None
     held_out: int = 8
@@ -141,7 +139,7 @@ class LatentWireConfig(Ruled):
             self._require(name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
 
     def _check_numbers(self) -> None:
-        for name in ("epochs", "log_every", "eval_rows", "max_new", "topk", "max_prompt", "held_out"):
+        for name in ("epochs", "log_every", "eval_rows", "max_new", "max_prompt", "held_out"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("data_n", "memory_mb", "lora_rank", "lora_layers"):
             self._require(

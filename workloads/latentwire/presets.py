@@ -210,17 +210,6 @@ PRESETS = {
 }
 
 
-def naive_flops(lm: LMConfig, prefix: int, answer: int, early: int, prompt: float) -> float:
-    """Products of one example and LM on the naive path; attention scores are left out.
-
-    One pass for the teacher-forced loss, one for the first token, one per early token for each of the two
-    losses over them, forward and backward; the teacher forward. The head runs at every position.
-    """
-    positions = (prefix + answer - 1) + prefix + 2 * sum(prefix + t for t in range(early))
-    every = lm.body_parameters + lm.head_parameters
-    return 4.0 * every * positions + 2.0 * every * (prompt + early - 1)
-
-
 def fast_flops(lm: LMConfig, prefix: int, answer: int, early: int) -> float:
     """Products of one example and LM with one pruned pass and a cached teacher."""
     body = 4.0 * lm.body_parameters * (prefix + answer - 1) - 4.0 * lm.pruned_parameters * (prefix - 1)

@@ -105,17 +105,6 @@ def _layer_states(config: Any, levels: Levels) -> str | None:
     )
 
 
-def _capped_logits(config: Any, levels: Levels) -> str | None:
-    if getattr(config, "lm_path", None) is None:
-        return None
-    from perfsweep.workloads.latentwire.build import model_shapes  # with torch, for folders alone
-
-    capped = any(shape.logit_cap is not None for shape in model_shapes(config))
-    return (
-        "a model's final_logit_softcapping comes between head and loss: use logits=slice" if capped else None
-    )
-
-
 def _single_model(config: Any, levels: Levels) -> str | None:
     return (
         None
@@ -152,13 +141,6 @@ def _on(**own: Any) -> tuple[Level, ...]:
 
 _TOKENISED: dict[str, Any] = {"requires": {"tokenise": ("pre", "cache")}}
 _CACHED: dict[str, Any] = {**_TOKENISED, "refused": _layer_states, "witness": "teacher_rows"}
-_HALF_ATTENTION: dict[str, Any] = {
-    "parity": Parity.TOLERANCE,
-    "bounds": HALF,
-    "requires_any": {"lm_dtype": ("bf16",), "amp": ("bf16", "fp16")},
-    "unsupported": shared.needs_cuda,
-    "witness": "attention_kernels",
-}
 _RANKS: dict[str, Any] = {
     "ranks": 2,
     "bounds": REDUCED,
@@ -230,22 +212,14 @@ TOGGLES = (
     ),
     Toggle(
         "logits",
-        (
-            Level("all"),
-            Level("slice", witness="head_rows"),
-            Level("fused_ce", refused=_capped_logits, witness="head_bytes"),
-        ),
-        "the head on all positions, on the answer, or fused with the loss",
+        (Level("all"), Level("slice", witness="head_rows")),
+        "the head on all positions, or on the answer",
     ),
     Toggle(
         "last_block",
         (
             Level("full"),
-            Level(
-                "pruned",
-                requires={"logits": ("slice", "fused_ce"), "passes": ("merged",)},
-                witness="lm_flops",
-            ),
+            Level("pruned", requires={"logits": ("slice",), "passes": ("merged",)}, witness="lm_flops"),
         ),
         "the last block on all positions, or on those that are read",
     ),
@@ -256,7 +230,6 @@ TOGGLES = (
             Level("slice", witness="teacher_head_rows"),
             Level("slice_header", witness="teacher_positions"),
             Level("cache_h", **_CACHED),
-            Level("cache_topk", parity=Parity.TOLERANCE, bounds=HALF, **_CACHED),
         ),
         "the teacher's pass: whole, read where needed, with a shared header, or from a cache",
         "8",
@@ -300,8 +273,14 @@ TOGGLES = (
         (
             Level("eager"),
             Level("sdpa", loosened=_rounded_in_half, witness="attention_kernels"),
-            Level("flash", **_HALF_ATTENTION),
-            Level("varlen", **_HALF_ATTENTION),
+            Level(
+                "flash",
+                parity=Parity.TOLERANCE,
+                bounds=HALF,
+                requires_any={"lm_dtype": ("bf16",), "amp": ("bf16", "fp16")},
+                unsupported=shared.needs_cuda,
+                witness="attention_kernels",
+            ),
         ),
         "attention by an explicit matrix or a fused kernel",
         "Architecture 2",
@@ -316,11 +295,6 @@ TOGGLES = (
         every={"bounds": HALF, "witness": "low_precision_ops"},
         each={"fp16": {"unsupported": shared.needs_cuda}},
         source="7",
-    ),
-    Toggle(
-        "freeze",
-        (Level("on"), Level("off", witness="lm_gradients")),
-        "control: compute gradients that nobody applies",
     ),
     shared.products(),
     shared.optimizer(every={"bounds": UPDATED, "witness": "ops"}, source="Quick win 4"),

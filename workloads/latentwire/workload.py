@@ -195,7 +195,6 @@ class LatentWire(Workload):
             periods.append(self._windows.per_epoch)
         self.cadence = math.lcm(*periods)
         self._lm_bytes = sum(model.lm.stored_bytes() for model in self._objective.models.values())
-        self._evaluated = 0
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
         return self._clock.phase(name)
@@ -212,7 +211,6 @@ class LatentWire(Workload):
             terms = self._accumulator.window(window, self._phase)
         with clock.phase("optim"):
             self._ranks.add_up(self._updates.parameters, self._counts)
-            self._drop_frozen_gradients()
             norm = self._updates.apply()
         with clock.phase("log"):
             values = self._logged(self._ranks.total(terms), norm)
@@ -235,13 +233,6 @@ class LatentWire(Workload):
         """Terms, gradient norm and skipped steps in one vector: one copy brings them to the host."""
         own = (value.reshape(1).to(terms.dtype) for value in (norm, self._updates.skipped))
         return torch.cat((terms, *own))
-
-    def _drop_frozen_gradients(self) -> None:
-        """What the control arm computed for the frozen weights and nobody applies."""
-        if self._levels["freeze"] == "off":
-            for model in self._objective.models.values():
-                self._counts["lm_gradients"] += sum(p.grad is not None for p in model.lm.parameters())
-                model.lm.zero_grad(set_to_none=True)
 
     def _count_step(self, window: Window) -> None:
         counts = self._counts

@@ -44,7 +44,6 @@ NAMES = (
     "fused_launches",
     "events_f64",
     "sums_acc64",
-    "sums_block",
     "host_syncs",
     "device_syncs",
     "async_copies",

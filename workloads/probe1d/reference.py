@@ -126,8 +126,8 @@ class Reference:
     usual_penalty: Penalty = REPORT
     cast_once = False
     """Whether stored values are cast to the type of the passes once."""
-    compact = flat = False
-    """Whether rows of a block leave the passes once all their pairs are done; whether a row is one pair."""
+    compact = False
+    """Whether every pair is a row of its own, and leaves the passes once it is done."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class Reference:
 
     def block(self, rows: PreparedRows, columns: Tensor) -> Block:
         """Constants of the pairs of a slab."""
-        return rows.block(columns, self.precision.sums, flat=self.flat)
+        return rows.block(columns, self.precision.sums, flat=self.compact)
 
     def start(self, rows: PreparedRows) -> Callable[[Block], tuple[Tensor, Tensor]]:
         """Where the solver begins: at the prior of each class."""

@@ -66,7 +66,6 @@ class Choices:
     fold: bool
     dedup: str
     tf32: bool
-    amp: bool
     scan: bool
     screen16: bool
     expand_kernel: str
@@ -98,7 +97,6 @@ class Choices:
             fold=on["fold"],
             dedup=str(levels["dedup"]),
             tf32=on["tf32"],
-            amp=levels["amp"] == "bf16",
             scan=levels["compaction"] == "scan",
             screen16=on["screen16"],
             expand_kernel=str(levels["expand_kernel"]),
@@ -138,7 +136,7 @@ def assemble(
     _refuse_wide_ids(kb, choices)
     device = kb.facts.device
     weights = {name: tensor.to(device) for name, tensor in weights.items()}
-    policy = make_policy(weights, shape, choices, low=choices.amp)
+    policy = make_policy(weights, shape, choices, low=False)
     values = _values(policy, choices, kb, device)
     constants = constant_states(kb.vocabulary).to(device, choices.dtype)
     scorer = SCORERS[choices.policy_rows](
@@ -207,7 +205,7 @@ def make_policy(weights: Weights, shape: PolicyShape, choices: Choices, low: boo
 
 
 def _step(kb: KnowledgeBase, choices: Choices, scorer: Scorer, phase: Phase) -> Step:
-    doubt = ROUNDED_DOUBT if choices.amp or choices.tf32 else FLOAT32_DOUBT
+    doubt = ROUNDED_DOUBT if choices.tf32 else FLOAT32_DOUBT
     if choices.select_kernel == "native":
         from perfsweep.workloads.prover.kernels.native_step import NativeStep
 

@@ -124,12 +124,8 @@ TOGGLES = (
     ),
     Toggle(
         "pad_to_slab",
-        (
-            Level("off"),
-            _reordered("copy_last", "padded_rows", **_SLABS),
-            _reordered("done_row", "padded_rows", **_SLABS),
-        ),
-        "fill the last slab with copies or with finished rows",
+        (Level("off"), _reordered("done_row", "padded_rows", **_SLABS)),
+        "fill the last slab with finished rows",
         "Issues 1 and 2",
     ),
     Toggle(
@@ -247,7 +243,6 @@ TOGGLES = (
         "value each distinct state once",
     ),
     shared.tf32(every={"bounds": ROUNDED, "witness": "tf32_products"}),
-    shared.amp(keep=("off", "bf16"), every={"bounds": ROUNDED, "witness": "low_precision_ops"}),
     Toggle(
         "compaction",
         (Level("sort"), _integers("scan", "sorts")),
@@ -262,7 +257,7 @@ TOGGLES = (
                 "on",
                 parity=Parity.TOLERANCE,
                 bounds={"log_prob": 1e-2},
-                conflicts={"tf32": ("on",), "amp": ("bf16",), "policy_rows": ("row_budget",), **_COMPILED},
+                conflicts={"tf32": ("on",), "policy_rows": ("row_budget",), **_COMPILED},
                 witness="states_rescored",
             ),
         ),

@@ -41,15 +41,9 @@ from perfsweep.workloads.spd.maths.adversarial_search import (
 )
 from perfsweep.workloads.spd.maths.components import CachedDeltas, Deltas
 from perfsweep.workloads.spd.maths.decomposition import Decomposition
-from perfsweep.workloads.spd.maths.divergence import (
-    CachedKl,
-    ChunkedKl,
-    Divergence,
-    RecomputedKl,
-    SquaredError,
-)
+from perfsweep.workloads.spd.maths.divergence import CachedKl, Divergence, RecomputedKl, SquaredError
 from perfsweep.workloads.spd.maths.masked_passes import Passes
-from perfsweep.workloads.spd.maths.masked_products import CHECKS, UnmaskedForm
+from perfsweep.workloads.spd.maths.masked_products import CHECKS, UNMASKED
 from perfsweep.workloads.spd.maths.objective import Functions, Objective
 from perfsweep.workloads.spd.maths.patching import Patching, PersistentHooks, TemporaryHooks, Wrappers
 from perfsweep.workloads.spd.maths.persistent_sources import KeptSources
@@ -131,7 +125,6 @@ class Builder:
             config, cache, self.on("fused_target_ops"), given.module if given else None
         )
         self.sites = find_sites(target, self.recipe.modules)
-        self._refuse_decomposed_head(target)
         found = given_rows(given.data, config, self.spec) if given else load_rows(config, self.spec, cache)
         self.rows, self.held_out = found
         if isinstance(target, UserModel):
@@ -143,15 +136,6 @@ class Builder:
         training = self._training(target, self._parts(target, decomposition, objective, feed))
         self._begin(training, saved)
         return training
-
-    def _refuse_decomposed_head(self, target: Target) -> None:
-        """Chunks ask the head for pieces of what is before it, outside any pass that could replace it."""
-        heads = [site.name for site in self.sites if site.name in target.heads]
-        if heads and not self.on("kl_chunk", "off"):
-            raise ConfigError(
-                f"kl_chunk={self.levels['kl_chunk']} cannot go with workload.modules that hold the head"
-                f" {heads[0]}; leave one of them out"
-            )
 
     def _decomposition(self) -> Decomposition:
         stacked = self.on("stack_modules", "stacked")
@@ -218,7 +202,7 @@ class Builder:
     def _patching(self, target: Target) -> Patching:
         check, unmasked = (
             CHECKS[str(self.levels["mask_checks"])],
-            UnmaskedForm(str(self.levels["unmasked_form"])),
+            UNMASKED[str(self.levels["unmasked_form"])],
         )
         common = (target, self.sites, check, unmasked, self.counts)
         if self.on("patching", "wrapper"):
@@ -240,16 +224,9 @@ class Builder:
         passes = self._passes(patching)
         order = self._execution_order(patching)
         reconstruction = self._reconstruction(decomposition, passes, order)
-        chunked = not self.on("kl_chunk", "off")
         functions = self._functions(patching, decomposition, passes)
         return Objective(
-            self.recipe,
-            decomposition,
-            functions,
-            reconstruction,
-            self._divergence(target),
-            self.autocast(),
-            headless=chunked,
+            self.recipe, decomposition, functions, reconstruction, self._divergence(), self.autocast()
         )
 
     def _reconstruction(
@@ -334,13 +311,10 @@ class Builder:
                 part.compile(dynamic=False)
         return functions
 
-    def _divergence(self, target: Target) -> Callable[[Tensor], Divergence]:
+    def _divergence(self) -> Callable[[Tensor], Divergence]:
         counts, cached = self.counts, self.on("target_softmax", "cached")
         if self.spec.reads_vectors:
             return SquaredError
-        if not self.on("kl_chunk", "off"):
-            rows = int(self.levels["kl_chunk"])
-            return lambda hidden: ChunkedKl(hidden, target.head, rows, counts, cached)
         return lambda logits: (CachedKl if cached else RecomputedKl)(logits, counts)
 
     def autocast(self) -> AbstractContextManager[Any]:

@@ -8,17 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import (
-    Check,
-    Comparator,
-    Device,
-    Level,
-    Levels,
-    LevelValue,
-    Numbers,
-    Parity,
-    Toggle,
-)
+from perfsweep.workloads.api import Check, Comparator, Device, Level, Levels, LevelValue, Parity, Toggle
 from perfsweep.workloads.spd.config import SpdConfig
 
 CHECKS = (
@@ -91,12 +81,6 @@ def _unless_canonical(config: SpdConfig, levels: Levels) -> Parity | None:
     return None if config.canonical_draws else Parity.STOCHASTIC
 
 
-def _no_vocabulary(config: SpdConfig, levels: Levels) -> str | None:
-    if config.recipe.target.reads_vectors:
-        return "a target that reads vectors, such as a toy (workload.preset), has no vocabulary to cut up"
-    return _no_stages(config, levels)
-
-
 def _no_stages(config: SpdConfig, levels: Levels) -> str | None:
     own = config.target is not None
     return "of a network of your own (workload.target) no stages and no head are known" if own else None
@@ -146,7 +130,6 @@ _HOOKS_STAY = {"patching": ("wrapper", "persistent_hooks")}
 _DIFFERENT: dict[str, Any] = {"parity": Parity.STOCHASTIC, "witness": "pgd_passes", "refused": _moves_sources}
 # A compiled pass has its shapes, products and divergence built in.
 _STATIC = {"component_kernel": ("fused",), "grad_checkpointing": ("per_block",), "routed_rows": ("gathered",)}
-_EAGER_PASSES = ("masked_pass", "full")
 _SCOPES: dict[LevelValue, dict[str, Any]] = {
     "target": {"requires": _HOOKS_STAY, "bounds": {"losses": 1e-5}},
     "breaks": {"requires": _HOOKS_STAY, "bounds": {"losses": 1e-5}},
@@ -162,12 +145,6 @@ _FORMULAS: dict[str, Any] = {
     "conflicts": {"compile": tuple(_SCOPES), "amp": ("bf16", "fp16"), "grad_checkpointing": ("per_block",)},
     "refused": _not_written_down,
     "witness": "ops",
-}
-
-_CHUNKED: dict[str, Any] = {
-    "refused": _no_vocabulary,
-    "conflicts": {"compile": _EAGER_PASSES},
-    "witness": "vocabulary_bytes",
 }
 
 TOGGLES = (
@@ -231,8 +208,8 @@ TOGGLES = (
     ),
     Toggle(
         "unmasked_form",
-        (Level("two_step"), Level("fused", witness="flops"), Level("by_cost", witness="flops")),
-        "unmasked components by two products, by one, or by what costs less",
+        (Level("two_step"), Level("fused", witness="flops")),
+        "unmasked components by two products, or by one",
         "6.2",
     ),
     Toggle(
@@ -280,7 +257,6 @@ TOGGLES = (
             Level("off"),
             Level("events", unsupported=shared.needs_cuda, witness="recorded_events"),
             Level("torch", witness="profiled_steps"),
-            Level("pyinstrument", witness="profiler_samples"),
         ),
         "a profiler beside the training",
         "9",
@@ -290,11 +266,7 @@ TOGGLES = (
         (Level("every_step_item"), Level("deferred", witness="host_reads")),
         "read metrics when they are logged",
     ),
-    Toggle(
-        "mask_checks",
-        (Level("sync"), Level("off", witness="host_reads"), Level("async_assert", witness="host_reads")),
-        "range checks of masks: waiting, none, or on the device",
-    ),
+    Toggle("mask_checks", (Level("sync"), Level("off", witness="host_reads")), "range checks of masks"),
     Toggle(
         "target_softmax",
         # What cancels between the two forms leaves an error in nats, whatever the size of the divergence.
@@ -303,12 +275,6 @@ TOGGLES = (
             Level("cached", bounds={"divergence": 2e-6, "losses": 1e-4}, witness="softmax_rows"),
         ),
         "softmax and entropy of the target once for all passes",
-    ),
-    Toggle(
-        "kl_chunk",
-        (Level("off"), Level(1024, **_CHUNKED)),
-        "divergence over the vocabulary in pieces of this many rows",
-        numbers=Numbers(1, like=Level(0, **_CHUNKED)),
     ),
     shared.micro_batch(
         *("loop", "whole"),
@@ -328,7 +294,7 @@ TOGGLES = (
     Toggle(
         "cuda_graph",
         _on(
-            requires={"metrics": ("deferred",), "mask_checks": ("async_assert", "off")},
+            requires={"metrics": ("deferred",), "mask_checks": ("off",)},
             conflicts={"pgd_steps": ("schedule", "every_k", "persistent")},
             refused=_not_one_graph,
             loosened=_unless_frozen,

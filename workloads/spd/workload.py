@@ -19,7 +19,6 @@ from perfsweep.workloads.spd.build import Builder, Given
 from perfsweep.workloads.spd.claims import CLAIMS
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.cost import flops_per_position
-from perfsweep.workloads.spd.counters import COUNTED
 from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
 from perfsweep.workloads.spd.maths import user_models
 from perfsweep.workloads.spd.named_files import check_files
@@ -27,6 +26,28 @@ from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
 from perfsweep.workloads.toggles import product_type
 from perfsweep.workloads.training.precision import tf32_is_on
 from perfsweep.workloads.training.toggles import DATA
+
+COUNTED = (
+    "iterations",
+    "positions",
+    "worker_batches",
+    "row_fetches",
+    "pinned_batches",
+    "unwaited_copies",
+    "prefetched_batches",
+    "kept_batches",
+    "hook_registrations",
+    "weight_fetches",
+    "masked_passes",
+    "masked_modules",
+    "pgd_passes",
+    "softmax_rows",
+    "held_bytes",
+    "graph_replays",
+    "native_products",
+)
+"""Names of the counts that trials record, zero where nothing happened. Code paths add where they do the work:
+a path not taken counts nothing."""
 
 
 class Spd(Workload):

@@ -47,9 +47,7 @@ FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"k_loss": "batched", "passes": "merged", "last_block": "pruned"}, "logits"),
     ({"logits": "slice", "last_block": "pruned"}, "passes"),
     ({"teacher": "cache_h"}, "tokenise"),
-    ({"teacher": "cache_topk"}, "tokenise"),
     ({"attn": "flash"}, "lm_dtype"),
-    ({"attn": "varlen"}, "amp"),
     ({"micro_batch": 100}, "effective_batch"),
     ({"micro_batch": 64, "effective_batch": 8}, "effective_batch"),
 )

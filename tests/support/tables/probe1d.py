@@ -20,7 +20,6 @@ BEST: dict[str, LevelValue] = {
     "slab_size": "all",
     "active_set": "pair",
     "no_sync_log": "on",
-    "precision": "block",
     "label_free": "on",
     "csc_layout": "on",
     "compile": "on",
@@ -38,7 +37,6 @@ CHAIN: tuple[tuple[str, LevelValue], ...] = (
     ("compile", "on"),
     ("active_set", "pair"),
     ("warm_start", "on"),
-    ("precision", "block"),
     ("confusion_search", "on"),
 )
 
@@ -47,7 +45,6 @@ _LATE_SORTED: dict[str, LevelValue] = {"solver": "late", "label_free": "on", "cs
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"solver": "late", "csc_layout": "on"}, "label_free"),
     ({"solver": "newton", "label_free": "on", "compile": "on"}, "csc_layout"),
-    ({"precision": "block"}, "csc_layout"),
     ({"solver": "late", "warm_start": "on"}, "label_free"),
     ({**_LATE_SORTED, "active_set": "pair"}, "consistent_stop"),
     ({"solver": "newton", "confusion_search": "on"}, "csc_layout"),

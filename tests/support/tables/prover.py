@@ -65,7 +65,6 @@ CHAIN: tuple[tuple[str, LevelValue], ...] = ()
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"slab_size": "auto"}, "slab_search"),
     ({"slab_size": 64, "slab_search": "ladder"}, "slab_size"),
-    ({"pad_to_slab": "copy_last"}, "slab_size"),
     ({"pad_to_slab": "done_row"}, "slab_size"),
     ({"warmup": "exact"}, "slab_size"),
     ({"refill": "queue"}, "slab_size"),
@@ -78,7 +77,6 @@ FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"compile_cache": "shared"}, "compile"),
     ({"forced_skip": "on"}, "policy_rows"),
     ({"screen16": "on", "tf32": "on"}, "tf32"),
-    ({"screen16": "on", "amp": "bf16"}, "amp"),
 )
 
 REFUSED_BY_CONFIG: tuple[tuple[Config, dict[str, LevelValue], str], ...] = (

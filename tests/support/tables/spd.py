@@ -41,7 +41,6 @@ EXACT: dict[str, LevelValue] = {
     "patching": "wrapper",
     "prefix_reuse": "on",
     "delta": "folded",
-    "unmasked_form": "by_cost",
     "stack_modules": "stacked",
     "pgd_inner": "detached",
     "pgd_layerwise": "single",
@@ -52,15 +51,12 @@ EXACT: dict[str, LevelValue] = {
     "metrics": "deferred",
     "mask_checks": "off",
     "target_softmax": "cached",
-    "kl_chunk": 1024,
     "optimizer": "fused",
     "fused_target_ops": "on",
     "loader": "memmap_batched",
 }
 
-BEST: dict[str, LevelValue] = {name: level for name, level in EXACT.items() if name != "kl_chunk"} | {
-    "compile": "full"
-}
+BEST: dict[str, LevelValue] = {**EXACT, "compile": "full"}
 
 PRESETS: dict[str, dict[str, LevelValue]] = {
     "exact": EXACT,
@@ -100,6 +96,5 @@ REFUSED_BY_CONFIG: tuple[tuple[Config, dict[str, LevelValue], str], ...] = (
     (Config(iterable=True), {"num_workers": 4}, "sharded"),
     (Config(iterable=True), {"num_workers": 3}, "sharded"),
     (Config(microbatches=2), {}, "pgd_scope"),
-    (Config(preset="tms_5-2_test"), {"kl_chunk": 1024}, "vocabulary"),
     (Config(drop_last=False), {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}, "drop_last"),
 )

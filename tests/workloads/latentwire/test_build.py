@@ -59,9 +59,8 @@ def test_trainables_are_drawn_by_the_seed_and_frozen_models_by_their_place(start
     assert any(not torch.equal(a, b) for a, b in zip(encoder(first), encoder(other), strict=True))
     assert first._fingerprints == other._fingerprints and len(set(first._fingerprints.values())) == 2
     assert set(first._fingerprints) == {0, 1}
-    for workload, free in ((first, False), (start({**QUICK, "freeze": "off"}, models=1), True)):
-        frozen = [p for model in workload._objective.models.values() for p in model.lm.parameters()]
-        assert {p.requires_grad for p in frozen} == {free}
+    frozen = [p for model in first._objective.models.values() for p in model.lm.parameters()]
+    assert not any(p.requires_grad for p in frozen)
 
 
 def test_a_group_is_named_by_what_it_is_and_by_its_model(start) -> None:
@@ -92,17 +91,10 @@ def test_a_teachers_cache_is_of_its_weights_rows_and_numbers_alone(start) -> Non
         early=({}, {"early_tokens": 2}),
         weights=({"lm_dtype": "bf16"}, {}),
         amp=({"amp": "bf16"}, {}),
-        top=({"teacher": "cache_topk"}, {}),
-        fewer=({"teacher": "cache_topk"}, {"topk": 3}),
         rows=({}, {"data_seed": 1}),
     )
     assert found.pop("same") == found["naive"]
     assert len(set(found.values())) == len(found)
-
-
-def test_a_teacher_keeps_no_more_of_the_top_than_there_is(start) -> None:
-    model = start({**QUICK, "teacher": "cache_topk"}, topk=10_000, models=1)._objective.models[0]
-    assert model.teacher.cache.width == model.lm.config.vocab_size and model.teacher.cache.complete
 
 
 def test_models_are_the_first_of_the_preset() -> None:

@@ -14,7 +14,7 @@ from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.presets import LMS
 
 SMALLEST: list[tuple[str, Any, Any]] = [
-    *((name, 1, 0) for name in ("epochs", "log_every", "eval_rows", "max_new", "topk", "max_prompt")),
+    *((name, 1, 0) for name in ("epochs", "log_every", "eval_rows", "max_new", "max_prompt")),
     ("held_out", 1, 0),
     *((name, 1, 0) for name in ("data_n", "memory_mb", "lora_rank")),
     ("eval_every", 0, -1),

@@ -55,7 +55,6 @@ def test_the_device_trains_as_the_host_does(evidence_of, deviations, levels, con
     [
         {"attn": "flash", "lm_dtype": "bf16"},
         {"attn": "flash", "amp": "bf16"},
-        {"attn": "varlen", "lm_dtype": "bf16", "teacher": "slice"},
         {"amp": "fp16"},
         {"lm_dtype": "bf16"},
     ],

@@ -97,19 +97,6 @@ def test_a_file_of_fewer_examples_than_a_step_takes_is_refused_in_the_plan(tmp_p
     assert said[4] is None and "has 4 examples without the 8 that workload.held_out keeps" in str(said[64])
 
 
-def test_the_fused_loss_is_refused_where_logits_are_capped(copied: Path) -> None:
-    level = next(one for one in LatentWire.toggles if one.name == "logits").level("fused_ce")
-    assert level.refused is not None
-    reasons = []
-    sizes = {name: json.loads((copied / "config.json").read_text())[name] for name in SIZES}
-    for kind in ("qwen2", "gemma2"):
-        (copied / "config.json").write_text(json.dumps({"model_type": kind, **sizes}))
-        config = LatentWireConfig(preset="test", lm_path=str(copied))
-        reasons.append(level.refused(config, {}))
-    assert reasons[0] is None and "final_logit_softcapping" in str(reasons[1])
-    assert level.refused(LatentWireConfig(preset="test"), {}) is None
-
-
 def test_a_folder_that_can_be_used_is_planned(copied: Path) -> None:
     config_of(copied, flavour=3)
     _, config = planned(copied, inert_fields=["flavour"])

@@ -136,18 +136,6 @@ def test_every_witness_is_a_counter(start) -> None:
     assert {level.witness for _, level in LEVELS} <= known
 
 
-def test_one_pass_instead_of_ten(start, run) -> None:
-    """Per model: one teacher-forced, one for the first token, K for each of two early-token losses."""
-    early = LatentWireConfig(preset="test").sizes.early_tokens
-    naive = run(start(), 1).counters()["student_passes"]
-    merged = run(start({"passes": "merged"}), 1).counters()["student_passes"]
-    assert (naive, merged) == (2 * (2 + 2 * early), 2)
-
-
-def test_a_cached_teacher_never_runs_again(start, run) -> None:
-    assert run(start({"teacher": "cache_h"}), 3).counters()["teacher_rows"] == 0
-
-
 def test_a_cache_that_is_filled_lazily_pays_once_for_each_row(start, run, tmp_path) -> None:
     workload = start({"teacher": "cache_h"}, teacher_fill="lazy", cache=tmp_path)
     steps = workload._windows.per_epoch

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.workloads.latentwire.presets import LMS, PRESETS, LMConfig, fast_flops, naive_flops
+from perfsweep.workloads.latentwire.presets import LMS, PRESETS, LMConfig, fast_flops
 
 LM = LMConfig(vocab_size=11, d_model=8, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=5, d_ff=7)
 ATTENTION = 8 * (4 * 5) + 8 * (2 * 5) * 2 + (4 * 5) * 8  # queries, keys and values, output
@@ -37,14 +37,6 @@ def test_a_window_is_of_the_layers_that_have_it() -> None:
 def test_a_layer_has_the_norms_of_its_switches(switches: dict[str, Any], widths: tuple[Any, ...]) -> None:
     shape = LMConfig(11, 8, 3, 4, 2, 5, 7, **switches)
     assert tuple(shape.norm_widths.values()) == widths
-
-
-def test_products_of_the_naive_path_are_those_of_its_passes() -> None:
-    every = LM.body_parameters + LM.head_parameters
-    passes = [10 + 6 - 1, 10, *[10, 11, 12] * 2]  # teacher-forced, first token, early tokens for two losses
-    assert naive_flops(LM, prefix=10, answer=6, early=3, prompt=20) == (
-        sum(4 * every * positions for positions in passes) + 2 * every * (20 + 2)
-    )
 
 
 def test_products_of_one_pruned_pass() -> None:

@@ -51,14 +51,6 @@ def test_the_norm_is_of_everything_that_is_trained(start) -> None:
     assert found["parameter_norm"] == pytest.approx(whole.norm().item()) and math.isnan(found["last_loss"])
 
 
-@pytest.mark.parametrize("freeze", ["on", "off"])
-def test_what_is_computed_for_frozen_weights_is_counted_and_dropped(start, run, freeze: str) -> None:
-    workload = run(start({**QUICK, "freeze": freeze}, models=1), 2)
-    frozen = [p for model in workload._objective.models.values() for p in model.lm.parameters()]
-    assert all(p.grad is None for p in frozen)
-    assert workload.counters()["lm_gradients"] == (2 * len(frozen) if freeze == "off" else 0)
-
-
 @pytest.mark.parametrize(("level", "released"), [("step", [1, 2]), ("epoch", [0, 1, 1])])
 def test_the_cache_is_released_when_it_is_due(start, run, level: str, released: list[int]) -> None:
     workload = start({**QUICK, "empty_cache": level, "effective_batch": 8}, models=1)
@@ -83,7 +75,7 @@ def test_a_region_holds_whole_periods(start, config: dict, level: str, cadence: 
 
 
 def test_a_probe_counts_nothing_and_leaves_no_gradient(start) -> None:
-    workload = start({**QUICK, "freeze": "off"}, kind="evidence", epochs=2)
+    workload = start(QUICK, kind="evidence", epochs=2)
     modules = [workload._objective.encoder, *workload._trained]
     modules += [model.lm for model in workload._objective.models.values()]
     assert all(p.grad is None for module in modules for p in module.parameters())

@@ -34,7 +34,6 @@ def test_freezing_finds_nothing_to_freeze_once_zero_gradients_are_skipped(solve)
     [
         ({"active_set": "pair", "csc_layout": "off"}, ("active_set", "csc_layout")),
         ({"csc_layout": "on", "label_free": "off"}, ("csc_layout", "label_free")),
-        ({"precision": "block", "csc_layout": "off"}, ("precision", "csc_layout")),
         ({"solver": "newton", "skip_zero_grad": "exact"}, ("skip_zero_grad", "solver")),
         ({"solver": "newton", "consistent_stop": "mismatch"}, ("consistent_stop", "solver")),
         ({"confusion_search": "on", "csc_layout": "off"}, ("confusion_search", "csc_layout")),
@@ -67,7 +66,6 @@ CHAIN = [
     {"compile": "on"},
     {"active_set": "pair"},
     {"warm_start": "on"},
-    {"precision": "block"},
     {"confusion_search": "on"},
 ]
 

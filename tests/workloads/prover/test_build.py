@@ -48,7 +48,6 @@ def chosen(**levels: str | int) -> Choices:
         ),
         *(({name: "on"}, name, True) for name in ("screen16", "fused_trunk")),
         ({"dedup": "step"}, "dedup", "step"),
-        ({"amp": "bf16"}, "amp", True),
         ({"compaction": "scan"}, "scan", True),
         ({"expand_kernel": "triton"}, "expand_kernel", "triton"),
         ({"select_kernel": "native"}, "select_kernel", "native"),
@@ -99,9 +98,7 @@ def test_states_are_valued_as_the_level_says(kb, levels, values) -> None:
     assert type(assembled(kb, **levels).values) is values
 
 
-@pytest.mark.parametrize(
-    ("levels", "doubt"), [({}, 1), ({"tf32": "on"}, 10), ({"amp": "bf16"}, 10), ({"screen16": "on"}, 1)]
-)
+@pytest.mark.parametrize(("levels", "doubt"), [({}, 1), ({"tf32": "on"}, 10), ({"screen16": "on"}, 1)])
 def test_products_that_round_leave_more_choices_in_doubt(kb, levels, doubt: int) -> None:
     assert assembled(kb, **levels).step.doubt == doubt * FLOAT32_DOUBT
 
@@ -117,8 +114,8 @@ def test_parts_are_those_of_the_levels(kb) -> None:
     assert plain.fixed
     assert (plain.scorer.reuse, plain.scorer.once, plain.scorer.skip) == (False, True, True)
     assert plain.factory.start(torch.tensor([[1, 1, 2]]), torch.tensor([0])).value.shape == (1, 0)
-    folded = assembled(kb, fold="on", amp="bf16").policy
-    assert folded.folded and folded.low
+    folded = assembled(kb, fold="on").policy
+    assert folded.folded and not folded.low
     screened = assembled(kb, screen16="on")
     assert screened.screen is screened.scorer.screen
     assert screened.screen.low.low and not screened.policy.low

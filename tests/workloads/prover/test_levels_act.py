@@ -72,13 +72,6 @@ def test_every_level_moves_its_witness_against_its_base(
     assert counters[witness] != counters_of_bases[key][witness]
 
 
-def test_bf16_products_really_are(set_up):
-    low, full = (
-        set_up({"amp": value}).machinery.policy.products["trunk.1.weight"].dtype for value in ("bf16", "off")
-    )
-    assert low != full
-
-
 def test_a_full_slab_is_inert_padding(solve):
     arm = {"slab_size": 54, "pad_to_slab": "done_row", "fact_index": "csr", "policy_rows": "ragged"}
     padded = solve(arm, kind="counting").counters()
@@ -98,7 +91,7 @@ def test_a_full_slab_is_inert_padding(solve):
         ({"compile": "default", "expand_kernel": "native"}, ("expand_kernel", "compile")),
         ({"forced_skip": "on"}, ("forced_skip", "policy_rows")),
         ({"compile_cache": "shared"}, ("compile_cache", "compile")),
-        ({"screen16": "on", "amp": "bf16"}, ("screen16", "amp")),
+        ({"screen16": "on", "tf32": "on"}, ("screen16", "tf32")),
     ],
 )
 def test_an_illegal_combination_is_refused_naming_both(levels, names):

@@ -36,7 +36,7 @@ def test_a_second_job_in_the_same_process_repeats_the_first(set_up, run_to_end, 
 
 def test_units_are_valid_candidates_alone(solve):
     workload = solve(
-        {"slab_size": 16, "pad_to_slab": "copy_last"}, data="countries", size=40, modes="tail", corruptions=50
+        {"slab_size": 16, "pad_to_slab": "done_row"}, data="countries", size=40, modes="tail", corruptions=50
     )
     result = workload.job.results["tail"]
     assert workload.progress() == result.sizes.sum() < 6 * 51

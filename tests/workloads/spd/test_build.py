@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.maths import losses
 from perfsweep.workloads.spd.workload import Spd
@@ -31,12 +30,11 @@ EVERYTHING = {
     "pgd_layerwise": "single",
     "target_softmax": "cached",
     "mask_checks": "off",
-    "unmasked_form": "by_cost",
+    "unmasked_form": "fused",
     "fused_target_ops": "on",
     "free_early": "on",
     "routed_rows": "gathered",
     "component_kernel": "fused",
-    "kl_chunk": 10,
     "grad_checkpointing": "per_block",
     "loader": "memmap_batched",
 }
@@ -123,16 +121,6 @@ def test_no_more_is_held_out_than_there_is(start, network, tokens, rows, asked, 
     held_out = workload.builder._held_out_batches()
     assert [len(batch) for batch in held_out] == batches
     assert np.array_equal(torch.cat(held_out), workload.builder.held_out.values[: sum(batches)])
-
-
-def test_chunks_cannot_go_with_a_decomposed_head(start) -> None:
-    config = {**SMALL, "modules": ["layers.0.attn.k", "unembed"]}
-    start(config=config)
-    with pytest.raises(
-        ConfigError,
-        match=r"kl_chunk=7 cannot go with workload\.modules that hold the head unembed; leave one",
-    ):
-        start(config=config, kl_chunk=7)
 
 
 def test_a_training_that_goes_on_has_what_is_left_of_its_length(start, run) -> None:

@@ -149,7 +149,6 @@ def test_a_file_is_found_from_wherever_the_trial_runs(tmp_path, monkeypatch) -> 
     [
         {"prefix_reuse": "on"},
         {"grad_checkpointing": "per_block"},
-        {"kl_chunk": 1024},
         {"fused_target_ops": "on"},
         {"gradients": "formulas"},
     ],

@@ -113,30 +113,23 @@ def load_rows(folder: Path, expected: int) -> list[Row] | None:
 
 
 class TeacherCache:
-    """The teacher's last hidden states [N, K, d] or top probabilities [N, K, k], and which rows are there.
+    """The teacher's last hidden states [N, K, d], and which rows are there.
 
     Parameters
     ----------
     folder : named after model, tokens, K and type
-    shape : (N, K, d) or (N, K, k)
-    dtype : of hidden states; the top is kept in single precision with its ids
-    top : keep log probabilities and ids
+    shape : (N, K, d)
+    dtype : of hidden states
     """
 
-    def __init__(
-        self, folder: Path, shape: tuple[int, int, int], dtype: torch.dtype, top: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
         self.folder = folder
-        self.width = shape[2]
-        self.seconds = 0.0
-        self._shape, self._dtype, self._top = shape, torch.float32 if top else dtype, top
+        self._dtype = dtype
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            self._values = self._map("values", shape, self._dtype)
-            self._ids = self._map("ids", shape, torch.int32) if top else None
+            self._values = self._map("values", shape, dtype)
             self._done = self._map("done", (shape[0],), torch.bool)
         self._held: Tensor | None = None
-        self._held_ids: Tensor | None = None
         self._complete = bool(self._done.all())
 
     def _map(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -181,17 +174,6 @@ class TeacherCache:
         """Store rows [n, K, d]."""
         where = torch.tensor(index)
         self._values[where] = hidden.detach().to("cpu", self._dtype)
-        self._finish(where)
-
-    def keep_top(self, index: Sequence[int], values: Tensor, ids: Tensor) -> None:
-        """Store rows [n, K, k] of log probabilities and ids."""
-        assert self._ids is not None
-        where = torch.tensor(index)
-        self._ids[where] = ids.to("cpu", torch.int32)
-        self._values[where] = values.detach().to("cpu", self._dtype)
-        self._finish(where)
-
-    def _finish(self, where: Tensor) -> None:
         # Rows first, then their marks: a process that dies between the two leaves rows to be computed again.
         self._done[where] = True
         self._complete = bool(self._done.all())
@@ -203,17 +185,6 @@ class TeacherCache:
         if self._held is None:
             self._held = self._values.to(numbers.device, copy=True)
         return self._held.index_select(0, numbers)
-
-    def top(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Log probabilities and ids [n, K, k], on the device of `numbers`."""
-        assert self._ids is not None
-        if not self._complete:
-            where = numbers.cpu()
-            return self._values[where].to(numbers.device), self._ids[where].long().to(numbers.device)
-        if self._held is None or self._held_ids is None:
-            self._held = self._values.to(numbers.device, copy=True)
-            self._held_ids = self._ids.to(numbers.device, torch.long, copy=True)
-        return self._held.index_select(0, numbers), self._held_ids.index_select(0, numbers)
 
     def note_cost(self, seconds: float) -> None:
         """Remember what building cost, for every process that finds it built."""

@@ -1,4 +1,4 @@
-"""Causal attention with grouped queries: explicit matrix, PyTorch's fused kernels, flash, or packed rows.
+"""Causal attention with grouped queries: explicit matrix, PyTorch's fused kernels, or flash.
 
 q [B, h, S, e], k and v [B, g, T, e] -> [B, S, h * e]. Where there are fewer queries than keys, the queries
 are the last positions: PyTorch's ``is_causal=True`` would align them with the first, so such masks are
@@ -8,26 +8,14 @@ written out.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-
-class Segments(NamedTuple):
-    """Rows packed one after the other: `ends` [rows + 1] int32 starts at 0; `longest` is a host number.
-
-    A query sees the last `window` positions of its row, itself included; None: all of them.
-    """
-
-    ends: Tensor
-    longest: int
-    window: int | None = None
 
 
 class Allowed(NamedTuple):
@@ -35,7 +23,6 @@ class Allowed(NamedTuple):
 
     mask: Tensor | None = None
     causal: bool = False
-    segments: Segments | None = None
 
 
 Attend = Callable[[Tensor, Tensor, Tensor, Allowed], Tensor]
@@ -49,7 +36,6 @@ class Mask:
     """
 
     past: int = 0
-    segments: Segments | None = None
     visible: Tensor | None = None
 
     def allowed(
@@ -61,10 +47,6 @@ class Mask:
     ) -> Allowed:
         """What the queries at `asked` (None: all) of `length` positions may see: the last `window` keys."""
         keys = self.past + length
-        if self.segments is not None:
-            return Allowed(
-                segments=self.segments if window is None else self.segments._replace(window=window)
-            )
         if self.visible is not None:
             return Allowed(_last_seen(self.visible, window))
         if window is not None and window >= keys:
@@ -93,13 +75,6 @@ def _last_seen(visible: Tensor, window: int | None) -> Tensor:
     return visible & (visible.flip(-1).cumsum(-1).flip(-1) <= window)
 
 
-def _of_segments(segments: Segments, total: int) -> Tensor:
-    """[total, total]: positions of a packed row see those before them in the same row."""
-    at = torch.arange(total, device=segments.ends.device)
-    row = torch.searchsorted(segments.ends, at.to(segments.ends.dtype), right=True)
-    return _seen(at[:, None], at, segments.window) & (row[:, None] == row)
-
-
 @functools.lru_cache(maxsize=256)
 def _lower_right(first: int, end: int, keys: int, device: torch.device, window: int | None = None) -> Tensor:
     """[end - first, keys]: position i sees keys 0 .. i, or the last `window` of these."""
@@ -125,8 +100,6 @@ def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed, cap: float | None =
     if cap is not None:
         scores = cap * torch.tanh(scores / cap)
     mask = _lower_right(0, q.shape[2], k.shape[2], q.device) if allowed.causal else allowed.mask
-    if allowed.segments is not None:
-        mask = _of_segments(allowed.segments, q.shape[2])
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
@@ -164,37 +137,4 @@ def flash(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
         return sdpa(q, k, v, allowed)
 
 
-def varlen(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
-    """Rows packed into one, [1, h, total, e], each attending within itself; other passes as `flash`."""
-    if allowed.segments is None:
-        return flash(q, k, v, allowed)
-    from torch.nn.attention.varlen import varlen_attn
-
-    ends, longest, window = allowed.segments
-    groups = q.shape[1] // k.shape[1]
-    q, k, v = (
-        x[0].transpose(0, 1).contiguous() for x in (q, _repeated(k, groups), _repeated(v, groups))
-    )  # [total, h, e]
-    if not q.is_cuda:
-        return _segment_by_segment(q, k, v, allowed.segments).flatten(1).unsqueeze(0)
-    # The kernel multiplies 16-bit numbers only.
-    kind = q.dtype if q.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
-    wanted, (q, k, v) = v.dtype, (x.to(kind) for x in (q, k, v))
-    # Positions that are seen to the left of the query (-1: all) and to its right.
-    sides = (-1 if window is None else window - 1, 0)
-    mixed: Any = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=sides)
-    return mixed.flatten(1).unsqueeze(0).to(wanted)
-
-
-def _segment_by_segment(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
-    """What the varlen kernel computes, one row at a time; [total, h, e]."""
-    pieces = []
-    for first, end in itertools.pairwise(segments.ends.tolist()):
-        row = [x[first:end].transpose(0, 1).unsqueeze(0) for x in (q, k, v)]
-        mask, causal, _ = Mask().allowed(end - first, q.device, window=segments.window)
-        mixed = F.scaled_dot_product_attention(*row, attn_mask=mask, is_causal=causal)
-        pieces.append(mixed[0].transpose(0, 1))
-    return torch.cat(pieces)
-
-
-KERNELS: dict[str, Attend] = {"eager": eager, "sdpa": sdpa, "flash": flash, "varlen": varlen}
+KERNELS: dict[str, Attend] = {"eager": eager, "sdpa": sdpa, "flash": flash}

@@ -245,7 +245,6 @@ class CausalLM(nn.Module):
         counts = self.chosen.counts
         passes = (6 if self.table.requires_grad else 4) if hidden.requires_grad else 2
         counts["head_rows"] += rows
-        counts["head_bytes"] += rows * self.config.vocab_size * 4
         counts["lm_flops"] += passes * rows * self.config.head_parameters
 
     def _count_layer(self, x: Tensor, rows: Rows | None) -> None:

@@ -55,19 +55,6 @@ def divergence(student: Tensor, teacher: Tensor) -> Tensor:
     return TEMPERATURE**2 * F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
 
 
-def sparse_divergence(student: Tensor, values: Tensor, ids: Tensor) -> Tensor:
-    """As `divergence`, from the teacher's top log probabilities [.., k]; all other ids are one outcome."""
-    log_q = F.log_softmax(student / TEMPERATURE, dim=-1).gather(-1, ids)
-    wide = values.to(log_q.dtype)
-    if ids.shape[-1] == student.shape[-1]:
-        return TEMPERATURE**2 * (wide.exp() * (wide - log_q)).sum(-1)
-    # 1 - sum p by expm1: the difference cancels where the top holds nearly everything.
-    rest_p = (-torch.expm1(torch.logsumexp(wide, -1))).clamp(min=1e-12)
-    rest_q = (-torch.expm1(torch.logsumexp(log_q, -1))).clamp(min=1e-12)
-    head = (wide.exp() * (wide - log_q)).sum(-1)
-    return TEMPERATURE**2 * (head + rest_p * (rest_p.log() - rest_q.log()))
-
-
 def state_distance(student: list[Tensor], teacher: list[Tensor], weights: Tensor) -> Tensor:
     """Mean over layers of weighted squared differences of states [B, K, d]; weights [B, K] sum to one."""
     parts = [

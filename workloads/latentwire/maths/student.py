@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
@@ -81,8 +80,8 @@ class Student:
         if self.path.merged:
             return self._merged(start, answer)
         hidden = self._pass(start, answer[:, :-1])
-        ce = self._losses(hidden, slice(start.tokens.shape[1] - 1, None), answer)
-        first = self._last_logits(self._pass(start))
+        ce = cross_entropy(self._logits(hidden, slice(start.tokens.shape[1] - 1, None)), answer)
+        first = self._logits(self._pass(start), -1)
         early, _ = self._early(start, answer)
         distilled, states = self._early(start, answer)
         targets = answer[:, : self.early_tokens]
@@ -104,15 +103,8 @@ class Student:
         # The last answer token is not given: nothing is predicted from it.
         hidden = self._pass(start, answer[:, :-1], rows=rows, states=states)
         hidden, inside = (hidden, slice(None)) if self.path.pruned else (hidden, read)
-        begin = 0 if self.path.pruned else first
-        early = slice(begin, begin + self.early_tokens)
-        if self.path.logits == "fused_ce":
-            ce = self._losses(hidden, inside, answer)
-            early_logits = self.lm.logits(hidden[:, early])
-        else:
-            logits = self.lm.logits(hidden if self.path.logits == "all" else hidden[:, inside])
-            logits = logits[:, inside] if self.path.logits == "all" else logits
-            ce, early_logits = cross_entropy(logits, answer), logits[:, : self.early_tokens]
+        logits = self._logits(hidden, inside)
+        ce, early_logits = cross_entropy(logits, answer), logits[:, : self.early_tokens]
         kept = self._early_states(states or [], first, pruned_last=self.path.pruned)
         return StudentOut(
             ce, ce[:, 0], ce[:, : self.early_tokens], early_logits, early_logits[:, 0].detach(), kept
@@ -145,31 +137,11 @@ class Student:
         """Hidden states of tokens behind keys and values."""
         return self.lm.run(x, AttentionContext(past), lora=self.lora, **more)
 
-    def _losses(self, hidden: Tensor, read: slice, answer: Tensor) -> Tensor:
-        """Cross entropies [B, T] at the positions `read`, by the chosen form of the head."""
-        if self.path.logits == "fused_ce":
-            return self._fused(hidden[:, read], answer)
+    def _logits(self, hidden: Tensor, read: slice | int) -> Tensor:
+        """Logits [B, T, V] of the positions `read`, or [B, V] of one."""
         if self.path.logits == "all":
-            return cross_entropy(self.lm.logits(hidden)[:, read], answer)
-        return cross_entropy(self.lm.logits(hidden[:, read]), answer)
-
-    def _fused(self, hidden: Tensor, answer: Tensor) -> Tensor:
-        """Head and cross entropy in one, never with all logits at once."""
-        lm = self.lm
-        rows = answer.numel()
-        # The fused form passes by `CausalLM.logits`, which counts for the others.
-        self._counts["head_rows"] += rows
-        self._counts["lm_flops"] += 4 * rows * lm.config.head_parameters
-        flat = hidden.flatten(0, 1)
-        return F.linear_cross_entropy(flat, lm.head_matrix, answer.flatten(), reduction="none").view(
-            answer.shape
-        )
-
-    def _last_logits(self, hidden: Tensor) -> Tensor:
-        """Logits [B, V] of the last position."""
-        if self.path.logits == "all":
-            return self.lm.logits(hidden)[:, -1]
-        return self.lm.logits(hidden[:, -1])
+            return self.lm.logits(hidden)[:, read]
+        return self.lm.logits(hidden[:, read])
 
     def _early(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Logits [B, K, V] of the early tokens, and the states that they came from."""
@@ -188,14 +160,14 @@ class Student:
         logits, columns = [], []
         for t in range(self.early_tokens):
             states = self._states()
-            logits.append(self._last_logits(self._pass(start, answer[:, :t], states=states)))
+            logits.append(self._logits(self._pass(start, answer[:, :t], states=states), -1))
             columns.append([state[:, -1] for state in states or []])
         return torch.stack(logits, dim=1), [torch.stack(layer, dim=1) for layer in zip(*columns, strict=True)]
 
     def _with_kept_states(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A pass for the prefix, then one position at a time on its keys and values."""
         held, states = list[tuple[Tensor, Tensor]](), self._states()
-        logits = [self._last_logits(self._pass(start, keep=held, states=states))]
+        logits = [self._logits(self._pass(start, keep=held, states=states), -1)]
         columns = [[state[:, -1] for state in states or []]]
         for t in range(1, self.early_tokens):
             past, held, states = held, list[tuple[Tensor, Tensor]](), self._states()
@@ -203,7 +175,7 @@ class Student:
             self._counts["student_passes"] += 1
             self._counts["student_positions"] += x.shape[0]
             hidden = self._run(x, past, keep=held, states=states)
-            logits.append(self._last_logits(hidden))
+            logits.append(self._logits(hidden, -1))
             columns.append([state[:, -1] for state in states or []])
         return torch.stack(logits, dim=1), [torch.stack(layer, dim=1) for layer in zip(*columns, strict=True)]
 
@@ -211,9 +183,4 @@ class Student:
         """One pass for all early tokens."""
         first, states = start.tokens.shape[1] - 1, self._states()
         hidden = self._pass(start, answer[:, : self.early_tokens - 1], states=states)
-        logits = (
-            self.lm.logits(hidden)[:, first:]
-            if self.path.logits == "all"
-            else self.lm.logits(hidden[:, first:])
-        )
-        return logits, [state[:, first:] for state in states or []]
+        return self._logits(hidden, slice(first, None)), [state[:, first:] for state in states or []]

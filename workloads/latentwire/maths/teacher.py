@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from perfsweep.workloads.latentwire.data.batches import Prompts
 from perfsweep.workloads.latentwire.data.cache import TeacherCache
-from perfsweep.workloads.latentwire.maths.attention import Mask, Segments
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
-from perfsweep.workloads.latentwire.maths.losses import TEMPERATURE, divergence, sparse_divergence
+from perfsweep.workloads.latentwire.maths.losses import divergence
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 
 CHUNK = 4
@@ -27,17 +25,13 @@ CHUNK = 4
 
 @dataclass
 class Given:
-    """What distillation compares with: logits [B, K, V] or the distribution's top [B, K, k]; and states."""
+    """What distillation compares with: logits [B, K, V], and states."""
 
-    logits: Tensor | None
-    top: tuple[Tensor, Tensor] | None
+    logits: Tensor
     states: list[Tensor]
 
     def distance(self, student: Tensor) -> Tensor:
         """Divergence [B, K] of the student's logits [B, K, V]."""
-        if self.top is not None:
-            return sparse_divergence(student, *self.top)
-        assert self.logits is not None
         return divergence(student, self.logits.to(student.dtype))
 
 
@@ -54,14 +48,12 @@ class Teacher:
         header: Tensor,
         *,
         pruned: bool = False,
-        packed: bool = False,
         states: bool = False,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.lm = lm
         self.level = level
         self.pruned = pruned
-        self.packed = packed
         self.keep_states = states
         self.cache: TeacherCache | None = None
         self._context = context
@@ -78,7 +70,7 @@ class Teacher:
             if self.cache is not None:
                 return self._cached(prompts)
             hidden, states = self.hidden(prompts)
-            return Given(self._head(hidden), None, states)
+            return Given(self._head(hidden), states)
 
     @torch.no_grad()
     def prepare(self, prompts: Prompts) -> None:
@@ -106,9 +98,7 @@ class Teacher:
             logits = Rows(at).of(self._head(hidden))
             chunks.append((logits, [Rows(at).of(state) for state in states or []]))
         layers = zip(*(states for _, states in chunks), strict=True)
-        return Given(
-            torch.cat([logits for logits, _ in chunks]), None, [torch.cat(layer) for layer in layers]
-        )
+        return Given(torch.cat([logits for logits, _ in chunks]), [torch.cat(layer) for layer in layers])
 
     def _count(self, lengths: tuple[int, ...], longest: int) -> None:
         self._counts["teacher_rows"] += len(lengths)
@@ -118,8 +108,6 @@ class Teacher:
     @torch.no_grad()
     def hidden(self, prompts: Prompts) -> tuple[Tensor, list[Tensor]]:
         """Final hidden states [B, K, d] at the predictive positions, and the first layers' there."""
-        if self.packed:
-            return self._packed(prompts)
         past, shared = self._past()
         longest = max(prompts.lengths)
         at = prompts.positions - shared
@@ -142,32 +130,12 @@ class Teacher:
             self._shared = held
         return self._shared, len(self._header)
 
-    def _packed(self, prompts: Prompts) -> tuple[Tensor, list[Tensor]]:
-        """All rows one behind the other, without pads."""
-        device = prompts.ids.device
-        lengths = torch.tensor(prompts.lengths)
-        # Made on the host, where the lengths are known: reading them from the device would wait for it.
-        ends = F.pad(lengths.cumsum(0), (1, 0))
-        columns = torch.cat([torch.arange(n) for n in prompts.lengths])
-        rows = torch.repeat_interleave(torch.arange(len(prompts.lengths)), lengths)
-        ids = prompts.ids[rows.to(device), columns.to(device)].unsqueeze(0)
-        segments = Segments(ends.to(device, torch.int32), max(prompts.lengths))
-        self._counts["teacher_rows"] += len(prompts.lengths)
-        self._counts["teacher_positions"] += int(ends[-1])
-        states: list[Tensor] | None = [] if self.keep_states else None
-        context = AttentionContext(mask=Mask(segments=segments), position_ids=columns.to(device))
-        hidden = self.lm.run(self.lm.embed(ids), context, states=states)
-        at = ends[:-1].to(device)[:, None] + prompts.positions
-        return hidden[0][at], [state[0][at] for state in states or []]
-
     def _cached(self, prompts: Prompts) -> Given:
         """From the cache; rows that are not there yet are computed and kept."""
         assert self.cache is not None
         if missing := self.cache.missing(prompts.index):
             self._fill(prompts, missing)
-        if self.level == "cache_topk":
-            return Given(None, self.cache.top(prompts.numbers), [])
-        return Given(self._head(self.cache.hidden(prompts.numbers)), None, [])
+        return Given(self._head(self.cache.hidden(prompts.numbers)), [])
 
     def _fill(self, prompts: Prompts, missing: list[int]) -> None:
         assert self.cache is not None
@@ -180,8 +148,4 @@ class Teacher:
             tuple(prompts.index[i] for i in missing),
         )
         hidden, _ = self.hidden(some)
-        if self.level == "cache_topk":
-            log_p = F.log_softmax(self._head(hidden) / TEMPERATURE, dim=-1)
-            self.cache.keep_top(some.index, *log_p.topk(self.cache.width, dim=-1))
-        else:
-            self.cache.keep(some.index, hidden)
+        self.cache.keep(some.index, hidden)

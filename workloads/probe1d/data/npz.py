@@ -233,23 +233,6 @@ def _multihot(where: object, multi: np.ndarray, name: str, rows: int, classes: i
     return Labels(multi.shape[1], multi=torch.from_numpy(multi.astype(bool)))
 
 
-def save_problem(path: Path, data: ProbeData) -> None:
-    """Write a problem in the documented format."""
-    arrays: dict[str, np.ndarray] = {}
-    for suffix, x, labels in (("", data.x, data.labels), ("_val", data.x_val, data.labels_val)):
-        if x is None or labels is None:
-            continue
-        arrays[f"indptr{suffix}"] = x.indptr.cpu().numpy()
-        arrays[f"indices{suffix}"] = x.indices.cpu().numpy().astype(np.int32)
-        arrays[f"values{suffix}"] = x.values.cpu().numpy()
-        arrays[f"shape{suffix}"] = np.array([x.rows, x.latents])
-        if labels.ids is not None:
-            arrays[f"labels{suffix}"] = labels.ids.cpu().numpy()
-        elif labels.multi is not None:
-            arrays[f"labels_multihot{suffix}"] = labels.multi.cpu().numpy()
-    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
-
-
 PROBES = {
     "classes": (np.int64, "[C] class of each column"),
     "coef": (np.float64, "[L, C] w of the probe sigmoid(intercept + coef x)"),

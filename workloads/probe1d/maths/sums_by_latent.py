@@ -66,7 +66,5 @@ class CscEvaluator:
         self.counts.add(self.counter, events)
         if self.precision.compute == torch.float64:
             self.counts.add("events_f64", events)
-        if self.precision.block:
-            self.counts.add("sums_block")
         elif self.precision.compute != self.precision.sums:
             self.counts.add("sums_acc64")

@@ -123,23 +123,20 @@ ACTIVE_SET = Toggle(
     "active_set",
     (
         Level("off"),
-        *(
-            Level(
-                rows,
-                Parity.TOLERANCE,
-                requires={**BY_LATENT, "consistent_stop": ("scaled",)},
-                witness="compacted_pairs",
-            )
-            for rows in ("latent", "pair")
+        Level(
+            "pair",
+            Parity.TOLERANCE,
+            requires={**BY_LATENT, "consistent_stop": ("scaled",)},
+            witness="compacted_pairs",
         ),
     ),
-    "leave latents, or single pairs, out of the passes once they have converged",
+    "leave pairs out of the passes once they have converged",
     "analysis",
 )
 
 
-class ActiveLatents(Reference):
-    """Rows of a block leave the passes once all of their pairs have converged."""
+class ActivePairs(Reference):
+    """Every pair is a row of its own, and leaves the passes once it has converged."""
 
     compact = True
 
@@ -148,7 +145,7 @@ class ActiveLatents(Reference):
         return super().wanted(slab, grad) & (slab.gmax > self.config.tol)
 
     def left_none(self, solution: Solution, slab: Slab) -> bool:
-        """Store and drop rows none of whose pairs is still open."""
+        """Store and drop the pairs that are no longer open."""
         still = (slab.gmax > self.config.tol) & ~slab.frozen
         if self.rules.pin_dead:
             still = still & (slab.block.count > 0)
@@ -161,15 +158,9 @@ class ActiveLatents(Reference):
         return not keep.numel()
 
 
-class ActivePairs(ActiveLatents):
-    """Every pair is a row of its own."""
-
-    flat = True
-
-
 VARIANTS = (
     Variant(CONSISTENT_STOP, {"scaled": ScaledStop}),
     Variant(SKIP_ZERO_GRAD, {"exact": SkipZero, "tol": SkipSmall}),
     Variant(FREEZE_FAILED, others=FreezeFailed),
-    Variant(ACTIVE_SET, {"latent": ActiveLatents, "pair": ActivePairs}),
+    Variant(ACTIVE_SET, {"pair": ActivePairs}),
 )

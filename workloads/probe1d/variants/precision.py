@@ -6,7 +6,6 @@ from perfsweep.workloads.api import Level, Parity, Toggle
 from perfsweep.workloads.probe1d.claims import OPEN
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
 from perfsweep.workloads.probe1d.reference import Reference
-from perfsweep.workloads.probe1d.variants.by_latent import BY_LATENT
 from perfsweep.workloads.probe1d.variants.variant import Variant
 
 PRECISION = Toggle(
@@ -15,7 +14,6 @@ PRECISION = Toggle(
         Level("f32"),
         Level("f64", Parity.TOLERANCE, witness="events_f64"),
         Level("f32acc64", Parity.TOLERANCE, witness="sums_acc64"),
-        Level("block", Parity.TOLERANCE, requires=BY_LATENT, witness="sums_block"),
     ),
     "type of events and of their sums",
     OPEN,

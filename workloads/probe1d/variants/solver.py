@@ -90,7 +90,7 @@ class Newton(BucketSums):
 
     def block(self, rows: PreparedRows, columns: Tensor) -> Block:
         """In float64 whatever events are evaluated in; pairs that float32 cannot tell apart are left out."""
-        block = rows.block(columns, torch.float64, flat=self.flat)
+        block = rows.block(columns, torch.float64, flat=self.compact)
         return above_rounding(block, DECREMENT_TOL) if self.in_float32 else block
 
     def passes(

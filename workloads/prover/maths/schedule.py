@@ -147,10 +147,7 @@ class Slab:
     def _padded(self, rows: Rows, missing: int) -> Rows:
         if self.pad == "off":
             return rows
-        if self.pad == "done_row":
-            return Rows.joined([rows, self.factory.padding(missing, rows.done.device)])
-        last = rows.take(torch.full((missing,), rows.batch - 1, device=rows.done.device))
-        return Rows.joined([rows, last._replace(number=torch.full_like(last.number, -1))])
+        return Rows.joined([rows, self.factory.padding(missing, rows.done.device)])
 
 
 def slab_by_slab(

@@ -19,7 +19,7 @@ from perfsweep.workloads.errors import ConfigError
 
 DTYPES = {"uint16": "<u2", "uint32": "<u4"}
 BYTES = 256
-BOS, EOS, PAD = 256, 257, 258
+BOS, EOS = 256, 257
 BYTE_VOCAB = 259
 BYTES_SHA256 = hashlib.sha256(b"bytes, bos 256, eos 257, pad 258").hexdigest()
 HELD_OUT_SHARE = 20  # one row in so many is for evaluation

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,11 +24,9 @@ class Divergence(ABC):
     Attributes
     ----------
     normaliser : positions for KL, elements for MSE
-    reads_hidden : whether predictions are asked for before the head
     """
 
     normaliser: int
-    reads_hidden = False
 
     @abstractmethod
     def sum(self, prediction: Tensor) -> Tensor:
@@ -67,7 +64,6 @@ class RecomputedKl(Divergence):
     def sum(self, prediction: Tensor) -> Tensor:
         """KL(target || prediction), summed over positions."""
         self._counts["softmax_rows"] += self.normaliser
-        note_vocabulary(self._counts, prediction, tensors=4)
         return self.distance(prediction, self.logits)
 
     @staticmethod
@@ -92,7 +88,6 @@ class CachedKl(Divergence):
         self._counts = counts
         self.normaliser = logits.shape[:-1].numel()
         counts["softmax_rows"] += self.normaliser
-        note_vocabulary(counts, logits, tensors=2)
 
     def constants(self) -> tuple[Tensor, Tensor]:
         """p [.., v] and sum(p log p) [], for compiled passes."""
@@ -100,7 +95,6 @@ class CachedKl(Divergence):
 
     def sum(self, prediction: Tensor) -> Tensor:
         """KL(target || prediction), summed over positions."""
-        note_vocabulary(self._counts, prediction, tensors=2)
         return _KlOfLogits.apply(prediction, self._p, self._entropy)  # type: ignore[return-value]
 
 
@@ -127,78 +121,6 @@ class _KlOfLogits(torch.autograd.Function):
         # The gradient of logsumexp(logits) - <p, logits> is softmax(logits) - p.
         grad = (logits - scale).exp_().sub_(p).mul_(incoming[0])
         return grad.to(logits.dtype), None, None
-
-
-class ChunkedKl(Divergence):
-    """KL from the hidden state before the head, some rows at a time: never all positions by the vocabulary.
-
-    The gradient towards the hidden state is made in the forward pass, chunk by chunk, while the chunk's
-    logits are there.
-    """
-
-    reads_hidden = True
-
-    def __init__(
-        self, hidden: Tensor, head: Callable[[Tensor], Tensor], rows: int, counts: Counter[str], cached: bool
-    ) -> None:
-        self._hidden, self._head, self._rows, self._counts = hidden.flatten(0, -2), head, rows, counts
-        self.normaliser = len(self._hidden)
-        self._p: list[Tensor] | None = None
-        if cached:
-            self._p = [self._target(chunk) for chunk in self._hidden.split(rows)]
-
-    def _target(self, hidden: Tensor) -> Tensor:
-        self._counts["softmax_rows"] += len(hidden)
-        return _log_softmax(self._head(hidden))
-
-    def sum(self, prediction: Tensor) -> Tensor:
-        """KL(target || prediction), summed over positions; `prediction` is a hidden state [..., d]."""
-        return _ChunkedSum.apply(prediction, self)  # type: ignore[return-value]
-
-    def chunk(self, number: int, hidden: Tensor, wants_gradient: bool) -> tuple[Tensor, Tensor | None]:
-        """Sum over one chunk [] and its gradient towards the hidden state [rows, d]."""
-        start = number * self._rows
-        logs = self._p[number] if self._p else self._target(self._hidden[start : start + self._rows])
-        with torch.set_grad_enabled(wants_gradient):
-            # A graph of its own for each chunk: its logits are freed before the next one's are made.
-            leaf = hidden.detach().requires_grad_(wants_gradient)
-            logits = self._head(leaf)
-            note_vocabulary(self._counts, logits, tensors=4)
-            value = F.kl_div(_log_softmax(logits), logs, reduction="none", log_target=True).sum()
-        gradient = torch.autograd.grad(value, leaf)[0] if wants_gradient else None
-        return value.detach(), gradient
-
-    def value_and_gradient(self, prediction: Tensor, wants_gradient: bool) -> tuple[Tensor, Tensor | None]:
-        """Of all chunks: the sum [] and the gradient in the shape of `prediction`."""
-        flat = prediction.flatten(0, -2)
-        found = [self.chunk(i, part, wants_gradient) for i, part in enumerate(flat.split(self._rows))]
-        total = torch.stack([value for value, _ in found]).sum()
-        if not wants_gradient:
-            return total, None
-        return total, torch.cat([gradient for _, gradient in found if gradient is not None]).view_as(
-            prediction
-        )
-
-
-class _ChunkedSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, prediction: Tensor, divergence: ChunkedKl) -> Tensor:
-        value, gradient = divergence.value_and_gradient(prediction, ctx.needs_input_grad[0])
-        if gradient is not None:
-            ctx.save_for_backward(gradient)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
-        # The forward pass made the gradient while the logits were there; the chain rule only scales it.
-        return ctx.saved_tensors[0] * incoming[0], None
-
-
-def note_vocabulary(counts: Counter[str], logits: Tensor, tensors: int) -> None:
-    """Remember the most bytes of vocabulary-sized tensors that one divergence has alive at once."""
-    counts["vocabulary_bytes"] = max(
-        counts["vocabulary_bytes"], tensors * logits.numel() * logits.element_size()
-    )
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -158,20 +158,14 @@ class Passes:
     def divergence(self, moment: Moment, masking: Masking, operands: Mapping[str, Operands]) -> Tensor:
         """Sum over positions of the divergence of the masked output []."""
         masks = make_masks(masking, self.inside)
-        return moment.divergence.sum(self.output(moment, masks, operands, moment.divergence.reads_hidden))
+        return moment.divergence.sum(self.output(moment, masks, operands))
 
     def output(
-        self,
-        moment: Moment,
-        masks: Mapping[str, SiteMask],
-        operands: Mapping[str, Operands],
-        headless: bool = False,
+        self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
     ) -> Tensor:
-        """The masked output, or the hidden state before the head."""
+        """The masked output."""
         where = self.where(moment, tuple(masks))
-        return self.patching.masked(
-            moment.batch, masks, operands, first=where.first, hidden=where.hidden, headless=headless
-        )
+        return self.patching.masked(moment.batch, masks, operands, first=where.first, hidden=where.hidden)
 
     def inputs(
         self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]

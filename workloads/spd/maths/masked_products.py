@@ -127,17 +127,11 @@ def check_waiting(mask: Tensor) -> None:
         raise ValueError("a mask must lie in [0, 1]; its sources or importances are out of range")
 
 
-def check_on_device(mask: Tensor) -> None:
-    """The same test, made by the device: a violation ends the program later, and nobody waits."""
-    inside = ~((mask < 0) | (mask > 1)).any()
-    torch._assert_async(inside, "a mask must lie in [0, 1]")  # pyright: ignore[reportPrivateImportUsage]
-
-
 def check_nothing(mask: Tensor) -> None:
     """No test."""
 
 
-CHECKS: dict[str, Check] = {"sync": check_waiting, "async_assert": check_on_device, "off": check_nothing}
+CHECKS: dict[str, Check] = {"sync": check_waiting, "off": check_nothing}
 
 
 class WeightedActivation(torch.autograd.Function):
@@ -169,26 +163,21 @@ class WeightedActivation(torch.autograd.Function):
         )
 
 
-class UnmaskedForm:
-    """Components without a mask: by two products, by one with V U, or by what costs less.
+UnmaskedForm = Callable[[Tensor, Site, Operands], Tensor]
+"""From x to x V U [..., out]."""
 
-    Two products cost C (in + out) multiplications a position, one in*out and once for all positions C*in*out.
-    """
 
-    def __init__(self, level: str) -> None:
-        self.level = level
+def two_step(x: Tensor, site: Site, operands: Operands) -> Tensor:
+    """By two products, C (in + out) multiplications a position."""
+    return site.read(x, operands.V) @ operands.U
 
-    def __call__(self, x: Tensor, site: Site, operands: Operands) -> Tensor:
-        """x V U [..., out]."""
-        if self._fuses(site, site.positions(x).numel()):
-            return site.read(x, operands.V @ operands.U)
-        return site.read(x, operands.V) @ operands.U
 
-    def _fuses(self, site: Site, positions: int) -> bool:
-        if self.level == "by_cost":
-            one = site.d_in * site.d_out * (1 + site.count / positions)
-            return one < site.count * (site.d_in + site.d_out)
-        return self.level == "fused"
+def fused(x: Tensor, site: Site, operands: Operands) -> Tensor:
+    """By one product with V U: in*out multiplications a position, and once for all positions C*in*out."""
+    return site.read(x, operands.V @ operands.U)
+
+
+UNMASKED: dict[str, UnmaskedForm] = {"two_step": two_step, "fused": fused}
 
 
 def with_delta(x: Tensor, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm) -> Tensor:

@@ -49,7 +49,6 @@ class Objective:
 
     Parameters
     ----------
-    headless : the target's output is its state before the head
     make_divergence : from the target's output
     autocast : around target, importances and passes; deltas and faithfulness stay outside
     """
@@ -62,11 +61,10 @@ class Objective:
         reconstruction: Reconstruction,
         make_divergence: Callable[[Tensor], Divergence],
         autocast: AbstractContextManager[Any],
-        headless: bool = False,
     ) -> None:
         self.recipe, self.decomposition, self.functions = recipe, decomposition, functions
         self.reconstruction, self.make_divergence = reconstruction, make_divergence
-        self.autocast, self.headless = autocast, headless
+        self.autocast = autocast
 
     @property
     def passes(self) -> Passes:
@@ -89,8 +87,7 @@ class Objective:
         """
         with clock.phase("target"), torch.no_grad(), self.autocast:
             between: list[Tensor] | None = [] if self.passes.reuse else None
-            where = {"headless": True} if self.headless else {}
-            output, inputs = self.functions.target(batch, between, **where)
+            output, inputs = self.functions.target(batch, between)
             moment = Moment(
                 batch, inputs, between or [], self.make_divergence(output), operands=dict(operands)
             )

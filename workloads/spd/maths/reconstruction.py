@@ -172,9 +172,7 @@ def evaluate(
     """The term of prepared passes, per position or element []."""
     if spec.kind == "unmasked":
         masks = {name: SiteMask(None) for name in names}
-        return moment.divergence.mean(
-            passes.output(moment, masks, moment.operands, moment.divergence.reads_hidden)
-        )
+        return moment.divergence.mean(passes.output(moment, masks, moment.operands))
     if spec.kind == "hidden_acts":
         return hidden_acts(passes, moment, masks_of(drawn[0].masking(moment.lower)))
     lower = moment.lower if drawn[0].names is None else _singly(moment.lower)

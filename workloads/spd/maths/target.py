@@ -32,12 +32,10 @@ class Target(nn.Module):
     Attributes
     ----------
     stages : names of the sub-modules that follow one another
-    heads : names of the sub-modules of the head
     prefix : what published checkpoints put before the names of modules
     """
 
     stages: tuple[str, ...] = ()
-    heads: tuple[str, ...] = ()
     prefix: str = ""
 
     def published(self) -> dict[str, Tensor]:
@@ -63,7 +61,6 @@ class Target(nn.Module):
         hidden: Tensor | None = None,
         between: list[Tensor] | None = None,
         run: Recompute | None = None,
-        headless: bool = False,
     ) -> Tensor:
         """The output for `batch`.
 
@@ -72,7 +69,6 @@ class Target(nn.Module):
         first, hidden : begin at this stage, which reads `hidden`
         between : takes the input of each stage
         run : calls a stage, for recomputation in the backward pass
-        headless : stop before the head
         """
         state = self.enter(batch) if hidden is None else hidden
         for name in self.stages[first:]:
@@ -80,8 +76,7 @@ class Target(nn.Module):
                 between.append(state)
             stage = self.get_submodule(name)
             state = run(stage, state) if run else stage(state)
-        state = self.leave(state)
-        return state if headless else self.head(state)
+        return self.head(self.leave(state))
 
     def stage_of(self, name: str) -> int | None:
         """Number of the stage that holds module `name`, None where it belongs to no stage."""
@@ -134,8 +129,6 @@ class _LlamaLayer(nn.Module):
 
 class Llama(Target):
     """RMS norms, rotary positions, GELU, fewer key than query heads, no biases."""
-
-    heads = ("unembed",)
 
     def __init__(self, spec: TargetSpec, fused: bool = False) -> None:
         super().__init__()
@@ -216,9 +209,7 @@ class Gpt2(Target):
         self.wpe = nn.Embedding(spec.context, spec.width)
         self.h = nn.ModuleList(_Gpt2Layer(spec, fused, layer) for layer in range(spec.layers))
         self.ln_f = nn.LayerNorm(spec.width, eps=spec.eps)
-        if not spec.tied:
-            self.lm_head = nn.Linear(spec.width, spec.vocab, bias=False)
-            self.heads = ("lm_head",)
+        self.lm_head = None if spec.tied else nn.Linear(spec.width, spec.vocab, bias=False)
         self.stages = tuple(f"h.{i}" for i in range(spec.layers))
 
     def enter(self, batch: Tensor) -> Tensor:
@@ -230,7 +221,7 @@ class Gpt2(Target):
 
     def head(self, hidden: Tensor) -> Tensor:
         """[B, S, d] -> [B, S, v], tied by the table: decomposing the embedding module spares the head."""
-        if self.heads:
+        if self.lm_head is not None:
             return self.lm_head(hidden)
         return nn.functional.linear(hidden, self.wte.weight)
 

@@ -73,11 +73,7 @@ class TracedPasses(Passes):
         self._target, self._slot = wrappers.target, wrappers.slot
 
     def output(
-        self,
-        moment: Moment,
-        masks: Mapping[str, SiteMask],
-        operands: Mapping[str, Operands],
-        headless: bool = False,
+        self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
     ) -> Tensor:
         """The masked output."""
         where = self.where(moment, tuple(masks))

@@ -103,7 +103,7 @@ class Evaluation:
         found = {}
         outputs = {name: self._output(moment, masks) for name, masks in self._six(moment).items()}
         for name, output in outputs.items():
-            found[f"eval/divergence/{name}"] = self._divergence(moment, output)
+            found[f"eval/divergence/{name}"] = moment.divergence.mean(output)
             if not self.vectors:
                 found[f"eval/ce/{name}"] = self._cross_entropy(output, batch)
         if not self.vectors:
@@ -136,22 +136,6 @@ class Evaluation:
     def _output(self, moment: Moment, masks: Mapping[str, SiteMask]) -> Tensor:
         with self.objective.autocast:
             return self.objective.passes.output(moment, masks, moment.operands)
-
-    def _divergence(self, moment: Moment, output: Tensor) -> Tensor:
-        if not moment.divergence.reads_hidden:
-            return moment.divergence.mean(output)
-        # The divergence reads states before the head; this output is behind it.
-        plain = self.objective.patching.plain(moment.batch)
-        return (
-            F.kl_div(
-                output.float().log_softmax(-1),
-                plain.float().log_softmax(-1),
-                reduction="none",
-                log_target=True,
-            )
-            .sum(-1)
-            .mean()
-        )
 
     @staticmethod
     def _cross_entropy(logits: Tensor, batch: Tensor) -> Tensor:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from pyinstrument import Profiler
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 WAIT, WARMUP, ACTIVE = 1, 1, 3
-SAMPLED_ITERATIONS = 10
 RING = 256
 RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
@@ -25,7 +23,7 @@ class NoProfiler:
 
     def counters(self) -> dict[str, float]:
         """Counts of what was recorded."""
-        return {"recorded_events": 0, "profiled_steps": 0, "profiler_samples": 0}
+        return {"recorded_events": 0, "profiled_steps": 0}
 
     def close(self) -> None:
         """Stop."""
@@ -96,34 +94,8 @@ class TorchProfiler(NoProfiler):
             self._profile.stop()
 
 
-class SamplingProfiler(NoProfiler):
-    """pyinstrument over the first iterations."""
-
-    def __init__(self) -> None:
-        self._profiler = Profiler(interval=0.001)
-        self._iterations = 0
-        self._samples = 0
-
-    def iteration_starts(self) -> None:
-        if self._iterations == 0:
-            self._profiler.start()
-
-    def iteration_ends(self) -> None:
-        self._iterations += 1
-        if self._iterations == SAMPLED_ITERATIONS:
-            self.close()
-
-    def counters(self) -> dict[str, float]:
-        self.close()
-        return {**super().counters(), "profiler_samples": self._samples}
-
-    def close(self) -> None:
-        if self._profiler.is_running:
-            self._samples = self._profiler.stop().sample_count
-
-
 def profiler_for(level: str, folder: Path) -> NoProfiler:
     """The profiler of a level of the toggle `profiler`."""
     if level == "torch":
         return TorchProfiler(folder)
-    return {"off": NoProfiler, "events": EventTimes, "pyinstrument": SamplingProfiler}[level]()
+    return EventTimes() if level == "events" else NoProfiler()

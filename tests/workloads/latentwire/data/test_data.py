@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 
 import pytest
 from hypothesis import given
@@ -68,12 +67,6 @@ def test_a_quarter_of_the_answers_is_shorter_than_four_tokens_with_their_end() -
         <= 0.3
     )
     assert max(len(example.answer.split()) for example in examples) <= 9
-
-
-def test_a_thousand_examples_take_milliseconds() -> None:
-    started = time.process_time()
-    generator.generate("squad", 1000, 0)
-    assert time.process_time() - started < 0.2  # 0.008 s on a quiet machine
 
 
 @pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")

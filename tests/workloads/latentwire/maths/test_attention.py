@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from perfsweep.workloads.latentwire.maths.attention import Allowed, Mask, Segments, eager, sdpa, varlen
+from perfsweep.workloads.latentwire.maths.attention import Allowed, Mask, eager, flash, sdpa
 
 CPU = torch.device("cpu")
 
@@ -48,8 +48,6 @@ def test_whole_rows_are_in_causal_order_and_what_is_visible_may_be_said_outright
     assert Mask().allowed(3, CPU) == Allowed(causal=True)
     visible = torch.ones(1, 1, 1, 3, dtype=torch.bool)
     assert Mask(visible=visible).allowed(3, CPU).mask is visible
-    segments = Segments(torch.tensor([0, 2]), 2)
-    assert Mask(segments=segments).allowed(2, CPU).segments is segments
 
 
 def by_definition(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
@@ -61,7 +59,7 @@ def by_definition(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch
     return torch.cat(heads, dim=-1)
 
 
-@pytest.mark.parametrize("attend", [eager, sdpa, varlen])
+@pytest.mark.parametrize("attend", [eager, sdpa, flash])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("kind", ["causal", "masked", "everything"])
 def test_heads_share_keys_and_stand_side_by_side(attend, groups: int, kind: str) -> None:
@@ -75,18 +73,6 @@ def test_heads_share_keys_and_stand_side_by_side(attend, groups: int, kind: str)
         "everything": (Allowed(), torch.ones(3, 3, dtype=torch.bool)),
     }[kind]
     assert torch.allclose(attend(q, k, v, allowed), by_definition(q, k, v, seen))
-
-
-def test_packed_rows_attend_within_themselves() -> None:
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, 2, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
-    segments = Segments(torch.tensor([0, 2, 5], dtype=torch.int32), 3)
-    found = varlen(q, k, v, Allowed(segments=segments))
-    parts = [
-        eager(*(x[:, :, first:end] for x in (q, k, v)), Allowed(causal=True))
-        for first, end in ((0, 2), (2, 5))
-    ]
-    assert torch.allclose(found, torch.cat(parts, dim=1))
 
 
 def test_sixteen_bits_are_multiplied_in_single_precision_on_hosts() -> None:

@@ -11,7 +11,7 @@ import torch
 from tiers import tiered
 from torch import Tensor
 
-from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask, Segments
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask
 from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
@@ -71,14 +71,6 @@ def one_by_one(lm: CausalLM) -> Tensor:
     return torch.cat(states, dim=1)
 
 
-def packed(lm: CausalLM) -> Tensor:
-    ends = torch.tensor([0, LENGTH, 2 * LENGTH], dtype=torch.int32)
-    mask, at = Mask(segments=Segments(ends, LENGTH)), torch.arange(LENGTH).repeat(ROWS)
-    return lm.run(inputs().flatten(0, 1)[None], AttentionContext(mask=mask, position_ids=at)).view(
-        ROWS, LENGTH, -1
-    )
-
-
 def gathered(lm: CausalLM) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharding.dist, "all_gather_into_tensor", lambda to, own: to.copy_(own))
@@ -86,12 +78,11 @@ def gathered(lm: CausalLM) -> Tensor:
         return lm.run(inputs())
 
 
-PASSES = {one.__name__: one for one in (whole, in_two_passes, one_by_one, packed, gathered)}
+PASSES = {one.__name__: one for one in (whole, in_two_passes, one_by_one, gathered)}
 FORMS = [
     *(("eager", name) for name in PASSES),
     ("sdpa", "whole"),
     *(("flash", name) for name in ("whole", "in_two_passes")),
-    ("varlen", "packed"),
 ]
 QUICK = tuple("=".join(("many", *form)) for form in FORMS)
 

@@ -65,7 +65,7 @@ def test_pieces_with_global_counts_are_one_batch(evidence_of, reference_of, devi
     ("preset_levels", "steps"),
     [
         pytest.param({"encoder_attn": "native"}, 50, marks=pytest.mark.workloads),
-        ({"logits": "fused_ce"}, 5),
+        ({"logits": "slice"}, 5),
         pytest.param({"micro_batch": 2}, 5, marks=pytest.mark.workloads),
         pytest.param({"teacher": "slice_header"}, 5, marks=pytest.mark.workloads),
     ],
@@ -97,14 +97,6 @@ def test_sixteen_bits_stay_within_their_bounds(evidence_of, reference_of, deviat
     found["gradient_direction"] = 1 - (torch.dot(g, r) / g.norm() / r.norm()).item()
     assert all(found[check] <= bound for check, bound in level.bounds.items() if check in found), found
     assert found["gradient"] > 1e-5  # it did round
-
-
-@pytest.mark.parametrize("early", ["kv", *longer("batched")])
-@pytest.mark.parametrize("separate", [{"logits": "slice"}, *longer({})])
-def test_early_tokens_are_the_same_in_one_pass_or_many(
-    evidence_of, reference_of, deviations, early, separate
-) -> None:
-    assert max(deviations(evidence_of({"k_loss": early, **separate}), reference_of()).values()) <= 1e-12
 
 
 @pytest.mark.parametrize(
@@ -200,15 +192,9 @@ def test_recomputed_activations_see_the_same_dropout(evidence_of, deviations) ->
 
 @pytest.mark.workloads
 def test_frozen_weights_stay_as_they_are(start, run) -> None:
-    for freeze in ("on", "off"):
-        workload = start({"freeze": freeze})
-        before = {
-            name: p.clone()
-            for m in workload._objective.models.values()
-            for name, p in m.lm.named_parameters()
-        }
-        run(workload, 3)
-        for model in workload._objective.models.values():
-            assert all(p.grad is None for p in model.lm.parameters())
-        after = {name: p for m in workload._objective.models.values() for name, p in m.lm.named_parameters()}
-        assert all(torch.equal(before[name], after[name]) for name in before)
+    workload = start()
+    frozen = [p for model in workload._objective.models.values() for p in model.lm.parameters()]
+    before = [p.clone() for p in frozen]
+    run(workload, 3)
+    assert all(p.grad is None for p in frozen)
+    assert all(map(torch.equal, before, frozen))

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from perfsweep.workloads.latentwire.data.term_weights import term_weights
-from perfsweep.workloads.latentwire.maths import losses
-from perfsweep.workloads.latentwire.maths.losses import (
-    StudentOut,
-    cross_entropy,
-    divergence,
-    model_terms,
-    sparse_divergence,
-)
+from perfsweep.workloads.latentwire.maths.losses import StudentOut, cross_entropy, divergence, model_terms
 
 T, K, V = 6, 4, 11
 
@@ -102,19 +95,11 @@ def test_distillation_from_oneself_costs_nothing_and_pulls_nowhere() -> None:
 
 
 @given(data=st.data())
-def test_divergence_is_never_negative_and_coarser_outcomes_lose_some(data) -> None:
+def test_divergence_is_never_negative(data) -> None:
     student, teacher = (
         torch.from_numpy(data.draw(arrays(np.float64, (2, V), elements=st.floats(-8, 8)))) for _ in range(2)
     )
-    exact = divergence(student, teacher)
-    assert (exact >= -1e-12).all()
-    log_p = torch.log_softmax(teacher / losses.TEMPERATURE, -1)
-    for k in (1, 5, V):
-        values, ids = log_p.topk(k, dim=-1)
-        found = sparse_divergence(student, values, ids)
-        assert (found <= exact + 1e-9).all()
-        if k == V:
-            assert torch.allclose(found, exact, atol=1e-12)
+    assert (divergence(student, teacher) >= -1e-12).all()
 
 
 def test_temperature_and_weight_of_the_divergence() -> None:

@@ -22,12 +22,9 @@ PATHS = {
     "batched": replace(NAIVE, k_loss="batched"),
     "slice": replace(NAIVE, logits="slice"),
     "batched slice": replace(NAIVE, k_loss="batched", logits="slice"),
-    "fused": replace(NAIVE, logits="fused_ce"),
     "merged": replace(NAIVE, k_loss="batched", merged=True),
     "merged slice": replace(NAIVE, k_loss="batched", merged=True, logits="slice"),
-    "merged fused": replace(NAIVE, k_loss="batched", merged=True, logits="fused_ce"),
     "pruned": replace(NAIVE, k_loss="batched", merged=True, logits="slice", pruned=True),
-    "pruned fused": replace(NAIVE, k_loss="batched", merged=True, logits="fused_ce", pruned=True),
 }
 SEQUENTIAL = 2 * sum(P + t for t in range(K))
 COSTS = {  # passes, positions of a row, and rows of the head of a row
@@ -36,12 +33,9 @@ COSTS = {  # passes, positions of a row, and rows of the head of a row
     "batched": (4, (P + T - 1) + P + 2 * (P + K - 1), (P + T - 1) + P + 2 * (P + K - 1)),
     "slice": (2 + 2 * K, (P + T - 1) + P + SEQUENTIAL, T + 1 + 2 * K),
     "batched slice": (4, (P + T - 1) + P + 2 * (P + K - 1), T + 1 + 2 * K),
-    "fused": (2 + 2 * K, (P + T - 1) + P + SEQUENTIAL, T + 1 + 2 * K),
     "merged": (1, P + T - 1, P + T - 1),
     "merged slice": (1, P + T - 1, T),
-    "merged fused": (1, P + T - 1, T + K),
     "pruned": (1, P + T - 1, T),
-    "pruned fused": (1, P + T - 1, T + K),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.latentwire.data import batches, cache
 from perfsweep.workloads.latentwire.data.batches import Prompts
 from perfsweep.workloads.latentwire.data.row_layout import Row
@@ -38,32 +37,19 @@ def logits(level="recompute", rows=ROWS, pad=PAD, lm=None, **options) -> torch.T
 
 @pytest.mark.parametrize(
     ("level", "options"),
-    [
-        ("slice", {}),
-        ("slice_header", {}),
-        ("slice_header", {"pruned": True}),
-        ("slice", {"pruned": True}),
-        ("slice", {"packed": True}),
-    ],
+    [("slice", {}), ("slice_header", {}), ("slice_header", {"pruned": True}), ("slice", {"pruned": True})],
 )
 def test_every_level_gives_the_whole_pass_where_it_is_read(level, options) -> None:
-    attend = "varlen" if options.get("packed") else "sdpa"
-    found = logits(level, lm=build(attend), **options)
+    found = logits(level, **options)
     assert torch.allclose(found, logits(), atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("level", "options"),
-    [
-        ("recompute", {}),
-        ("slice", {}),
-        ("slice_header", {}),
-        ("slice_header", {"pruned": True}),
-        ("slice", {"packed": True}),
-    ],
+    [("recompute", {}), ("slice", {}), ("slice_header", {}), ("slice_header", {"pruned": True})],
 )
 def test_states_of_the_layers_are_kept_where_they_are_asked_for(level, options) -> None:
-    lm = build("varlen" if options.get("packed") else "sdpa")
+    lm = build()
     kept, none = (
         Teacher(lm, level, torch.tensor(HEADER), states=states, **options)(prompts()).states
         for states in (True, False)
@@ -118,33 +104,6 @@ def test_a_cache_gives_what_was_computed_also_after_a_restart(tmp_path) -> None:
     assert lm.chosen.counts["teacher_rows"] == 0  # the second came from disk
 
 
-def test_a_half_filled_cache_computes_what_is_missing(tmp_path) -> None:
-    lm = build()
-    teacher = Teacher(lm, "cache_h", torch.tensor(HEADER))
-    teacher.cache = hidden_cache(tmp_path)
-    one = Prompts(
-        prompts().ids[1:2], prompts().positions[1:2], torch.tensor([1]), prompts().lengths[1:2], (1,)
-    )
-    teacher(one)
-    assert teacher.cache.missing([0, 1, 2]) == [0, 2]
-    assert torch.allclose(teacher(prompts()).logits, logits(), atol=1e-12)
-    assert lm.chosen.counts["teacher_rows"] == 3
-
-
-def test_all_of_a_distribution_is_the_distribution(tmp_path) -> None:
-    teacher = Teacher(build(), "cache_topk", torch.tensor(HEADER))
-    teacher.cache = cache.TeacherCache(tmp_path, (3, K, 512), torch.float64, top=True)
-    student = torch.randn(3, K, 512, dtype=torch.float64)
-    exact = Teacher(build(), "recompute", torch.tensor(HEADER))(prompts()).distance(student)
-    assert torch.allclose(teacher(prompts()).distance(student), exact, rtol=1e-4)
-
-
-def test_a_cache_file_of_another_size_is_refused(tmp_path) -> None:
-    hidden_cache(tmp_path)
-    with pytest.raises(RecordError, match=r"values\.bin has .* bytes, not"):
-        hidden_cache(tmp_path, rows=4)
-
-
 def test_other_weights_or_data_find_no_cache(start, tmp_path) -> None:
     folders = []
     for seed, data_seed, early in ((0, 0, "text"), (0, 1, "text"), (0, 0, "none")):
@@ -166,18 +125,6 @@ def test_the_cost_of_building_is_shown_by_whoever_finds_it_built(start, tmp_path
     assert start().evidence().numbers["teacher_build_s"] == 0
 
 
-def test_tokens_come_back_as_they_were_and_foreign_files_are_refused(tmp_path) -> None:
-    assert cache.load_rows(tmp_path, 3) is None
-    cache.save_rows(tmp_path, ROWS)
-    assert cache.load_rows(tmp_path, 3) == ROWS
-    with pytest.raises(RecordError, match="does not hold 4 examples"):
-        cache.load_rows(tmp_path, 4)
-    for broken in (b"nonsense", b""):
-        (tmp_path / "ids.npy").write_bytes(broken)
-        with pytest.raises(RecordError, match="cannot be read"):
-            cache.load_rows(tmp_path, 3)
-
-
 def test_another_anchor_or_template_is_another_token_cache(start, tmp_path) -> None:
     """Upstream's key lacked both, and served prompts of another template."""
     template = "{system} {user} now answer: "
@@ -188,9 +135,9 @@ def test_another_anchor_or_template_is_another_token_cache(start, tmp_path) -> N
     assert len(list(tmp_path.glob("latentwire-tokens-*"))) == 3
 
 
-def counts_of(level: str, **options) -> dict[str, int]:
-    lm = build("varlen" if options.get("packed") else "sdpa")
-    made = Teacher(lm, level, torch.tensor(HEADER), **options)
+def counts_of(level: str) -> dict[str, int]:
+    lm = build()
+    made = Teacher(lm, level, torch.tensor(HEADER))
     made(prompts())
     first = dict(lm.chosen.counts)
     lm.chosen.counts.clear()
@@ -201,15 +148,14 @@ def counts_of(level: str, **options) -> dict[str, int]:
 
 # Prompts of 5, 3 and 8 tokens with two early answer tokens behind them: 7, 5 and 10.
 @pytest.mark.parametrize(
-    ("level", "options", "expected"),
+    ("level", "expected"),
     [
-        ("recompute", {}, (3, 30, 30, 8, 30, 30)),
-        ("slice", {}, (3, 9, 30, 8, 30, 30)),
-        ("slice", {"packed": True}, (3, 9, 22, 0, 22, 22)),
-        ("slice_header", {}, (3, 9, 24, 8, 24, 26)),  # two tokens are shared, and computed once
+        ("recompute", (3, 30, 30, 8, 30, 30)),
+        ("slice", (3, 9, 30, 8, 30, 30)),
+        ("slice_header", (3, 9, 24, 8, 24, 26)),  # two tokens are shared, and computed once
     ],
 )
-def test_rows_positions_and_padding_are_counted(level: str, options: dict, expected: tuple[int, ...]) -> None:
+def test_rows_positions_and_padding_are_counted(level: str, expected: tuple[int, ...]) -> None:
     names = (
         "teacher_rows",
         "teacher_head_rows",
@@ -218,7 +164,7 @@ def test_rows_positions_and_padding_are_counted(level: str, options: dict, expec
         "lm_positions",
         "first",
     )
-    assert counts_of(level, **options) == dict(zip(names, expected, strict=True))
+    assert counts_of(level) == dict(zip(names, expected, strict=True))
 
 
 def test_a_whole_pass_takes_four_rows_at_a_time() -> None:

@@ -23,15 +23,6 @@ def labels():
     return np.random.default_rng(2).integers(0, 3, 30)
 
 
-def test_a_file_survives_writing_and_reading(write_problem, dense, labels, tmp_path):
-    data = npz.load(write_problem(dense, labels))
-    npz.save_problem(tmp_path / "again.npz", data)
-    again = npz.load(tmp_path / "again.npz")
-    assert np.array_equal(data.x.values, again.x.values)
-    assert np.array_equal(data.x.indices, again.x.indices)
-    assert np.array_equal(data.labels.ids, again.labels.ids)
-
-
 def test_multi_hot_labels_and_held_out_rows_are_read(write_problem, dense):
     multi = np.random.default_rng(3).random((30, 5)) < 0.3
     part = write_problem(dense[:10], multi[:10], name="part.npz")

@@ -21,7 +21,6 @@ ARMS = {
     "by rows without labels": {**ROWS, "label_free": "on"},
     "by latent": LATENTS,
     "float64": {**LATENTS, "precision": "f64"},
-    "blocks": {**LATENTS, "precision": "block"},
     "native": {**LATENTS, "fused_kernel": "on"},
     "cold start": {**LATENTS, "warm_start": "off"},
 }

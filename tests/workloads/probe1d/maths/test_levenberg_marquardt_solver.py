@@ -83,11 +83,11 @@ def test_every_pass_reads_every_event_of_its_pairs(results) -> None:
     assert three["event_evaluations"] > three["pair_evaluations"] > 0, "most pairs have several"
 
 
-def test_rows_whose_pairs_are_all_done_leave_the_passes_with_what_they_have(results) -> None:
+def test_pairs_that_are_done_leave_the_passes_with_what_they_have(results) -> None:
     by_latent = {"solver": "late", "label_free": "on", "csc_layout": "on", "consistent_stop": "scaled"}
     loose = {"tol": 0.05, "max_iter": 12}
     whole, _ = results(by_latent, **loose)
-    found, counters = results({**by_latent, "active_set": "latent"}, **loose)
+    found, counters = results({**by_latent, "active_set": "pair"}, **loose)
     assert counters["compacted_pairs"] > 0
     assert (found["gmax"] <= 0.05).sum() >= (whole["gmax"] <= 0.05).sum()
     assert found["evals"].min() < found["evals"].max() <= 12

@@ -154,21 +154,15 @@ def test_after_all_steps_a_slab_goes_on_until_its_rows_are_done() -> None:
 
 @pytest.mark.parametrize(
     ("pad", "expected", "done"),
-    [
-        ("off", [0, 1, 2], [False] * 3),
-        ("done_row", [0, 1, 2, -1, -1], [False] * 3 + [True] * 2),
-        ("last_row", [0, 1, 2, -1, -1], [False] * 5),
-    ],
+    [("off", [0, 1, 2], [False] * 3), ("done_row", [0, 1, 2, -1, -1], [False] * 3 + [True] * 2)],
 )
-def test_a_slab_is_padded_by_finished_rows_or_by_its_last_one(
+def test_a_slab_is_padded_by_finished_rows(
     factory: RowFactory, pad: str, expected: list[int], done: list[bool]
 ) -> None:
     slab, _ = slab_of(factory, 3, size=5, pad=pad)
     rows = slab.fill()
     assert rows.number.tolist() == expected
     assert rows.done.tolist() == done
-    if pad == "last_row":
-        assert torch.equal(rows.current[3], rows.current[2])
     assert slab.fill() is None
 
 

@@ -25,7 +25,7 @@ from perfsweep.workloads.spd.maths.adversarial_search import (
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.divergence import SquaredError
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, Passes
-from perfsweep.workloads.spd.maths.masked_products import UnmaskedForm, check_nothing
+from perfsweep.workloads.spd.maths.masked_products import check_nothing, two_step
 from perfsweep.workloads.spd.maths.patching import TemporaryHooks, Wrappers
 from perfsweep.workloads.spd.maths.sites import find_sites
 from perfsweep.workloads.spd.maths.target import Target
@@ -57,7 +57,7 @@ def problem(seed: int, folds: bool):
     sites = find_sites(target, [("linear", COUNT)])
     divergence = SquaredError(target(x))
     weight = target.linear.weight.clone()
-    common = (target, sites, check_nothing, UnmaskedForm("two_step"), Counter())
+    common = (target, sites, check_nothing, two_step, Counter())
     patching = Wrappers(*common, folds=True) if folds else TemporaryHooks(*common)
     pair = Operands(V, U, None if folds else weight - (V @ U).T)
     moment = Moment(x, {"linear": x}, [], divergence, {("linear",): lower}, {}, {"linear": pair})

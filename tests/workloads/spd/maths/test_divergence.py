@@ -9,15 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.spd.maths.divergence import (
-    CachedKl,
-    ChunkedKl,
-    Divergence,
-    RecomputedKl,
-    SquaredError,
-    kl_sum,
-    note_vocabulary,
-)
+from perfsweep.workloads.spd.maths.divergence import CachedKl, Divergence, RecomputedKl, SquaredError, kl_sum
 from perfsweep.workloads.spd.training.compiled import Given, constants_of
 
 HEAD = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -36,10 +28,6 @@ def by_definition(target: Tensor, prediction: Tensor) -> Tensor:
 FORMS: dict[str, Callable[[Tensor, Counter[str]], Divergence]] = {
     "recomputed": lambda states, counts: RecomputedKl(states @ HEAD, counts),
     "cached": lambda states, counts: CachedKl(states @ HEAD, counts),
-    "chunked": lambda states, counts: ChunkedKl(states, lambda s: s @ HEAD, 4, counts, cached=False),
-    "chunked and cached": lambda states, counts: ChunkedKl(
-        states, lambda s: s @ HEAD, 4, counts, cached=True
-    ),
 }
 
 
@@ -49,46 +37,22 @@ def test_every_form_has_the_sum_the_mean_and_the_gradient_of_the_definition(form
     states = hidden(2).requires_grad_()
     right = by_definition(hidden(1) @ HEAD, states @ HEAD)
     (expected,) = torch.autograd.grad(3 * right, states)
-    prediction = states if divergence.reads_hidden else states @ HEAD
+    prediction = states @ HEAD
     found = divergence.sum(prediction)
     (gradient,) = torch.autograd.grad(3 * found, states)
     assert found.item() == pytest.approx(right.item())
     assert torch.allclose(gradient, expected)
     assert divergence.mean(prediction).item() == pytest.approx(right.item() / 10)
     assert divergence.normaliser == 10
-    assert divergence.reads_hidden == form.startswith("chunked")
 
 
-@pytest.mark.parametrize(
-    ("form", "rows", "held"),
-    # Of two sums: the target's rows that meet a softmax; ten rows, or four, of seven numbers in float64.
-    [
-        ("recomputed", 20, 4 * 70 * 8),
-        ("cached", 10, 2 * 70 * 8),
-        ("chunked", 20, 4 * 28 * 8),
-        ("chunked and cached", 10, 4 * 28 * 8),
-    ],
-)
-def test_softmaxes_of_the_target_and_most_bytes_are_counted(form: str, rows: int, held: int) -> None:
+@pytest.mark.parametrize(("form", "rows"), [("recomputed", 20), ("cached", 10)])
+def test_softmaxes_of_the_target_are_counted(form: str, rows: int) -> None:
     counts: Counter[str] = Counter()
     divergence = FORMS[form](hidden(1), counts)
     for seed in (2, 3):
-        divergence.sum(hidden(seed) if divergence.reads_hidden else hidden(seed) @ HEAD)
-    assert counts == {"softmax_rows": rows, "vocabulary_bytes": held}
-
-
-def test_the_most_bytes_stay() -> None:
-    counts: Counter[str] = Counter()
-    for numel in (3, 10, 5):
-        note_vocabulary(counts, torch.zeros(numel, dtype=torch.float16), tensors=2)
-    assert counts["vocabulary_bytes"] == 2 * 10 * 2
-
-
-def test_without_gradients_chunks_make_none() -> None:
-    divergence = ChunkedKl(hidden(1), lambda s: s @ HEAD, 4, Counter(), cached=True)
-    total, gradient = divergence.value_and_gradient(hidden(2), wants_gradient=False)
-    assert gradient is None
-    assert total.item() == pytest.approx(by_definition(hidden(1) @ HEAD, hidden(2) @ HEAD).item())
+        divergence.sum(hidden(seed) @ HEAD)
+    assert counts == {"softmax_rows": rows}
 
 
 def test_compiled_passes_compute_the_cached_form() -> None:
@@ -113,7 +77,6 @@ def test_squares_are_summed_and_divided_by_elements() -> None:
     prediction = torch.tensor([[1.0, 0.0], [0.0, 4.0]])
     assert divergence.sum(prediction).item() == 4 + 9
     assert divergence.mean(prediction).item() == 13 / 4
-    assert not divergence.reads_hidden
 
 
 @pytest.mark.parametrize(

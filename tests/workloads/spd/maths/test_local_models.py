@@ -151,7 +151,7 @@ def test_a_local_gpt2_is_decomposed(start, tmp_path) -> None:
         start(config={**config, "modules": ["wpe"], "importance": "mlp"})
 
 
-def test_a_head_that_is_decomposed_cannot_be_asked_in_pieces(start, tmp_path) -> None:
+def test_a_head_may_be_decomposed(start, tmp_path) -> None:
     gpt2_folder(tmp_path, fields={"tie_word_embeddings": False}, **{"lm_head.weight": torch.ones(50, 8)})
     np.save(tmp_path / "t.npy", np.random.default_rng(0).integers(0, 50, 4000))
     config = {
@@ -164,8 +164,6 @@ def test_a_head_that_is_decomposed_cannot_be_asked_in_pieces(start, tmp_path) ->
         "warmup_steps": 0,
     }
     assert [site.stage for site in start(config=config).builder.sites] == [None]
-    with pytest.raises(ConfigError, match=r"kl_chunk=1024 cannot go with workload\.modules .*lm_head"):
-        start(config=config, kl_chunk=1024)
 
 
 OFF_DEFAULT: list[dict[str, Any]] = [

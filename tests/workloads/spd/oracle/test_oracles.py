@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
-from perfsweep.workloads.spd.maths import losses
 from perfsweep.workloads.spd.maths.components import Operands
-from perfsweep.workloads.spd.maths.divergence import CachedKl, ChunkedKl, RecomputedKl
 from perfsweep.workloads.spd.maths.layers import Conv1D
-from perfsweep.workloads.spd.maths.masked_products import (
-    SiteMask,
-    UnmaskedForm,
-    check_waiting,
-    lower_leaky,
-    upper_leaky,
-)
+from perfsweep.workloads.spd.maths.masked_products import UNMASKED, SiteMask, check_waiting, two_step
 from perfsweep.workloads.spd.maths.patching import PersistentHooks, TemporaryHooks, Wrappers
 from perfsweep.workloads.spd.maths.sites import find_sites
 from perfsweep.workloads.spd.maths.target import Target
 from perfsweep.workloads.spd.oracle.recovery import ci_errors
-from perfsweep.workloads.spd.presets import PRESETS
 
 WIDTH, COUNT, VOCAB = 6, 9, 11
 
@@ -72,7 +59,7 @@ def patched(kind: str, target: Mixed, **own):
     sites = find_sites(target, [("*", COUNT)], identity_width=WIDTH)
     make = PATCHINGS["wrapper" if kind == "folded" else kind]
     extra = {"folds": True} if kind == "folded" else {}
-    return make(target, sites, check_waiting, UnmaskedForm("two_step"), Counter(), **extra, **own), sites
+    return make(target, sites, check_waiting, two_step, Counter(), **extra, **own), sites
 
 
 def some_operands(target: Mixed, sites, kind: str):
@@ -161,108 +148,13 @@ def test_every_kind_of_module_computes_what_its_dense_matrix_would(kind) -> None
     torch.testing.assert_close(patching.masked(TOKENS, masks, operands), x, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("form", ["two_step", "fused", "by_cost"])
+@pytest.mark.parametrize("form", UNMASKED)
 def test_unmasked_forms_agree(form) -> None:
     target = Mixed()
     site = find_sites(target, [("linear", COUNT)])[0]
     pair = Operands(torch.randn(WIDTH, COUNT).double(), torch.randn(COUNT, WIDTH).double())
     x = torch.randn(2, 5, WIDTH).double()
-    torch.testing.assert_close(UnmaskedForm(form)(x, site, pair), x @ pair.V @ pair.U)
-
-
-def test_an_exact_factorisation_is_faithful_and_reconstructs() -> None:
-    target = Mixed()
-    weight = dense(target, "linear")
-    V, U = weight.T.float(), torch.eye(WIDTH)
-    assert losses.faithfulness({"linear": weight.float() - (V @ U).T}).item() <= 1e-12
-    assert losses.faithfulness({"linear": weight.float() - (V @ (1.01 * U)).T}).item() > 1e-6
-
-
-@pytest.mark.parametrize(
-    ("g", "raised", "lowered"),
-    [(-1.0, 0.0, -0.01), (0.0, 0.0, -0.01), (0.5, 1.0, -1.0), (1.0, 1.0, -1.0), (2.0, 0.0, 0.0)],
-)
-def test_the_lower_sigmoid_leaks_only_where_it_would_come_back(g, raised, lowered) -> None:
-    for incoming, expected in ((1.0, raised), (-1.0, lowered)):
-        leaf = torch.tensor([g], requires_grad=True)
-        lower_leaky(leaf).backward(torch.tensor([incoming]))
-        assert leaf.grad is not None and leaf.grad.item() == pytest.approx(expected)
-
-
-@given(st.floats(0, 1))
-def test_both_sigmoids_agree_between_zero_and_one(g) -> None:
-    value = torch.tensor(g)
-    assert lower_leaky(value).item() == upper_leaky(value).item() == pytest.approx(g)
-
-
-@given(st.floats(-5, 5))
-def test_importances_of_masks_lie_between_zero_and_one(g) -> None:
-    assert 0 <= lower_leaky(torch.tensor(g)).item() <= 1
-
-
-@given(st.floats(0.05, 1), st.floats(0.3, 2), st.floats(0, 0.5))
-def test_minimality_of_constant_importances_has_a_closed_form(q, p, beta) -> None:
-    positions, count = 12, 7
-    found = losses.minimality(
-        torch.full((3, 4, count), q, dtype=torch.float64), p, beta, stacked=False
-    ).item()
-    assert found == pytest.approx(count * q**p * (1 + beta * math.log2(1 + positions * q**p)), rel=1e-9)
-    stacked = losses.minimality(
-        torch.full((2, 3, 4, count), q, dtype=torch.float64), p, beta, stacked=True
-    ).item()
-    assert stacked == pytest.approx(2 * found, rel=1e-9)
-
-
-def kl(logits: torch.Tensor, prediction: torch.Tensor) -> torch.Tensor:
-    p = logits.double().softmax(-1)
-    return (p * (p.log() - prediction.double().softmax(-1).log())).sum()
-
-
-@pytest.mark.parametrize("form", ["recomputed", "cached", "chunked", "chunked and cached"])
-def test_every_form_of_the_divergence_is_the_textbook_one(form) -> None:
-    from collections import Counter
-
-    generator = torch.Generator().manual_seed(1)
-    head = torch.randn(5, 40, generator=generator)
-    hidden, moved = (
-        torch.randn(3, 7, 5, generator=generator),
-        torch.randn(3, 7, 5, generator=generator, requires_grad=True),
-    )
-    if form.startswith("chunked"):
-        measure = ChunkedKl(hidden, lambda h: h @ head, 4, Counter(), cached="cached" in form)
-        found = measure.sum(moved)
-        same = measure.sum(hidden)
-    else:
-        measure = (CachedKl if form == "cached" else RecomputedKl)(hidden @ head, Counter())
-        found = measure.sum(moved @ head)
-        same = measure.sum(hidden @ head)
-    expected = kl(hidden @ head, moved @ head)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert abs(same.item()) <= 2e-6 * measure.normaliser
-    assert same.item() >= -2e-6 * measure.normaliser
-    (gradient,) = torch.autograd.grad(found, moved)
-    (by_hand,) = torch.autograd.grad(expected, moved)
-    torch.testing.assert_close(gradient, by_hand.float(), rtol=1e-4, atol=1e-5)
-
-
-def test_the_schedules_meet_their_ends() -> None:
-    recipe = PRESETS["lm_2l"]
-    assert losses.annealed_p(recipe, 0) == recipe.pnorm
-    assert losses.annealed_p(recipe, recipe.steps) == pytest.approx(recipe.final_p)
-    assert losses.annealed_p(recipe, recipe.steps // 2) == pytest.approx((recipe.pnorm + recipe.final_p) / 2)
-    assert losses.learning_rate(recipe, 0) == recipe.lr
-    assert losses.learning_rate(recipe, recipe.steps) == pytest.approx(recipe.final_lr * recipe.lr)
-    warm = PRESETS["gpt2_one"]
-    assert losses.learning_rate(warm, 0) == 0
-    assert losses.learning_rate(warm, int(0.01 * warm.steps)) == pytest.approx(warm.lr, rel=1e-3)
-
-
-@pytest.mark.parametrize("value", [1.5, -0.5])
-def test_a_mask_out_of_range_is_refused(value) -> None:
-    mask = torch.full((3,), 0.5)
-    mask[1] = value
-    with pytest.raises(ValueError, match="must lie in"):
-        check_waiting(mask)
+    torch.testing.assert_close(UNMASKED[form](x, site, pair), x @ pair.V @ pair.U)
 
 
 def test_ci_errors_count_what_no_assignment_of_columns_can_mend() -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from perfsweep.workloads.spd.training import profiling
-from perfsweep.workloads.spd.training.profiling import RING, SAMPLED_ITERATIONS, EventTimes, profiler_for
+from perfsweep.workloads.spd.training.profiling import RING, EventTimes, profiler_for
 
-NOTHING = {"recorded_events": 0, "profiled_steps": 0, "profiler_samples": 0}
+NOTHING = {"recorded_events": 0, "profiled_steps": 0}
 
 
 def iterate(profiler: Any, iterations: int) -> None:
@@ -56,20 +56,6 @@ def test_without_a_profiler_nothing_is_recorded(tmp_path: Path) -> None:
     profiler = profiler_for("off", tmp_path)
     iterate(profiler, 3)
     assert profiler.counters() == NOTHING and not list(tmp_path.iterdir())
-
-
-def test_a_sampling_profiler_stops_after_its_iterations_or_when_it_is_asked(tmp_path: Path) -> None:
-    profiler: Any = profiler_for("pyinstrument", tmp_path)
-    iterate(profiler, SAMPLED_ITERATIONS - 1)
-    assert profiler._profiler.is_running
-    iterate(profiler, 1)
-    assert not profiler._profiler.is_running
-    iterate(profiler, 2)
-    assert not profiler._profiler.is_running
-    asked: Any = profiler_for("pyinstrument", tmp_path)
-    iterate(asked, 1)
-    assert asked.counters() == {**NOTHING, "profiler_samples": asked._samples}
-    assert not asked._profiler.is_running
 
 
 class Profile:
