@@ -26,6 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.disable()
 
+from installed_wheel import PLACE  # noqa: E402
 from loopback import Loopback  # noqa: E402
 from loopback.server import KEY  # noqa: E402
 from servers import TAKEN, shared_server  # noqa: E402
@@ -126,6 +127,13 @@ def code_is_copied_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code_snapshot, "take", linked)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def wheel_is_built_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Workers of pytest-xdist have folders of their own in the one of the run."""
+    own = tmp_path_factory.getbasetemp()
+    os.environ[PLACE] = str(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,14 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from documented import ROOT, execute
+from documented import FEW, ROOT, SHORT, execute
 
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
-TO_THE_END = ("measure.precision=null", "measure.budget_s=null")
-FEW = ("measure.rounds=3", "measure.servers=1", "measure.repeats=0", "measure.timed_parity=false")
-FEW += TO_THE_END
-SHORT = (*FEW, "measure.iterations=5", "tracking=disabled")
 
 
 def commands(example: Path) -> list[list[str]]:

@@ -13,6 +13,13 @@ from installed_wheel import python, run
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
 
+FEW = (
+    *("measure.rounds=3", "measure.servers=1", "measure.repeats=0", "measure.timed_parity=false"),
+    *("measure.precision=null", "measure.budget_s=null"),
+)
+"""Options of a sweep that measures as little as it can, whatever it answers."""
+SHORT = (*FEW, "measure.iterations=5", "tracking=disabled", "cluster.executor=inprocess")
+
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
 

@@ -1,20 +1,21 @@
-"""The wheel of this checkout in an environment of its own: built from its sdist, once for each process."""
+"""The wheel of this checkout in an environment of its own: built from its sdist, once for a run of tests."""
 
 from __future__ import annotations
 
-import atexit
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
-import tempfile
 import venv
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PLACE = "TESTS_WHEEL_IN"
+"""Variable with a folder that the processes of a run of tests share."""
 LEFT_OUT = {"__pycache__", ".venv", ".git", "runs", "build", "dist"}
 
 
@@ -32,56 +33,67 @@ def run(*command: str | Path, cwd: Path, **env: str) -> str:
     return done.stdout
 
 
-@cache
 def sdist() -> Path:
     """The archive of the sources."""
-    source = _place() / "source" / "perfsweep"
-    shutil.copytree(
-        ROOT,
-        source,
-        symlinks=True,  # src leads to the folders, as it does in a checkout
-        ignore=lambda folder, names: [n for n in names if n in LEFT_OUT or n.endswith(".egg-info")],
-    )
-    return _built("sdist", source)
+
+    def made(folder: Path) -> Path:
+        shutil.copytree(
+            ROOT,
+            folder / "perfsweep",
+            symlinks=True,  # src leads to the folders, as it does in a checkout
+            ignore=lambda folder, names: [n for n in names if n in LEFT_OUT or n.endswith(".egg-info")],
+        )
+        return _built("sdist", folder / "perfsweep")
+
+    return _once("sdist", made)
 
 
-@cache
 def wheel() -> Path:
     """The wheel, built from nothing but what the sdist holds."""
-    unpacked = _place() / "unpacked"
-    with tarfile.open(sdist()) as archive:
-        archive.extractall(unpacked, filter="data")
-    (folder,) = unpacked.iterdir()
-    return _built("wheel", folder)
+
+    def made(folder: Path) -> Path:
+        with tarfile.open(sdist()) as archive:
+            archive.extractall(folder, filter="data")
+        (unpacked,) = folder.iterdir()
+        return _built("wheel", unpacked)
+
+    return _once("wheel", made)
 
 
-@cache
 def python() -> Path:
-    """The interpreter of an environment that holds the wheel, and sees what is installed here beside it."""
-    place = _place() / "venv"
-    venv.create(place, with_pip=False, symlinks=True)
-    inside = place / "bin/python"
-    folder = Path(
-        run(inside, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip()
-    )
-    # A line in a .pth makes packages visible, but not the finders of editable installs beside them.
-    (folder / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    pip = ["-m", "pip", "--disable-pip-version-check", "--python", str(inside)]
-    run(sys.executable, *pip, "install", "--quiet", "--no-deps", "--no-index", wheel(), cwd=place)
-    return inside
+    """The interpreter of an environment that holds the wheel, and sees what is installed here too."""
+
+    def made(folder: Path) -> Path:
+        venv.create(folder, with_pip=False, symlinks=True)
+        inside = folder / "bin/python"
+        ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        libraries = Path(run(inside, "-c", ask, cwd=folder).strip())
+        # A line in a .pth makes packages visible, but not the finders of editable installs among them.
+        (libraries / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+        pip = ["-m", "pip", "--disable-pip-version-check", "--python", str(inside)]
+        run(sys.executable, *pip, "install", "--quiet", "--no-deps", "--no-index", wheel(), cwd=folder)
+        return inside
+
+    return _once("venv", made)
 
 
-@cache
-def _place() -> Path:
-    """A folder that goes with this process."""
-    folder = Path(tempfile.mkdtemp(prefix="perfsweep-wheel-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def _once(name: str, made: Callable[[Path], Path]) -> Path:
+    """What is made in a folder by the first process that asks; the others wait for it."""
+    place = Path(os.environ[PLACE])
+    found = place / f"{name}.made"
+    with (place / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            folder = place / name
+            shutil.rmtree(folder, ignore_errors=True)  # left by one that failed
+            folder.mkdir()
+            found.write_text(str(made(folder)))
+    return Path(found.read_text())
 
 
 def _built(kind: str, source: Path) -> Path:
     """An sdist or a wheel, by the backend itself: no index is asked for it."""
-    out = _place() / kind
+    out = source.parent / "built"
     out.mkdir()
     code = f"from setuptools import build_meta as b; print(b.build_{kind}({str(out)!r}))"
     return out / run(sys.executable, "-c", code, cwd=source).split()[-1]

@@ -136,21 +136,22 @@ def test_branches_of_a_server_have_a_version_each_and_share_what_it_imported(tmp
     assert wait([child], 60) is not None and child.code() == 3
 
 
-@pytest.mark.parametrize("branched", [False, True], ids=["of the server", "of a branch"])
-def test_no_child_outlives_its_server(branched: bool, tmp_path: Path) -> None:
+def test_no_child_outlives_its_server(tmp_path: Path) -> None:
     from bench import alive  # children import this module too, and not what supports tests
     from waiting import until
 
-    server, file = ForkServer([]), tmp_path / "runs"
-    forks = server.branch([], {}) if branched else server
-    child = forks.call(stay, str(file))
-    until(file.exists, "the child's start")
+    server = ForkServer([])
+    forks = {tmp_path / "of the server": server, tmp_path / "of a branch": server.branch([], {})}
+    children = [one.call(stay, str(file)) for file, one in forks.items()]
+    until(lambda: all(file.exists() for file in forks), "the children's start")
     server._requests.close()
-    ending = wait([child], 60)
-    assert ending is not None and child.code() == -signal.SIGKILL
-    until(lambda: not alive(child.pid), "the kernel's signal, which comes after the pipe's end")
-    with pytest.raises(ServerLost, match="the server that forks trials ended"):
-        forks.call(leave, "0")
+    for child in children:
+        ending = wait([child], 60)
+        assert ending is not None and child.code() == -signal.SIGKILL
+        until(lambda pid=child.pid: not alive(pid), "the kernel's signal, which comes after the pipe's end")
+    for one in forks.values():
+        with pytest.raises(ServerLost, match="the server that forks trials ended"):
+            one.call(leave, "0")
 
 
 def test_a_server_that_has_died_is_named() -> None:
