@@ -87,19 +87,6 @@ def test_the_class_that_other_levels_demand_is_decided_by_the_plan() -> None:
     assert declared.levels_of(BOTH)["drop"].parity is Parity.TOLERANCE
 
 
-def test_levels_that_no_arm_has_are_left_out() -> None:
-    declared = declare(Dropping, Dropping.Config(), [ODD])
-    assert {name: [level.value for level in levels] for name, levels in declared.levels.items()} == {
-        "batch": [3],
-        "drop": ["off"],
-    }
-
-
-def test_whether_anything_is_claimed_about_the_configuration_is_kept() -> None:
-    assert not declare(Dropping, Dropping.Config(), [ODD]).claims
-    assert declare(Spinner, Spinner.Config(), []).claims
-
-
 def test_it_is_read_from_the_manifest_as_it_was_planned(manifest: Manifest, tmp_path) -> None:
     folder = SweepFolder(tmp_path)
     folder.write_manifest(manifest)
