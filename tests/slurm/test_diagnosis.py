@@ -90,7 +90,6 @@ def test_a_controller_that_is_not_reached_has_accepted_or_refused_nothing(stand_
         ),
         ({}, (DOWN_ROW,), "", "partition gpu is down: jobs wait until it comes up"),
         ({"partition": "cpu", "gpus": 2}, (), "", "cluster.gpus=2, and no node of partition cpu has a GPU"),
-        ({}, (), "KillWait = 4 sec", "KillWait is 4 s: a preempted pack may not get to say how it ended"),
         (
             {},
             (),

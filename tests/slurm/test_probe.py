@@ -259,20 +259,6 @@ def test_a_gpu_that_torch_does_not_see_and_scratch_that_cannot_be_made_fail(benc
     )
 
 
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_written_and_a_probe_that_can_never_start_say_so(bench: Bench) -> None:
-    (bench.folder / "file").touch()
-    folder = doctor(bench, "probe=true", "runs=file")
-    assert folder.returncode == 1 and "FAIL  probe: runs=file cannot be written" in folder.stdout, (
-        folder.stdout
-    )
-    held = doctor(bench, "probe=true", "cluster.sbatch=[--hold]")
-    assert (
-        held.returncode == 1 and "FAIL  probe: the probe can never start: pending: JobHeldUser" in held.stdout
-    )
-    assert not bench.cluster.client("squeue", "-h").strip(), "it was taken out of the queue"
-
-
 SILENT = "http://127.0.0.1:9"
 
 

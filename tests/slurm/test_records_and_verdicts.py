@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Pat
 from perfsweep.slurm.journal import Journal, Verdict
 from perfsweep.slurm.observation import RecordFiles
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
-from perfsweep.slurm.states import LIVE, TERMINAL, End, end_of, remedy
+from perfsweep.slurm.states import LIVE, TERMINAL, End, remedy
 
 PATIENCE = Patience(file_s=30, heartbeat_s=10)
 
@@ -124,21 +123,6 @@ def test_what_slurm_says_and_what_a_job_wrote_give_one_verdict(
 def test_what_a_person_cancelled_never_comes_back_whatever_slurm_calls_it(sign: Sighting | Missing) -> None:
     standing = judge(sign, own(), Silence(99, 3), 1000.0, PATIENCE, cancelled=True)
     assert (standing.end, standing.note) == (End.CANCELLED, "cancelled")
-
-
-@pytest.mark.parametrize(
-    ("output", "note"),
-    [
-        (
-            "/x.sh: line 14: /opt/python: No such file or directory\n",
-            "it ended without a word (FAILED NonZeroExitCode); Slurm's output ends: /x.sh: line 14:"
-            " /opt/python: No such file or directory",
-        )
-    ],
-)
-def test_what_fails_before_python_is_told_with_slurms_last_words(output: str, note: str) -> None:
-    words = ElementRecords({}, output=output)
-    assert judge(seen("FAILED", "NonZeroExitCode"), words, Silence(99, 3), 0.0, PATIENCE).note == note
 
 
 STATES = st.sampled_from([*sorted(LIVE), *sorted(TERMINAL), "NEW_WORD"])
@@ -291,80 +275,10 @@ def test_the_latest_start_speaks_for_a_job_unless_an_earlier_one_finished_it(tmp
     assert files.read("abc")[3].exits == {0: ExitRecord(75, ("SIGTERM",)), 1: ExitRecord(0, ())}
 
 
-@pytest.mark.parametrize(
-    ("end", "tries"),
-    [
-        (End.PREEMPTED, (0, 1, 3)),
-        (End.NODE_FAIL, (0, 1, 3)),
-        (End.VANISHED, (0, 1, 3)),
-        (End.STOPPED, (0, 1, 3)),
-        (End.NO_RESULT, (0, 1, 1)),
-        (End.UNFIT, (0, 1, 1)),
-        (End.TIMEOUT, (0, 10, 30)),
-        (End.OOM, (0, 2, 6)),
-    ],
-)
-def test_the_sites_number_of_retries_counts_by_the_kind_of_end(end: End, tries: tuple[int, ...]) -> None:
-    assert tuple(RULES[end].tries(most) for most in (0, 1, 3)) == tries
-    assert len(RULES) == 8
-
-
-@pytest.mark.parametrize(
-    ("tries", "end"),
-    [
-        ({End.OOM: 6}, None),
-        ({End.OOM: 7}, End.OOM),
-        ({End.TIMEOUT: 31}, End.TIMEOUT),
-        ({End.PREEMPTED: 99}, None),
-    ],
-)
-def test_a_limit_that_was_met_once_more_than_allowed_is_used_up(
-    tries: dict[End, int], end: End | None
-) -> None:
-    assert used_up(tries, 3) is end
-
-
 def test_what_a_person_has_not_changed_stays_counted() -> None:
     assert kept_when_asked_again(()) == {End.TIMEOUT, End.OOM}
     assert kept_when_asked_again([End.OOM]) == {End.TIMEOUT}
     assert kept_when_asked_again([End.PREEMPTED]) == {End.TIMEOUT, End.OOM}
-
-
-@pytest.mark.parametrize(
-    ("state", "end"),
-    [
-        ("COMPLETED", End.NO_RESULT),
-        ("FAILED", End.NO_RESULT),
-        ("PREEMPTED", End.PREEMPTED),
-        *[(state, End.NODE_FAIL) for state in ("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED")],
-        ("RECONFIG_FAIL", End.NODE_FAIL),
-        ("TIMEOUT", End.TIMEOUT),
-        ("OUT_OF_MEMORY", End.OOM),
-        ("DEADLINE", End.DEADLINE),
-        ("CANCELLED", End.CANCELLED),
-        ("A_WORD_OF_A_LATER_SLURM", None),
-        *[(state, None) for state in sorted(LIVE)],
-    ],
-)
-def test_a_state_of_slurm_is_an_end_or_none(state: str, end: End | None) -> None:
-    assert end_of(state) is end
-    assert not LIVE & set(TERMINAL)
-
-
-@pytest.mark.parametrize(
-    ("state", "reason", "todo"),
-    [
-        ("RESV_DEL_HOLD", "None", "choose another cluster.reservation"),
-        ("PENDING", "PartitionDown", "wait for the site"),
-        ("PENDING", "PartitionNodeLimit", "ask for less"),
-        ("PENDING", "InvalidQOS", "cluster.qos"),
-        ("PENDING", "User's group can't use this partition", "cluster.partition"),
-        ("RUNNING", "PartitionDown", None),
-    ],
-)
-def test_what_a_person_must_do_is_told(state: str, reason: str, todo: str | None) -> None:
-    found = remedy(state, reason)
-    assert found is None if todo is None else todo in (found or "")
 
 
 DONE = Verdict(End.DONE, Action.NONE, "")
@@ -410,23 +324,6 @@ def test_what_is_given_up_is_no_further_try(journal: Journal) -> None:
     journal.given_up("p000", Verdict(End.OOM, Action.FINAL, "too often"))
     assert journal.tries["p000"][End.OOM] == 0
     assert journal.verdicts["p000"].note == "too often"
-
-
-@pytest.mark.parametrize(
-    ("line", "nodes"),
-    [
-        ({"end": "node failed", "failed_nodes": ["n1", "n2"]}, {"n1", "n2"}),
-        ({"end": "preempted", "node": "n1"}, set()),
-    ],
-    ids=["named", "did not fail"],
-)
-def test_nodes_that_failed_are_those_that_a_line_names(
-    journal: Journal, line: dict[str, object], nodes: set[str]
-) -> None:
-    own = {"event": "ended", "name": "p000", "action": "retry", "note": "", **line}
-    journal.file.parent.mkdir()
-    journal.file.write_text(json.dumps(sealed(own)) + "\n")
-    assert Journal(journal.file).bad_nodes == nodes
 
 
 def test_an_object_whose_content_was_changed_is_told_by_its_checksum() -> None:

@@ -68,9 +68,10 @@ def test_the_shape_of_a_job_follows_its_ranks_and_its_own_resources(
             "cluster.gpus=2 of type 1g.10gb: one process uses one MIG slice",
         ),
         (
-            {"sbatch": ["-M beta"]},
-            "cluster.sbatch: -M beta: jobs are followed on the cluster that answers here",
+            {"sbatch": ["--clusters beta"]},
+            "cluster.sbatch: --clusters beta: jobs are followed on the cluster that answers here",
         ),
+        ({"sbatch": ["--licenses=a", "--licenses b"]}, "--licenses is given twice, and sbatch takes one"),
         ({"price": "free"}, "cluster.price=free is no price"),
     ],
 )
@@ -81,32 +82,13 @@ def test_fields_that_cannot_stand_together_are_named(fields: dict[str, Any], mes
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"time_min": 1, "signal_delay_s": 59},
-        {"teardown": ["true"]},
-        {"python": "apptainer exec 'a b.sif' python"},
-        {"sbatch": ["--contiguous", "--licenses=a"]},
-        {"price": "1/GPU-hour"},
-    ],
-    ids=str,
-)
-def test_fields_that_may_stand_together_are_taken(fields: dict[str, Any]) -> None:
-    SiteProfile(**fields).check()
-
-
-@pytest.mark.parametrize(
     ("text", "option"),
     [
         ("--contiguous", ("contiguous", True)),
         ("--comment=", ("comment", "")),
         ("--licenses=a=b", ("licenses", "a=b")),
-        ("-L a", ("licenses", "a")),
-        ("-H", ("hold", True)),
-        *[
-            (f"-{short} x", (long, "x"))
-            for short, long in {"A": "account", "C": "constraint", "D": "chdir", "w": "nodelist"}.items()
-        ],
+        ("--licenses a", ("licenses", "a")),
+        ("--begin=now + 1hour", ("begin", "now + 1hour")),
     ],
 )
 def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str | bool]) -> None:
@@ -116,10 +98,10 @@ def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no option of sbatch, or more than one"),
-        ("-L a b", "is no option of sbatch, or more than one"),
+        ("", "is no long option of sbatch, or more than one; write each as --name=value"),
+        ("--licenses a b", "is no long option of sbatch, or more than one"),
+        ("-L a", "is no long option of sbatch, or more than one"),
         ("--a=b -c", "is more than one option"),
-        ("-@ b", "is unknown here; write it as --name=value"),
         ("--a='b", r"cannot be read \(No closing quotation\)"),
     ],
 )

@@ -16,11 +16,8 @@ from waiting import until
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import PYTHON, ExecutorContext, Job, JobState
-from perfsweep.slurm.journal import Verdict
 from perfsweep.slurm.observation import ARRAYS_A_TIME
-from perfsweep.slurm.retry import Action
 from perfsweep.slurm.site import SiteProfile
-from perfsweep.slurm.states import End
 
 
 def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repeated(
@@ -210,14 +207,6 @@ POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's s
             "  All jobs must name a file system with --licenses",
         ),
         (
-            [
-                "Invalid partition and qos names are listed at go/slurm",
-                f"{FAILS}Invalid feature specification",
-            ],
-            f"Slurm refuses cluster.constraint: {FAILS}Invalid feature specification\nthe site says:\n"
-            "  Invalid partition and qos names are listed at go/slurm",
-        ),
-        (
             ["Connection refused? See go/vpn. QOSMaxSubmitJob is 9", f"{FAILS}Invalid account specified"],
             f"Slurm refuses cluster.account: {FAILS}Invalid account specified\nthe site says:\n"
             "  Connection refused? See go/vpn. QOSMaxSubmitJob is 9",
@@ -247,21 +236,6 @@ def test_what_will_not_change_by_waiting_ends_the_sweep_with_slurms_word_and_the
     assert str(refused.value).startswith(message)
     assert calls(stand_in, "sbatch") == 1
     assert not ex.journal.open_names()
-
-
-def test_a_limit_of_this_user_is_waited_for_whatever_else_the_site_says(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    lines = ("Invalid qos? See go/qos", "QOSMaxSubmitJobPerUserLimit", POLICY)
-    (stand_in / "said").write_text("".join(f"sbatch: error: {line}\n" for line in lines))
-    program(stand_in, "sbatch", f"cat {stand_in}/said >&2; exit 1")
-    ex, _ = on_stand_ins(tmp_path)
-    said = said_by(ex)
-    program(stand_in, "squeue", "echo '9|N/A|9|RUNNING|None|n1|(null)|mine|N/A'")
-    ex.submit([job()])
-    assert ex.poll()["p000"] is JobState.PENDING
-    assert said[:-1] == [f"the site says: sbatch: error: {line}" for line in lines]
-    assert said[-1].startswith("Slurm takes no more jobs for now (QOSMaxSubmitJobPerUserLimit: ")
 
 
 def test_what_a_site_says_of_a_job_that_it_takes_is_shown_once_and_changes_nothing(
@@ -418,18 +392,6 @@ def pressed(ex: SlurmExecutor, clock: Clock, times: int) -> None:
         ex._submit_waiting()
 
 
-def test_a_limit_for_a_single_job_is_waited_for_as_long_as_one_of_ours_is_queued(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    program(stand_in, "sbatch", TAKES)
-    ex, clock = on_stand_ins(tmp_path, max_array=1)
-    ex.submit(jobs(1))
-    program(stand_in, "sbatch", SUBMIT_LIMIT)
-    ex.submit(jobs(2)[1:])
-    pressed(ex, clock, 9)
-    assert calls(stand_in, "sbatch") == 11
-
-
 OWN_JOB = "echo '9|N/A|9|RUNNING|None|n1|(null)|mine|N/A'"
 """A job of this user that no sweep has submitted, as squeue shows it."""
 
@@ -510,15 +472,6 @@ def test_the_last_job_waits_for_all_others_and_asks_for_no_gpu(stand_in: Path, t
     assert "--gres" not in text and "--licenses" not in text
     ex.submit_last(Job("collect", ("true",), Path("log.txt")))
     assert calls(stand_in, "sbatch") == 3, "one waits already"
-
-
-def test_nodes_that_failed_are_excluded_beside_those_of_the_profile(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "sbatch", TAKES)
-    ex, _ = on_stand_ins(tmp_path, exclude="n9")
-    failed = ex.journal.submitting(["p009"], None)
-    ex.journal.ended(failed, 0, Verdict(End.NODE_FAIL, Action.RETRY, ""), ["n2", "n1"])
-    ex.submit(jobs(1))
-    assert "#SBATCH --exclude=n9,n1,n2" in script(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -87,17 +87,6 @@ def test_what_was_heard_is_not_read_again_however_much_it_is(
     assert sum(read) == folder.events_file("p000").stat().st_size
 
 
-def test_a_file_that_was_cut_off_is_followed_from_where_it_ends(folder: SweepFolder) -> None:
-    tail, file = Tail(folder, "p000"), folder.events_file("p000")
-    for arm in ("first", "second"):
-        folder.append_event("p000", event(arm))
-    assert len(tail.new()) == 2
-    file.write_bytes(file.read_bytes()[:40])
-    assert tail.new() == []
-    folder.append_event("p000", event("third"))
-    assert [one.arm for one in tail.new()] == ["third"]
-
-
 class Followed:
     """An executor whose jobs stand, look by look, as a test says; it stays with the last look."""
 

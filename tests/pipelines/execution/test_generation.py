@@ -237,22 +237,6 @@ def test_steps_are_left_untimed_only_where_they_are_short_and_nothing_works_ahea
     assert set(arms.turns()) == {("a", steps, untimed)}
 
 
-def test_ranks_leave_the_same_rare_places_untimed_and_what_one_of_them_has_not_seen_is_unknown(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    receive, seen = arms.receive, {"a": [(3, 5), (1, 3)], "b": [(3,), None]}
-
-    def unlike(children: list[Process], timeout_s: float) -> Any:
-        found = receive(children, timeout_s)
-        return [warm(9, MS, rare=rare) for rare in seen[children[0].arm]] if found[0].ready else found
-
-    monkeypatch.setattr(module, "receive", unlike)
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        for one in "ab":
-            generation.start(trial(one, world=2), arms)  # type: ignore[arg-type]
-    assert generation.rare == {"a": (1, 3, 5)}
-
-
 def test_only_an_arm_that_works_on_is_stopped_while_it_waits(arms: Arms, trial: Callable[..., Trial]) -> None:
     arms.warm = {"r": warm(9), "w": warm(18, rests=False)}
     measured(arms, [trial("r"), trial("w")])
@@ -386,15 +370,6 @@ def test_one_that_replies_that_it_failed_is_ended(
         ((_, record),) = generation.run(random.Random(0))
     assert arms.ended == ["a"] and arms.turns() == []
     assert record.outcome is Outcome.OOM and record.failure and record.failure.message == message
-
-
-def test_one_that_has_died_unheard_is_found_by_its_silence(arms: Arms, trial: Callable[..., Trial]) -> None:
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        generation.start(trial("a", recorded=False), arms)  # type: ignore[arg-type]
-        arms.processes["a"][0].pipe.broken = True  # type: ignore[union-attr]
-        arms.replies["a"] = [DEAD]
-        ((_, record),) = generation.run(random.Random(0))
-    assert record.failure == DEAD.failure
 
 
 def test_an_interrupt_while_an_arm_warms_up_ends_it_and_all_others(

@@ -306,50 +306,6 @@ def line() -> Iterator[tuple[int, Messages]]:
     os.close(theirs)
 
 
-class Rank:
-    """A rank whose end a test decides."""
-
-    def __init__(self, *codes: int | None) -> None:
-        self.codes, self.killed = list(codes), False
-        self.handle = os.open(os.devnull, os.O_RDONLY)
-
-    def code(self) -> int | None:
-        return self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
-
-    def kill(self) -> None:
-        self.killed = True
-
-
-@pytest.fixture
-def served(line: tuple[int, Messages], monkeypatch: pytest.MonkeyPatch) -> NodeServer:
-    monkeypatch.setattr(node_server, "oom_kills_so_far", lambda: 0)
-    return NodeServer(line[1])
-
-
-@pytest.mark.parametrize(("codes", "answer"), [([0, None], None), ([0, 0], 0), ([None, 3], 3), ([-9, 0], -9)])
-def test_ranks_are_answered_for_when_all_have_ended_or_one_has_ended_badly(
-    served: NodeServer, capsys: pytest.CaptureFixture[str], codes: list[int | None], answer: int | None
-) -> None:
-    ranks = [Rank(code) for code in codes]
-    served._ranks = [*ranks]  # type: ignore[list-item]
-    served._look()
-    said = capsys.readouterr().out
-    assert (json.loads(said) if said else None) == (
-        None if answer is None else {"code": answer, "oom": False}
-    )
-    assert [rank.killed for rank in ranks] == [answer is not None] * 2
-    assert bool(served._ranks) == (answer is None)
-
-
-def test_a_kill_for_memory_while_ranks_ran_is_told(
-    served: NodeServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served._ranks, served._oom_kills = [Rank(-9)], 2  # type: ignore[list-item]
-    monkeypatch.setattr(node_server, "oom_kills_so_far", lambda: 3)
-    served._look()
-    assert json.loads(capsys.readouterr().out) == {"code": -9, "oom": True}
-
-
 def test_a_node_serves_until_the_line_breaks_and_its_ranks_end_with_it(
     line: tuple[int, Messages],
     tmp_path: Path,

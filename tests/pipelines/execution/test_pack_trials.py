@@ -52,21 +52,6 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
     return run
 
 
-LEVELS = {"amp": SimpleNamespace(env={"A": "1"}), "slab": SimpleNamespace(env={"B": "2"})}
-
-
-class Workloads:
-    """Two processes for each device, and variables of its levels."""
-
-    @staticmethod
-    def levels_of(levels: Any) -> Any:
-        return LEVELS
-
-    @staticmethod
-    def processes(levels: Any, device: Device) -> int:
-        return 2 * device.count
-
-
 def test_a_timed_trial_is_told_its_draw_its_length_and_how_often_counters_change(built: Built) -> None:
     run = bare(built, _idle=SimpleNamespace(step_s=0.25))
     spec, env = run._spec(FAST, Kind.TIMING, 2)
@@ -75,39 +60,6 @@ def test_a_timed_trial_is_told_its_draw_its_length_and_how_often_counters_change
     assert spec.measure == run.manifest.sweep.measure and Path(spec.cache_dir) == run.folder.cache_dir
     spec, _ = bare(built)._spec(FAST, Kind.EVIDENCE, None, 3)
     assert (spec.round, spec.replicate, spec.server, spec.counter_s, spec.keep) == (None, 3, None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("compile_s", "kind", "device", "knows"),
-    [
-        (2.0, Kind.TIMING, "cpu", True),
-        (2.0, Kind.EVIDENCE, "cpu", False),
-        (2.0, Kind.TIMING, "cuda", False),
-        (0.0, Kind.TIMING, "cpu", False),
-    ],
-)
-def test_trials_of_an_arm_that_was_counted_to_compile_start_where_the_compiler_is_known(
-    compile_s: float | None, kind: Kind, device: str, knows: bool, built: Built
-) -> None:
-    run = bare(built, _device=Device(device))
-    counted = record(FAST.id, Kind.COUNTING, counters={"compile_s": compile_s})
-    run.progress.other[FAST.id, Kind.COUNTING] = StoredTrial(Path(), counted)
-    assert run._starter_of(FAST.id, kind) == (run.folder.cache_dir if knows else None)
-    assert run._starter_of(NAIVE.id, kind) is None
-
-
-def test_ranks_of_several_nodes_are_told_where_they_meet_and_fork_starts_one_process(built: Built) -> None:
-    nodes = SimpleNamespace(meeting_point=lambda: "n1:29500")
-    run = bare(built, "exec", _nodes=nodes, _cls=Workloads, _device=Device("cuda", 3))
-    sweep = run.manifest.sweep.model_copy(update={"nodes": 2, "placement": ""})
-    run.manifest = run.manifest.model_copy(update={"sweep": sweep})
-    spec, env = run._spec(FAST, Kind.COUNTING, None)
-    assert (spec.world, spec.meet, env) == (12, "n1:29500", {"A": "1", "B": "2"}), "of the GPUs of both nodes"
-    assert spec.ranks_per_node == sweep.ranks_per_node(12)
-    alone, _ = bare(built, "exec", _cls=Workloads)._spec(FAST, Kind.COUNTING, None)
-    assert (alone.world, alone.meet, alone.ranks_per_node) == (2 * Device().count, None, None)
-    forked = bare(built, _cls=Workloads, _nodes=nodes)
-    assert forked._process_of(FAST) == (1, {})
 
 
 @pytest.mark.parametrize(

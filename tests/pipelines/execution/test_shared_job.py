@@ -13,7 +13,7 @@ from fake_nvml import FakeNvml
 
 from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.execution.pack import CANNOT_WRITE
-from perfsweep.pipelines.execution.shared_job import SharedJob, combined, jobs_for, near_shares
+from perfsweep.pipelines.execution.shared_job import SharedJob, combined, jobs_for
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 
@@ -33,21 +33,6 @@ def test_packs_go_together_where_they_ask_for_the_same_and_stay_where_they_live(
     resources: dict[str, dict[str, object]], alive: list[str], jobs: list[tuple[str, ...]]
 ) -> None:
     assert jobs_for(resources, 2, alive) == jobs
-
-
-@pytest.mark.parametrize(
-    ("near", "given"),
-    [
-        ([{4, 5, 6, 7}, {0, 1, 2, 3}], [[4, 5, 6, 7], [0, 1, 2, 3]]),
-        ([{4, 5, 6, 7}, {4, 5, 6, 7}], [[4, 5, 6, 7], [0, 1, 2, 3]]),
-        ([{6, 7, 99}, set(), set()], [[6, 7], [0, 1], [2, 3]]),
-    ],
-    ids=["crossed", "one socket", "a core that is not ours"],
-)
-def test_each_pack_gets_as_many_cores_and_those_near_its_gpus_first(
-    near: list[set[int]], given: list[list[int]]
-) -> None:
-    assert near_shares(range(8), near) == given
 
 
 def test_packs_with_gpus_run_on_the_cores_of_their_sockets(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,14 +152,3 @@ def test_of_scripts_the_last_is_told_after_the_log(logged: SweepFolder, jobs: li
         f"the end of {scripts[-1]}:",
         f"printed by {jobs[-1]}",
     ]
-
-
-@pytest.mark.parametrize(
-    ("free", "words"), [(1, "the log is empty: it was killed, or the disk is full"), (0, "its disk is full")]
-)
-def test_an_empty_log_tells_of_a_kill_or_of_a_full_disk(
-    logged: SweepFolder, monkeypatch: pytest.MonkeyPatch, free: int, words: str
-) -> None:
-    log(logged).write_text(" \n")
-    monkeypatch.setattr(os, "statvfs", lambda place: type("Disk", (), {"f_bavail": free})())
-    assert why(logged, "p000", {}) == words

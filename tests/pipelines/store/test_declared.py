@@ -12,7 +12,7 @@ from toys.spinner import Spinner
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.declared import declare, declared_by
-from perfsweep.pipelines.store.records import Arm, Manifest, SweepFolder
+from perfsweep.pipelines.store.records import Arm, Manifest
 from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
 from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
 from perfsweep.workloads.errors import ConfigError
@@ -85,13 +85,6 @@ def test_the_class_that_other_levels_demand_is_decided_by_the_plan() -> None:
     assert declared.levels_of(ODD)["batch"].parity is Parity.EXACT
     assert declared.levels_of(BOTH)["batch"].parity is Parity.STOCHASTIC
     assert declared.levels_of(BOTH)["drop"].parity is Parity.TOLERANCE
-
-
-def test_it_is_read_from_the_manifest_as_it_was_planned(manifest: Manifest, tmp_path) -> None:
-    folder = SweepFolder(tmp_path)
-    folder.write_manifest(manifest)
-    assert folder.read_manifest() == manifest
-    assert declared_by(folder.read_manifest()) == declare(Spinner, Spinner.Config(), manifest.arms)
 
 
 def older(manifest: Manifest) -> Manifest:

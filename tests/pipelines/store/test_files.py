@@ -89,22 +89,6 @@ def test_lines_are_numbered_from_one_and_a_damaged_one_is_named(tmp_path: Path) 
         list(files.read_json_lines(file))
 
 
-@pytest.mark.parametrize(
-    ("tail", "torn_tail", "read"),
-    [(b"", False, 2), (b"", True, 2), (b'{"a"', True, 2), (b'{"a"', False, None)],
-)
-def test_a_line_that_is_still_written_is_left_where_that_is_asked_for(
-    tmp_path: Path, tail: bytes, torn_tail: bool, read: int | None
-) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(files.json_line({"a": 1}) + files.json_line({"a": 2}) + tail)
-    if read is not None:
-        assert len(list(files.read_json_lines(file, torn_tail=torn_tail))) == read
-        return
-    with pytest.raises(RecordError, match="line 3 is damaged"):
-        list(files.read_json_lines(file, torn_tail=torn_tail))
-
-
 def test_one_object_reads_back_and_none_is_none(tmp_path: Path) -> None:
     assert files.read_json(tmp_path / "a.json") is None
     (tmp_path / "a.json").write_bytes(files.json_object({"a": [1, 2]}))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from perfsweep.fields import default_of
+from perfsweep.fields import choices_of, default_of
 from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, TrackingConfig
 from perfsweep.pipelines.store.schema import Sweep
 
@@ -34,7 +34,7 @@ METHOD = {
 
 def other(one: Field[Any]) -> Any:
     """Another value of an option than its default."""
-    default, choices = default_of(one), one.metadata.get("choices", ())
+    default, choices = default_of(one), choices_of(one)
     if choices:
         return next(choice for choice in choices if choice != default)
     if isinstance(default, (bool, str)):
@@ -56,9 +56,8 @@ def test_the_defaults_of_the_method_are_the_ones_records_were_measured_with() ->
     assert {one.name: default_of(one) for one in fields(DEFAULT) if one.name in METHOD} == METHOD
 
 
-def test_a_sweep_of_another_version_keeps_its_margin_and_its_tracking() -> None:
-    sweep = _sweep(margin=0.05, tracking={"mode": "disabled", "colour": "red"})
-    assert sweep.measure.margin == 0.05
+def test_a_sweep_of_another_version_keeps_its_tracking() -> None:
+    sweep = _sweep(tracking={"mode": "disabled", "colour": "red"})
     assert sweep.tracking == TrackingConfig(mode="disabled")
 
 

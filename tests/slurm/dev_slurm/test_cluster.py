@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from dev_slurm.cluster import DevCluster, free_port, remove, settings_in
 from dev_slurm.daemons import pid_in
-from dev_slurm.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
+from dev_slurm.settings import Settings, gpu_devices, gres_conf
 from omegaconf import OmegaConf
 
 from perfsweep.slurm.errors import ClusterError
@@ -133,23 +133,6 @@ def test_a_folder_too_deep_for_a_socket_is_refused() -> None:
     assert len(str(Settings(Path("/tmp/x" + "x" * room)).munge_socket)) == 107
     with pytest.raises(ClusterError, match="too deep"):
         Settings(Path("/tmp/xx" + "x" * room))
-
-
-@pytest.mark.parametrize("port", [MIN_PORT - 1, MAX_PORT + 1])
-def test_a_port_that_leaves_none_for_the_nodes_is_refused(port: int) -> None:
-    Settings(Path("/tmp/x"), port=MIN_PORT), Settings(Path("/tmp/x"), port=MAX_PORT)
-    with pytest.raises(ClusterError, match=f"port={port} must lie between"):
-        Settings(Path("/tmp/x"), port=port)
-
-
-def test_a_cluster_is_found_again_by_its_folder(tmp_path: Path) -> None:
-    for accounting in (False, True):
-        settings = Settings(tmp_path, port=23456, nodes=3, accounting=accounting)
-        settings.conf.parent.mkdir(exist_ok=True)
-        settings.conf.write_text(slurm_conf(settings))
-        found = settings_in(tmp_path)
-        assert (found.root, found.port, found.nodes) == (tmp_path, settings.port, 3)
-        assert found.accounting is accounting
 
 
 def test_down_where_no_cluster_is_says_so(tmp_path: Path) -> None:
