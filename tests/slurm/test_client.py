@@ -24,6 +24,7 @@ from perfsweep.slurm.client import (
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.site import SiteProfile
 
+MARK, T = "perfsweep:abc", "2026-11-23T14:05:00"
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
@@ -31,21 +32,16 @@ FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     ("row", "seen"),
     [
         (
-            "62|3|65|PENDING|Priority|n1|perfsweep:abc|demo.abc|2026-11-23T14:05:00",
-            Sighting(
-                "62", 3, "65", "PENDING", "Priority", "n1", "perfsweep:abc", "demo.abc", "2026-11-23T14:05:00"
-            ),
+            f"PENDING|Priority|n1|perfsweep:abc|demo.abc|{T}",
+            ("PENDING", "Priority", "n1", MARK, "demo.abc", T),
         ),
-        (
-            "62|3|65|RUNNING|None|n1||a|b|2026-11-23T14:05:00",
-            Sighting("62", 3, "65", "RUNNING", "None", "n1", "", "a|b", "2026-11-23T14:05:00"),
-        ),
-        ("62|3|65||None|n1||demo|N/A", Sighting("62", 3, "65", "", "None", "n1", "", "demo", "")),
+        (f"RUNNING|None|n1||a|b|{T}", ("RUNNING", "None", "n1", "", "a|b", T)),
+        ("|None|n1||demo|N/A", ("", "None", "n1", "", "demo", "")),
     ],
     ids=["all", "a name with bars", "no state"],
 )
-def test_every_column_of_squeue_has_its_place(row: str, seen: Sighting) -> None:
-    assert list(parse_queue(row)) == [seen]
+def test_every_column_of_squeue_has_its_place(row: str, seen: tuple[str, ...]) -> None:
+    assert list(parse_queue(f"62|3|65|{row}")) == [Sighting("62", 3, "65", *seen)]
 
 
 def test_every_column_of_sacct_has_its_place_and_only_a_whole_row_counts() -> None:

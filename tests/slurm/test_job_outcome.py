@@ -22,6 +22,11 @@ PATIENCE = Patience(file_s=30, heartbeat_s=10)
 NOW = 1000.0
 LONG = Silence(99.0, 3)
 NOTHING = ElementRecords({})
+HELD = "pending: JobHeldUser: release it with `scontrol release`, or cancel it"
+UNCLEAR = (
+    "and Slurm has forgotten it: it was cancelled or lost. It is not submitted again unasked: the same sweep"
+    " command does that"
+)
 STARTED = ElementRecords({}, starts=1)
 ASKED = ElementRecords({0: ExitRecord(75, ("SIGTERM",))}, starts=1)
 KILLED_FIRST = ElementRecords({1: ExitRecord(75, ("SIGTERM",))}, starts=2)
@@ -42,16 +47,7 @@ def after(sign: Sighting | Missing, own: ElementRecords, silence: Silence = LONG
         (seen("PENDING", "Priority", "then"), Standing(None, "pending: Priority", reason="Priority"), "then"),
         (seen("CONFIGURING", start="then"), Standing(None, "configuring"), "then"),
         (seen("COMPLETING"), Standing(None, "completing", running=True), ""),
-        (
-            seen("PENDING", "JobHeldUser"),
-            Standing(
-                None,
-                "pending: JobHeldUser: release it with `scontrol release`, or cancel it",
-                held=True,
-                reason="JobHeldUser",
-            ),
-            "",
-        ),
+        (seen("PENDING", "JobHeldUser"), Standing(None, HELD, held=True, reason="JobHeldUser"), ""),
     ],
     ids=lambda value: value.state if isinstance(value, Sighting) else "",
 )
@@ -65,30 +61,12 @@ def test_of_one_that_is_not_over_slurms_state_reason_and_the_remedy_are_told(
 @pytest.mark.parametrize(
     ("sign", "own", "note"),
     [
-        (
-            seen("FAILED", "NonZeroExitCode"),
-            ElementRecords({0: ExitRecord(3)}, starts=1),
-            "it ended with status 3",
-        ),
-        (
-            seen("FAILED"),
-            ElementRecords({0: ExitRecord(139)}, starts=1),
-            "its process was ended by signal 11",
-        ),
+        (seen("FAILED", "NonZeroExitCode"), ElementRecords({0: ExitRecord(3)}, 1), "it ended with status 3"),
+        (seen("FAILED"), ElementRecords({0: ExitRecord(139)}, 1), "its process was ended by signal 11"),
         (seen("FAILED"), ASKED, "stopped by SIGTERM"),
         (Missing.FORGOTTEN, STARTED, "unknown to Slurm, and without a sign of life"),
-        (
-            Missing.FORGOTTEN,
-            NOTHING,
-            "it never started, and Slurm has forgotten it: it was cancelled or lost. It is not"
-            " submitted again unasked: the same sweep command does that",
-        ),
-        (
-            Missing.TAKEN_OUT,
-            ASKED,
-            "stopped by SIGTERM, and Slurm has forgotten it: it was cancelled or lost. It is not"
-            " submitted again unasked: the same sweep command does that",
-        ),
+        (Missing.FORGOTTEN, NOTHING, f"it never started, {UNCLEAR}"),
+        (Missing.TAKEN_OUT, ASKED, f"stopped by SIGTERM, {UNCLEAR}"),
     ],
 )
 def test_how_one_ended_is_told_in_a_sentence(

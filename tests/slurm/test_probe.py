@@ -247,18 +247,6 @@ def test_a_set_up_line_that_fails_on_the_node_is_named(bench: Bench) -> None:
     assert "----  interpreter: not reached" in done.stdout
 
 
-@pytest.mark.slow
-def test_a_gpu_that_torch_does_not_see_and_scratch_that_cannot_be_made_fail(bench: Bench) -> None:
-    pretended = doctor(bench, "probe=true", "cluster.gpus=1")
-    assert pretended.returncode == 1
-    assert "FAIL  GPU: Slurm gave 1, and torch sees" in pretended.stdout, pretended.stdout
-    scratch = doctor(bench, "probe=true", "cluster.scratch=/proc/nowhere")
-    assert scratch.returncode == 1
-    assert "FAIL  scratch: cluster.setup for cluster.scratch ended with status 1" in scratch.stdout, (
-        scratch.stdout
-    )
-
-
 SILENT = "http://127.0.0.1:9"
 
 
@@ -286,7 +274,6 @@ def test_a_node_answers_every_question(monkeypatch: pytest.MonkeyPatch) -> None:
     ("code", "said"),
     [
         ("raise SystemExit('no torch here')", "no torch here"),
-        ("raise SystemExit(3)", "importing torch ended with status 3"),
         ("import time; time.sleep(60)", "importing torch took longer than 0.2 s"),
     ],
 )

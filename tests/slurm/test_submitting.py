@@ -150,40 +150,6 @@ def test_a_last_job_that_the_site_refuses_is_said_and_the_others_are_followed(
     assert ex.journal.open_names() == {"p000"}
 
 
-def test_a_job_whose_number_nobody_was_told_runs_when_its_records_say_so(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    (token,) = ex.journal.submissions
-    own = tmp_path / "sweep" / "submissions" / token
-    own.mkdir(parents=True)
-    (own / "0.start-0.json").write_text("{}")
-    (own / "0.beat").touch()
-    program(stand_in, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    clock.now = time.time() + 1
-    assert ex.look() == {"p000": JobState.RUNNING}
-
-
-def test_a_job_whose_number_nobody_was_told_and_that_a_controller_forgot_ends(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    (token,) = ex.journal.submissions
-    own = tmp_path / "sweep" / "submissions" / token
-    own.mkdir(parents=True)
-    (own / "0.start-0.json").write_text("{}")
-    (own / "0.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')  # its node asked for it
-    for _ in range(10):
-        clock.now += 10
-        ex.poll()
-    assert ex.poll() == {"p000": JobState.FAILED}
-    assert "Slurm has forgotten it" in ex.notes()["p000"]
-
-
 def said_by(ex: SlurmExecutor) -> list[str]:
     said: list[str] = []
     ex._say = ex._inquiry._say = said.append
@@ -215,10 +181,6 @@ POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's s
             ["QOSMinGRES", POLICY],
             "Slurm refuses the sweep: QOSMinGRES: this qos takes larger jobs only: ask for more, or choose"
             " another cluster.qos",
-        ),
-        (
-            ["AssocGrpBillingMinutes", POLICY],
-            "Slurm refuses the sweep: AssocGrpBillingMinutes: this budget is spent: ask the site for more",
         ),
         (["jobs with invalid qos are refused"], "Slurm refuses the sweep: jobs with invalid qos are refused"),
     ],
@@ -555,3 +517,21 @@ def test_what_sbatch_did_not_take_is_submitted_again_after_the_clock_was_set(
     submitted = ex.journal.submissions
     until(lambda: ex.poll() and "57" in [s.array for s in submitted.values()], "another sbatch")
     assert ex.journal.open_names() == {job().name}, "it waits in the queue, and nothing else does"
+
+
+def test_a_job_whose_number_nobody_was_told_and_that_a_controller_forgot_ends(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
+    ex, clock = on_stand_ins(tmp_path)
+    ex.submit([job()])
+    (token,) = ex.journal.submissions
+    own = tmp_path / "sweep" / "submissions" / token
+    own.mkdir(parents=True)
+    (own / "0.start-0.json").write_text("{}")
+    (own / "0.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')  # its node asked for it
+    for _ in range(10):
+        clock.now += 10
+        ex.poll()
+    assert ex.poll() == {"p000": JobState.FAILED}
+    assert "Slurm has forgotten it" in ex.notes()["p000"]

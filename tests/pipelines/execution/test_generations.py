@@ -121,18 +121,6 @@ def test_whole_jobs_are_timed_in_turns_from_their_first_step_to_their_last(
         assert len(turns_of(spans(here), spans(there))) >= 3
 
 
-@pytest.mark.parametrize(
-    ("trouble", "outcome"), [("raise", Outcome.FAILED), ("kill", Outcome.FAILED), ("late", Outcome.FAILED)]
-)
-def test_an_arm_that_fails_in_set_up_warm_up_or_its_turn_is_an_outcome_and_the_others_go_on(
-    command, prepared: Prepare, trouble: str, outcome: Outcome
-) -> None:
-    run = prepared(command(DesignConfig("one_at_a_time", levels={"trouble": [trouble]}), measure=IN_TURNS))
-    run._generation(0)
-    assert outcomes(run, f"trouble={trouble}") == [outcome]
-    assert outcomes(run) == [Outcome.OK]
-
-
 def test_an_arm_that_is_killed_in_its_turn_fails_and_nothing_else(command, prepared: Prepare) -> None:
     late = DesignConfig("one_at_a_time", levels={"trouble": ["fourth_turn"]})
     run = prepared(command(late, measure=IN_TURNS))

@@ -75,35 +75,21 @@ class Ended:
 
 
 KEPT = "finished rounds are kept"
+BEFORE = "stopped before a round was finished; the same command begins it again"
+AFTER = "stopped after the last finished round; a requeue, or the same command, continues"
+FULL = OSError(28, "No space left on device", "/sweep/x")
 
 
 @pytest.mark.parametrize(
     ("how", "status", "line"),
     [
-        (
-            Interrupted("SIGTERM, advanced"),
-            75,
-            "SIGTERM, advanced: stopped after the last finished round; a requeue, or the same command,"
-            " continues",
-        ),
-        (
-            Interrupted("SIGTERM"),
-            79,
-            "SIGTERM: stopped before a round was finished; the same command begins it again",
-        ),
-        (
-            ServerLost("the server ended"),
-            79,
-            "the server ended: stopped before a round was finished; the same command begins it again",
-        ),
+        (Interrupted("SIGTERM, advanced"), 75, f"SIGTERM, advanced: {AFTER}"),
+        (Interrupted("SIGTERM"), 79, f"SIGTERM: {BEFORE}"),
+        (ServerLost("the server ended"), 79, f"the server ended: {BEFORE}"),
         (Superseded("a later attempt runs"), 76, "a later attempt runs"),
         (RecordError("x is damaged"), 66, "x is damaged; start the sweep again, which fixes that"),
         (ClusterError("n2 is lost"), 69, f"n2 is lost; {KEPT}: start the sweep again to continue"),
-        (
-            OSError(28, "No space left on device", "/sweep/x"),
-            74,
-            f"/sweep/x: No space left on device; {KEPT}: fix this and start the sweep again",
-        ),
+        (FULL, 74, f"/sweep/x: No space left on device; {KEPT}: fix this and start the sweep again"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )

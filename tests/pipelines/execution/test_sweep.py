@@ -30,7 +30,6 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store import files
 from perfsweep.pipelines.store.files import read_arrays
-from perfsweep.pipelines.store.idle import read_idle
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from perfsweep.workloads.api import Device
@@ -169,16 +168,6 @@ def test_the_other_arms_have_all_their_rounds(done: Done) -> None:
         assert sorted(used["round"]) == list(range(4))
 
 
-def test_every_timed_region_has_its_energy_or_the_reason_and_so_has_the_machine_at_rest(done: Done) -> None:
-    idle = read_idle(done.folder, "p000")
-    assert idle is not None and bool(idle.watts) != bool(idle.withheld)
-    progress = read_progress(done.folder, done.manifest)
-    timed = [record for records in progress.timed.values() for record in records]
-    assert timed and all(
-        ("energy_j" in record.quantities) != ("energy_j" in record.withheld) for record in timed
-    )
-
-
 def test_no_process_of_the_sweep_is_left(done: Done) -> None:
     path = str(done.folder.path)
 
@@ -187,17 +176,6 @@ def test_no_process_of_the_sweep_is_left(done: Done) -> None:
 
     until(lambda: not left(), "their end")
     assert left() == []
-
-
-def test_records_of_another_device_are_left_out_and_never_mixed(done: Done) -> None:
-    mixed = done.trials.with_columns(
-        keys=pl.when(pl.col("round") == 0).then(pl.lit("device=other")).otherwise(pl.col("keys"))
-    )
-    whole, found = (compare.compare(done.folder, done.manifest, trials) for trials in (done.trials, mixed))
-    assert (
-        max(effect.rounds for effect in found.effects) == max(effect.rounds for effect in whole.effects) - 1
-    )
-    assert any("are left out: device is other" in note for note in found.notes)
 
 
 def test_a_damaged_record_is_named_and_its_round_measured_again(done: Done) -> None:
