@@ -214,7 +214,7 @@ class Sweep(StoredValue):
     references: dict[str, str]  # name -> arm id; the first is the default
     import_paths: tuple[str, ...] = ()  # where a workload from outside the project is imported from
     origin: str = ""  # what tells the workload from others of its name
-    declared: Declared | None = None  # None: planned before it was kept
+    declared: Declared
     sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
     versions: tuple[Version, ...] = ()  # that arms differ by
     tracking: TrackingConfig = TrackingConfig()

@@ -487,7 +487,7 @@ DAY_S = 86400.0
 
 
 class Wall:
-    """The time of day as somebody sets it."""
+    """The time of day as it is set."""
 
     def __init__(self) -> None:
         self._real, self.off_s = time.time, 0.0

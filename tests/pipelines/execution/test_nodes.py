@@ -162,10 +162,10 @@ class Noted(Node):
 
 
 @pytest.mark.parametrize(
-    ("world", "beside", "shares"), [(4, 2, [2, [2, 3], []]), (5, 2, [2, [2, 3], [4]]), (2, 2, [2, [], []])]
+    ("world", "each", "shares"), [(4, 2, [2, [2, 3], []]), (5, 2, [2, [2, 3], [4]]), (2, 2, [2, [], []])]
 )
-def test_nodes_are_filled_in_the_order_of_the_ranks(world: int, beside: int, shares: list) -> None:
-    others = OtherNodes(Allocation(("n1",), "localhost"), lambda ranks: beside)
+def test_nodes_are_filled_in_the_order_of_the_ranks(world: int, each: int, shares: list) -> None:
+    others = OtherNodes(Allocation(("n1",), "localhost"), lambda ranks: each)
     second, third = Noted("n2"), Noted("n3")
     others._nodes = [second, third]
     here, _ = others.start(Path("spec.json"), world, {})

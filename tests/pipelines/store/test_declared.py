@@ -1,8 +1,7 @@
-"""What judging reads of a workload stands in the manifest; only older manifests need the workload for it."""
+"""What judging reads of a workload is in the manifest."""
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +14,6 @@ from perfsweep.pipelines.store.declared import declare, declared_by
 from perfsweep.pipelines.store.records import Arm, Manifest
 from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
 from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
-from perfsweep.workloads.errors import ConfigError
 
 ODD = Arm(id="odd", label="batch=3", levels={"batch": 3, "drop": "off"})
 BOTH = Arm(id="both", label="batch=3,drop=on", levels={"batch": 3, "drop": "on"})
@@ -85,23 +83,6 @@ def test_the_class_that_other_levels_demand_is_decided_by_the_plan() -> None:
     assert declared.levels_of(ODD)["batch"].parity is Parity.EXACT
     assert declared.levels_of(BOTH)["batch"].parity is Parity.STOCHASTIC
     assert declared.levels_of(BOTH)["drop"].parity is Parity.TOLERANCE
-
-
-def older(manifest: Manifest) -> Manifest:
-    return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"declared": None})})
-
-
-def test_a_sweep_planned_before_it_was_kept_asks_the_workload(manifest: Manifest) -> None:
-    assert declared_by(older(manifest)) == manifest.sweep.declared
-
-
-def test_such_a_sweep_cannot_be_judged_without_its_workload(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "toys.spinner", None)
-    assert declared_by(manifest)
-    with pytest.raises(ConfigError, match=r"module toys\.spinner cannot be imported"):
-        declared_by(older(manifest))
 
 
 def test_the_unit_is_the_one_that_the_workload_saw_as_it_ran(manifest: Manifest) -> None:

@@ -7,11 +7,11 @@ from dataclasses import Field, fields, replace
 from typing import Any
 
 import pytest
+from planned_sweeps import sweep
 from pydantic import TypeAdapter, ValidationError
 
 from perfsweep.fields import choices_of, default_of
 from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, TrackingConfig
-from perfsweep.pipelines.store.schema import Sweep
 
 DEFAULT = MeasureConfig()
 
@@ -57,8 +57,8 @@ def test_the_defaults_of_the_method_are_the_ones_records_were_measured_with() ->
 
 
 def test_a_sweep_of_another_version_keeps_its_tracking() -> None:
-    sweep = _sweep(tracking={"mode": "disabled", "colour": "red"})
-    assert sweep.tracking == TrackingConfig(mode="disabled")
+    found = sweep(tracking={"mode": "disabled", "colour": "red"})
+    assert found.tracking == TrackingConfig(mode="disabled")
 
 
 def taken(cls: type, value: float) -> set[str]:
@@ -105,12 +105,6 @@ def test_what_is_unusual_about_a_profile_is_in_the_name_of_its_folder(
 ) -> None:
     found = ProfileConfig(tool="torch", **own)
     assert (found.variant, found.folder_name) == (variant, folder)
-
-
-def _sweep(**values: object) -> Sweep:
-    return Sweep.model_validate(
-        {"name": "s", "workload": "w", "config": {}, "measure": {}, "code": "", "references": {}, **values}
-    )
 
 
 @pytest.mark.parametrize(

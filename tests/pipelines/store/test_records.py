@@ -173,7 +173,7 @@ def test_a_sweep_on_a_full_disk_is_read_with_its_tables_elsewhere(
     assert folder.tables_dir.is_relative_to(tmp_path) is kept
 
 
-def test_damage_anywhere_in_a_packs_events_keeps_nobody_from_reading_the_rest(tmp_path: Path) -> None:
+def test_damage_in_a_packs_events_spoils_no_other_line(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     assert folder.read_events("p000") == ([], 0)
     for number in range(4):
