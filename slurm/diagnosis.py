@@ -203,9 +203,6 @@ def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Parti
     if site.gpus and ours and not any("gpu" in p.gres for p in ours):
         where = ", ".join(dict.fromkeys(p.name for p in ours))
         found.append(f"cluster.gpus={site.gpus}, and no node of partition {where} has a GPU")
-    wait_s = int((re.findall(r"\d+", config.get("KillWait", "")) or ["30"])[0])
-    if site.gpus and wait_s < 5:
-        found.append(f"KillWait is {wait_s} s: a preempted pack may not get to say how it ended")
     if site.requeue and config.get("JobRequeue") == "0":
         found.append("JobRequeue=0 on this cluster: packs continue only while a command follows the sweep")
     return found

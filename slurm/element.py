@@ -81,9 +81,9 @@ class Element:
                 self._write("end", {"status": CHANGED, "signals": []})
                 return CHANGED
             log.flush()
-            self.child = subprocess.Popen(
-                self._command(), env=self._env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            command = [sys.executable if word == "{python}" else word for word in self.job["command"]]
+            env = {**os.environ, **self.job["env"]}
+            self.child = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if self.signals:
             self.child.send_signal(signal.Signals[self.signals[-1]])
         status = self._wait(self.child)
@@ -108,12 +108,6 @@ class Element:
             f"{code} is not the code that this job was submitted with: {why}."
             " Start the same sweep command again, which writes it."
         )
-
-    def _command(self) -> list[str]:
-        return [sys.executable if word == "{python}" else word for word in self.job["command"]]
-
-    def _env(self) -> dict[str, str]:
-        return {**os.environ, **self.job["env"]}
 
     def _log(self) -> str:
         Path(self.job["log"]).parent.mkdir(parents=True, exist_ok=True)

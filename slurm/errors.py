@@ -7,3 +7,8 @@ class SlurmError(Exception):
 
 class ClusterError(SlurmError):
     """A place to run that refused the work: no executor, no slot, no permission."""
+
+    @property
+    def first_line(self) -> str:
+        """The message as far as it has room in a sentence."""
+        return (str(self).splitlines() or ["no reason given"])[0]

@@ -188,10 +188,9 @@ class SlurmExecutor(Executor):
         try:
             self._submitter.collector(job, arrays)
         except ClusterError as error:
-            reason = (str(error).splitlines() or ["no reason given"])[0]
             self._say(
-                f"the last job, {job.name}, is not submitted ({reason}): what it would write is written by"
-                " the command that follows, or by `perfsweep compare`"
+                f"the last job, {job.name}, is not submitted ({error.first_line}): what it would write is"
+                " written by the command that follows, or by `perfsweep compare`"
             )
 
     def poll(self) -> dict[str, JobState]:
@@ -296,7 +295,7 @@ class SlurmExecutor(Executor):
             count = self._end_cancelled(answer)
         except ClusterError as error:
             raise ClusterError(
-                f"{str(error).splitlines()[0]}: nothing was cancelled yet. It is noted: `perfsweep wait`, or"
+                f"{error.first_line}: nothing was cancelled yet. It is noted: `perfsweep wait`, or"
                 " `perfsweep cancel` again, ends the jobs when Slurm answers"
             ) from error
 
@@ -370,8 +369,7 @@ class SlurmExecutor(Executor):
 
     def _say_deaf(self, error: ClusterError) -> None:
         if not self._deaf:
-            first = (str(error).splitlines() or ["no reason given"])[0]
-            self._say(f"Slurm does not answer ({first}): nothing follows from that, asking again")
+            self._say(f"Slurm does not answer ({error.first_line}): nothing follows from that, asking again")
         self._deaf = True
 
     def _settle_fate(self, submission: Submission, answer: Answer, now: float) -> None:

@@ -197,8 +197,7 @@ class Journal:
             self.verdicts[name] = Verdict(end, action, line["note"])
         if action is Action.RETRY or (action is Action.FINAL and line.get("token") and remedied(end)):
             self.tries[name][end] += 1
-        earlier = [line["node"]] if end is End.NODE_FAIL and line.get("node") else []
-        self.bad_nodes.update(line.get("failed_nodes", earlier))
+        self.bad_nodes.update(line.get("failed_nodes", ()))
 
 
 def _parsed(content: bytes) -> Iterator[dict[str, Any]]:

@@ -120,7 +120,7 @@ class Inquiry:
             accounted = []
         except ClusterError as error:
             self._say_once(
-                f"accounting does not answer ({_first(error)}): how packs ended that the queue has"
+                f"accounting does not answer ({error.first_line}): how packs ended that the queue has"
                 " forgotten is not known until it does"
             )
             return
@@ -145,7 +145,8 @@ class Inquiry:
         except Unreachable:
             return  # no proof, and the next squeue says so
         except ClusterError as error:
-            self._say_once(f"scontrol does not say whether job {submission.array} exists ({_first(error)})")
+            said = f"scontrol does not say whether job {submission.array} exists ({error.first_line})"
+            self._say_once(said)
             return
         known = self._by_key(shown)
         others = any(token == submission.token for token, _ in known)
@@ -183,10 +184,6 @@ class Inquiry:
 
 def _missing(submission: Submission, answer: Answer) -> list[int]:
     return [index for index in submission.open if isinstance(answer.get((submission.token, index)), Missing)]
-
-
-def _first(error: ClusterError) -> str:
-    return (str(error).splitlines() or ["no reason given"])[0]
 
 
 class Observer:

@@ -68,7 +68,6 @@ def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int
         console.print(_kept_line(manifest, record), highlight=False, soft_wrap=True)
         return DONE
     print_table(console, _parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))
-    assert manifest.sweep.declared
     for line in _trial_lines(record, trial.folder, manifest.sweep.declared.shape):
         console.print(line, highlight=False, soft_wrap=True)
     return DONE
@@ -76,7 +75,7 @@ def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int
 
 def _kept_line(manifest: Manifest, record: TrialRecord) -> str:
     """Say where results lie, and the figures of them that the workload knows."""
-    assert manifest.sweep.keep and manifest.sweep.declared
+    assert manifest.sweep.keep
     numbers = [f"{name} {value:.6g}" for name, value in record.numbers.items() if name != UNITS]
     told = "".join(f", {number}" for number in numbers)
     return f"kept in {manifest.sweep.keep.folder}: {record.units:g} {manifest.sweep.declared.unit}s{told}"

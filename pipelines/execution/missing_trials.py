@@ -77,6 +77,7 @@ def untrained(manifest: Manifest, progress: Progress, retry: frozenset[Outcome] 
 
 def _unkept(manifest: Manifest, progress: Progress, retry: frozenset[Outcome]) -> set[str]:
     """Name the packs with arms whose results are still to be kept, and make the folders for these."""
-    awaited = kept.arms_without(manifest, progress, retry)
-    kept.make_folders(manifest, awaited)
-    return kept.packs_with(awaited, manifest)
+    arms = kept.arms_without(manifest, progress, retry)
+    kept.make_folders(manifest, arms)
+    awaited = {arm.id for arm in arms}
+    return {pack.id for pack in manifest.packs if awaited & set(pack.arms)}

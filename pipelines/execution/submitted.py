@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -117,8 +116,7 @@ def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> Iterator[str]
     if texts[log] is None:
         yield "the pack never began to write its log"
     elif not texts[log]:
-        full = not os.statvfs(folder.path).f_bavail
-        yield "its disk is full" if full else "the log is empty: it was killed, or the disk is full"
+        yield "the log is empty: it was killed, or the disk is full"
     for file, text in texts.items():
         if text:
             yield f"the end of {file}:"

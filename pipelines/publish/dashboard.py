@@ -92,7 +92,7 @@ def view_of(manifest: Manifest) -> View:
 
 def _curves(manifest: Manifest) -> tuple[Panel, ...]:
     by_arm, declared = "config.variant", manifest.sweep.declared
-    before = "discarded job, ms" if declared and declared.shape == "job" else "warm-up, ms"
+    before = "discarded job, ms" if declared.shape == "job" else "warm-up, ms"
     return (
         Panel("line", "time of an iteration, ms", ("iter/ms",), x="iter/index", groupby=by_arm, log_y=True),
         Panel("line", "phases of an iteration, ms", x="iter/index", groupby=by_arm, regex="iter/ms_.*"),

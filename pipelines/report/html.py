@@ -113,8 +113,7 @@ def interaction_title(tables: list[Table]) -> str:
 
 def _discarded(manifest: Manifest) -> str:
     """What a trial does before its timed part; plans of old declare nothing."""
-    declared = manifest.sweep.declared
-    return "the discarded job" if declared and declared.shape == "job" else "warm-up"
+    return "the discarded job" if manifest.sweep.declared.shape == "job" else "warm-up"
 
 
 def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -> Iterator[Picture]:

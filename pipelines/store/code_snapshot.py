@@ -40,7 +40,7 @@ def take(code_dir: Path, shared: Path | None = None) -> Path:
             copy.mkdir(parents=True, exist_ok=True)
             write_atomically(copy / name, wanted)
     if shared and not place.is_dir():
-        _ignored_by_git(shared)
+        (shared / ".gitignore").write_text("*\n")  # no commit of a checkout has these files
         _link(place, copy)
     return place / ARCHIVE
 
@@ -58,11 +58,6 @@ def _archived(package: Path) -> bytes:
         for name in sorted(files):
             archive.writestr(ZipInfo(name.as_posix()), files[name].read_bytes())
     return packed.getvalue()
-
-
-def _ignored_by_git(folder: Path) -> None:
-    """Keep files of ours from being files of a checkout that no commit has."""
-    (folder / ".gitignore").write_text("*\n")
 
 
 def _link(place: Path, copy: Path) -> None:
@@ -137,7 +132,10 @@ def take_libraries(code_dir: Path) -> None:
             shutil.copytree(origin.parent, fresh / name, ignore=_NOT_CARRIED)
         else:
             shutil.copy2(origin, fresh)
-        _place(fresh, place)
+        try:
+            fresh.rename(place)
+        except OSError:  # another command was first: a folder that is not empty is not replaced
+            shutil.rmtree(fresh)
 
 
 def libraries(code_dir: Path, abi: str) -> list[Path]:
@@ -150,10 +148,3 @@ def libraries(code_dir: Path, abi: str) -> list[Path]:
 
 _ANY = "any"
 _NOT_CARRIED = shutil.ignore_patterns("*.pyc.*", "tests", "platform", "*.cpp", "*.hpp", "*.h")
-
-
-def _place(fresh: Path, place: Path) -> None:
-    try:
-        fresh.rename(place)
-    except OSError:  # another command was first: a folder that is not empty is not replaced
-        shutil.rmtree(fresh)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from perfsweep.pipelines.store.planned import known_workload
 from perfsweep.pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
 from perfsweep.pipelines.store.trial_schema import TrialRecord
 from perfsweep.workloads.api import Level, Parity, Workload
@@ -62,16 +61,10 @@ def _as_data(level: Level) -> DeclaredLevel:
 
 
 def declared_by(manifest: Manifest, trials: Iterable[_Trial] = ()) -> Declared:
-    """Read what a sweep's workload declares; one that was planned before this was kept asks the workload.
+    """Read what a sweep's workload declares.
 
     Of `trials` the first whose record names a unit says what was counted: some workloads see it as they run.
-
-    Raises
-    ------
-    ConfigError
-        The manifest does not say, and the workload is not known here or cannot be imported.
     """
-    sweep = manifest.sweep
-    declared = sweep.declared or declare(*known_workload(sweep.workload, sweep.config), manifest.arms)
+    declared = manifest.sweep.declared
     seen = next((one.record.unit for one in trials if one.record.unit), declared.unit)
     return declared.model_copy(update={"unit": seen})

@@ -138,8 +138,8 @@ def json_line(values: dict[str, Any]) -> bytes:
     return json.dumps(sealed(values)).encode() + b"\n"
 
 
-def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the numbered JSON objects of a file; with `torn_tail` a last line without newline is not read.
+def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read the numbered JSON objects of a file.
 
     Raises
     ------
@@ -151,8 +151,7 @@ def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
     except OSError as error:
         problem = f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?"
         raise RecordError(problem) from error
-    torn = torn_tail and content and not content.endswith(b"\n")
-    for number, line in enumerate(content.splitlines()[: -1 if torn else None], 1):
+    for number, line in enumerate(content.splitlines(), 1):
         yield number, parsed(line, f"{file} line {number}")
 
 

@@ -41,12 +41,6 @@ def _awaited(manifest: Manifest, arm: Arm, progress: Progress, retry: Container[
     return result.record.outcome is Outcome.OK and elsewhere
 
 
-def packs_with(arms: Iterable[Arm], manifest: Manifest) -> set[str]:
-    """Name the packs that have any of the arms."""
-    awaited = {arm.id for arm in arms}
-    return {pack.id for pack in manifest.packs if awaited & set(pack.arms)}
-
-
 def make_folders(manifest: Manifest, arms: Iterable[Arm]) -> None:
     """Make an empty folder for each arm before anything runs: what would end by overwriting does not begin.
 

@@ -235,8 +235,7 @@ def record_oom(folder: SweepFolder, pack: Pack) -> bool:
         noted = at_work(folder, pack.id).read_text(errors="replace").partition("\n")[0]
         running = [path for path in running if _name_of(path) == noted] or running
     failure = Failure(
-        type=JOB_OOM,
-        message="Slurm ended the job because memory ran out. Ask for more with cluster.memory.",
+        type=JOB_OOM, message="Slurm ended the job because memory ran out. Ask for more with cluster.memory."
     )
     found = False
     for path in running:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from perfsweep.pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
 from perfsweep.pipelines.store.trial_schema import IN_A_PATH, SCHEMA, Arm, Keep, Kind, Outcome, TrialSpec
@@ -201,15 +201,6 @@ class Version(StoredValue):
         """The name that users read."""
         return ", ".join(f"{toggle}={level}" for toggle, level in self.levels.items())
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_toggle(cls, values: Any) -> Any:
-        """Read sweeps kept from before versions could be combined."""
-        if not isinstance(values, dict) or "toggle" not in values:
-            return values
-        others = {name: value for name, value in values.items() if name not in ("toggle", "level")}
-        return {"levels": {values["toggle"]: values["level"]}, "sources": values["digest"], **others}
-
 
 class Sweep(StoredValue):
     """What all trials of a sweep share."""
@@ -223,7 +214,7 @@ class Sweep(StoredValue):
     references: dict[str, str]  # name -> arm id; the first is the default
     import_paths: tuple[str, ...] = ()  # where a workload from outside the project is imported from
     origin: str = ""  # what tells the workload from others of its name
-    declared: Declared | None = None  # None: planned before it was kept
+    declared: Declared
     sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
     versions: tuple[Version, ...] = ()  # that arms differ by
     tracking: TrackingConfig = TrackingConfig()
@@ -250,15 +241,6 @@ class Sweep(StoredValue):
     def ranks_per_node(self, world: int) -> int:
         """Count the ranks of a trial of `world` on each node that it fills."""
         return min(world, self.ntasks_per_node or math.ceil(world / self.nodes))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _margin_belongs_to_measuring(cls, values: Any) -> Any:
-        """Read sweeps kept from before the margin was an option of `measure`."""
-        if not isinstance(values, dict) or "margin" not in values:
-            return values
-        others = {name: value for name, value in values.items() if name != "margin"}
-        return {**others, "measure": {**values.get("measure", {}), "margin": values["margin"]}}
 
     def version_of(self, arm: Arm) -> Version | None:
         """Look up the code that an arm runs; None where all arms run the same."""

@@ -24,6 +24,7 @@ from perfsweep.slurm.client import (
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.site import SiteProfile
 
+MARK, T = "perfsweep:abc", "2026-11-23T14:05:00"
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
@@ -31,25 +32,16 @@ FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     ("row", "seen"),
     [
         (
-            "62|3|65|PENDING|Priority|n1|perfsweep:abc|demo.abc|2026-11-23T14:05:00",
-            Sighting(
-                "62", 3, "65", "PENDING", "Priority", "n1", "perfsweep:abc", "demo.abc", "2026-11-23T14:05:00"
-            ),
+            f"PENDING|Priority|n1|perfsweep:abc|demo.abc|{T}",
+            ("PENDING", "Priority", "n1", MARK, "demo.abc", T),
         ),
-        (
-            "62|3|65|RUNNING|None|n1||demo.abc|N/A",
-            Sighting("62", 3, "65", "RUNNING", "None", "n1", "", "demo.abc", ""),
-        ),
-        (
-            "62|3|65|RUNNING|None|n1||a|b|2026-11-23T14:05:00",
-            Sighting("62", 3, "65", "RUNNING", "None", "n1", "", "a|b", "2026-11-23T14:05:00"),
-        ),
-        ("62|3|65||None|n1||demo|N/A", Sighting("62", 3, "65", "", "None", "n1", "", "demo", "")),
+        (f"RUNNING|None|n1||a|b|{T}", ("RUNNING", "None", "n1", "", "a|b", T)),
+        ("|None|n1||demo|N/A", ("", "None", "n1", "", "demo", "")),
     ],
-    ids=["all", "no start", "a name with bars", "no state"],
+    ids=["all", "a name with bars", "no state"],
 )
-def test_every_column_of_squeue_has_its_place(row: str, seen: Sighting) -> None:
-    assert list(parse_queue(row)) == [seen]
+def test_every_column_of_squeue_has_its_place(row: str, seen: tuple[str, ...]) -> None:
+    assert list(parse_queue(f"62|3|65|{row}")) == [Sighting("62", 3, "65", *seen)]
 
 
 def test_every_column_of_sacct_has_its_place_and_only_a_whole_row_counts() -> None:
@@ -71,10 +63,9 @@ def test_every_column_of_sacct_has_its_place_and_only_a_whole_row_counts() -> No
             [Sighting("62", i, "62", "PENDING", "Priority", "", "", "demo") for i in (4, 5)],
         ),
         ("JobId=70 JobState=PENDING", [Sighting("70", None, "70", "PENDING")]),
-        ("JobId=70 JobName=half", []),
         ("JobState=PENDING", []),
     ],
-    ids=["an element", "several", "no array", "no state", "no number"],
+    ids=["an element", "several", "no array", "no number"],
 )
 def test_every_word_of_scontrol_has_its_place(row: str, seen: list[Sighting]) -> None:
     assert list(parse_jobs(row)) == seen
@@ -82,14 +73,7 @@ def test_every_word_of_scontrol_has_its_place(row: str, seen: list[Sighting]) ->
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("[2-3,7]", [2, 3, 7]),
-        ("0,4%1", [0, 4]),
-        (str(MOST_ELEMENTS), [MOST_ELEMENTS]),
-        (str(MOST_ELEMENTS + 1), [None]),
-        (f"0-{MOST_ELEMENTS + 1}", [None]),
-        ("1-", [None]),
-    ],
+    [("0,4%1", [0, 4]), (str(MOST_ELEMENTS + 1), [None]), (f"0-{MOST_ELEMENTS + 1}", [None])],
 )
 def test_an_index_beyond_what_slurm_can_number_is_no_index(text: str, expected: list[int | None]) -> None:
     assert indices(text) == expected
@@ -100,12 +84,7 @@ def test_an_index_beyond_what_slurm_can_number_is_no_index(text: str, expected: 
     [
         "Unable to contact slurm controller (connect failure)",
         "Socket timed out on send/recv operation",
-        "Zero Bytes were transmitted or received",
         "Connection refused",
-        "Connection timed out",
-        "Connection reset by peer",
-        "Unexpected message received",
-        "Message receive failure",
         "Slurm backup controller in standby mode",
     ],
 )
@@ -168,22 +147,11 @@ def test_a_client_hears_nothing_of_an_allocation_or_of_a_users_defaults(
     assert SlurmClient().env["SLURM_CONF"] == "/etc/other.conf"
 
 
-def test_the_queue_is_that_of_this_user_with_what_has_ended_and_a_row_for_each_element(
-    stand_in: Path,
-) -> None:
-    program(stand_in, "squeue", "echo '62|3|65|RUNNING|None|n1|c|demo|N/A'")
-    (row,) = SlurmClient().queue()
-    assert (row.array, row.index) == ("62", 3)
-    (asked,) = (stand_in / "squeue.calls").read_text().splitlines()
-    assert asked == "--me -h -r -t all -o %F|%K|%A|%T|%r|%N|%k|%j|%S"
-
-
 @pytest.mark.parametrize(
     ("body", "silence"),
     [
         ("echo 'Slurmctld(primary) at n0 is UP'", ""),
         ("echo 'Slurmctld(primary) at n0 is DOWN'", "Slurm's controller does not answer"),
-        ("echo 'Slurmctld(primary) at n0 is UP'; exit 1", "Slurm's controller does not answer"),
     ],
 )
 def test_a_controller_is_there_when_it_says_so(stand_in: Path, body: str, silence: str) -> None:
@@ -206,8 +174,8 @@ def test_a_forbidden_scontrol_is_called_that_and_the_queue_answers_for_the_contr
     assert client.silence() == f"{CALLED}; squeue is not for you here (no)"
 
 
-@pytest.mark.parametrize("hindrance", ["missing", "forbidden"])
-@pytest.mark.parametrize("name", ["scontrol", "squeue", "sacct", "scancel", "srun"])
+@pytest.mark.parametrize("hindrance", ["forbidden"])
+@pytest.mark.parametrize("name", ["scontrol", "sacct", "srun"])
 def test_a_program_that_is_missing_or_forbidden_is_named_before_anything_is_submitted(
     stand_in: Path, name: str, hindrance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,19 +205,6 @@ def test_without_squeue_the_controller_is_asked_for_all_jobs(
     program(stand_in, "scontrol", "exit 0")
     with pytest.raises(Forbidden, match=r"^squeue is not for you here \("):
         SlurmClient().queue()
-
-
-def test_names_of_nodes_are_told_from_a_banner(stand_in: Path) -> None:
-    program(stand_in, "scontrol", "echo 'Welcome to the centre'; echo n1; echo n2")
-    assert SlurmClient().hostnames("n[1-2]") == ["n1", "n2"]
-
-
-def test_accounts_are_asked_for_arrays_by_number_and_from_a_time_on(stand_in: Path) -> None:
-    program(stand_in, "sacct", "echo '62_3|65|FAILED|1:0|n1|perfsweep:abc|demo'")
-    (row,) = SlurmClient().accounted(["62", "63"], "2026-11-23T14:05:00")
-    assert (row.job_id, row.state) == ("65", "FAILED")
-    asked = (stand_in / "sacct.calls").read_text()
-    assert "-X -P -n -D -S 2026-11-23T14:05:00 -j 62,63 -o JobID,JobIDRaw,State," in asked
 
 
 def test_a_site_without_accounts_is_asked_once_and_another_error_may_pass(stand_in: Path) -> None:
@@ -290,15 +245,6 @@ def test_of_a_job_that_is_forgotten_the_nodes_that_are_down_are_those_that_faile
     rows = "NodeName=n1 State=IDLE\nNodeName=n2 State=FAILING\nNodeName=n3 State=IDLE*"
     program(stand_in, "scontrol", f'[ "$2" = node ] && echo "{rows}" && exit 0\n{FORGOTTEN}')
     assert SlurmClient().out_of_service("65", "n[1-3]") == ["n2", "n3"]
-
-
-def test_what_a_cluster_is_like_is_asked_once(stand_in: Path) -> None:
-    said = "Configuration data\nClusterName             = dev\nSlurmctldParameters = a=b,c\nEmpty ="
-    program(stand_in, "scontrol", f"echo '{said}'")
-    client = SlurmClient()
-    assert client.cluster() == "dev"
-    assert client.config() == {"ClusterName": "dev", "SlurmctldParameters": "a=b,c", "Empty": ""}
-    assert calls(stand_in, "scontrol") == 1
 
 
 def test_a_program_that_hangs_is_given_up_and_counts_as_one_that_was_not_reached(stand_in: Path) -> None:

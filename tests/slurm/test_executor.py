@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from stand_ins import Clock, calls, job, on_stand_ins, program
 
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executor import SlurmExecutor
-from perfsweep.slurm.jobs import Job, JobState, Refusal
+from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.journal import Journal, Verdict
 from perfsweep.slurm.retry import Action
 from perfsweep.slurm.site import SiteProfile
@@ -87,32 +86,14 @@ def test_a_look_tells_how_jobs_stand_and_acts_on_nothing(followed: Followed) -> 
 @pytest.mark.parametrize(
     ("rows", "counts"),
     [
-        (("RUNNING", "RUNNING", "RUNNING"), "3 running"),
         (("RUNNING", "PENDING|Priority", "PENDING|Resources"), "2 pending (Priority, Resources), 1 running"),
         (("PENDING|Priority", "PENDING|Resources", "PENDING|Resources"), "3 pending (Resources, Priority)"),
-        (("PENDING", "PENDING", "PENDING"), "3 pending"),
     ],
 )
 def test_how_many_run_and_wait_and_what_for(followed: Followed, rows: tuple[str, ...], counts: str) -> None:
     followed.queue(*rows)
     followed.poll()
     assert followed.ex.counts() == counts
-
-
-def test_the_first_start_that_slurm_expects_is_told_with_the_counts(followed: Followed) -> None:
-    noon = time.mktime(time.strptime("2026-11-23T12:00:00", "%Y-%m-%dT%H:%M:%S"))
-    followed.queue("PENDING|Priority|2026-11-23T14:05:00", "PENDING|Priority|2026-11-23T13:05:00", "RUNNING")
-    followed.poll()
-    followed.clock.now = noon
-    assert followed.ex.counts() == "2 pending (Priority; first expected about 13:05), 1 running"
-
-
-def test_what_is_not_submitted_yet_is_counted_by_itself(tmp_path: Path, stand_in: Path) -> None:
-    program(stand_in, "sbatch", TAKES)
-    ex, _ = on_stand_ins(tmp_path, max_submit=1)
-    ex.submit([job("p000"), job("p001"), job("p002")])
-    assert ex.counts() == "2 not submitted yet, 1 pending"
-    assert set(ex.states().values()) == {JobState.PENDING}
 
 
 def test_a_job_that_was_lost_is_submitted_again_with_a_word_until_its_tries_are_used_up(
@@ -176,9 +157,7 @@ def asked_again(tmp_path: Path, **fields: object) -> tuple[SlurmExecutor, Clock]
     return ex, clock
 
 
-@pytest.mark.parametrize(
-    ("fields", "submitted"), [({}, 1), ({"memory": "8G"}, 2), ({"time_min": 90}, 1), ({"max_retries": 2}, 2)]
-)
+@pytest.mark.parametrize(("fields", "submitted"), [({}, 1), ({"memory": "8G"}, 2)])
 def test_one_whose_memory_ran_out_too_often_is_asked_for_again_in_vain_until_it_may_have_more(
     tmp_path: Path, stand_in: Path, fields: dict[str, object], submitted: int
 ) -> None:
@@ -243,35 +222,8 @@ def test_what_did_all_is_over_by_its_own_record_and_what_waited_is_submitted_whi
     assert len(asked_at) >= 3
 
 
-def test_a_pack_that_failed_by_its_own_record_is_judged_when_slurm_has_said_how(followed: Followed) -> None:
-    followed.queue("RUNNING", "RUNNING", "RUNNING")
-    followed.poll()
-    followed.record(0, 1)
-    followed.ex._next_poll = followed.clock.now + 30
-    followed.clock.now += 10
-    assert [state.value for state in followed.ex.poll().values()] == ["running"] * 3
-    followed.queue("OUT_OF_MEMORY", "RUNNING", "RUNNING")
-    followed.poll()
-    assert followed.ex.notes()["p000"].startswith("out of memory by Slurm's word")
-
-
-def test_an_answer_after_silence_is_told(followed: Followed) -> None:
-    program(followed.programs, "squeue", "echo 'Socket timed out' >&2; exit 1")
-    followed.poll()
-    followed.queue("RUNNING", "RUNNING", "RUNNING")
-    followed.poll()
-    followed.poll()
-    assert followed.said[1:] == ["Slurm answers again"]
-
-
 @pytest.mark.parametrize(
-    ("names", "targets", "count"),
-    [
-        (None, "62", 3),
-        (["p000", "p002"], "62_0 62_2", 2),
-        (["p000", "p001", "p002"], "62", 3),
-        (["p009"], None, 0),
-    ],
+    ("names", "targets", "count"), [(None, "62", 3), (["p000", "p002"], "62_0 62_2", 2), (["p009"], None, 0)]
 )
 def test_whole_arrays_are_cancelled_by_their_number_and_others_element_by_element(
     followed: Followed, names: list[str] | None, targets: str | None, count: int
@@ -335,66 +287,6 @@ def test_what_ended_while_nobody_followed_may_be_asked_for_again(followed: Follo
     assert anew.names == ("p000",)
 
 
-def test_who_has_nothing_left_to_run_notes_what_has_ended_and_submits_nothing(
-    followed: Followed, tmp_path: Path
-) -> None:
-    followed.queue("", "RUNNING", "PREEMPTED")
-    followed.record(0, status=0)
-    other, _ = on_stand_ins(tmp_path)
-    other.settle()
-    assert other.journal.open_names() == {"p001"}
-    assert (
-        other.journal.verdicts["p000"].end is End.DONE and other.journal.verdicts["p002"].end is End.PREEMPTED
-    )
-    assert calls(followed.programs, "sbatch") == 1
-
-
-def test_a_sweeps_folder_says_what_was_submitted_what_is_alive_and_where_output_lies(
-    tmp_path: Path, stand_in: Path
-) -> None:
-    program(stand_in, "sbatch", TAKES)
-    ex, _ = on_stand_ins(tmp_path, max_array=2)
-    ex.submit([job("p000"), job("p001")])
-    lost = ex.journal.submitting(["p000"], None)
-    ex.journal.ended(next(iter(ex.journal.submissions.values())), 1, Verdict(End.DONE, Action.NONE, ""))
-    folder = tmp_path / "sweep"
-    assert SlurmExecutor.submitted(folder) == {"p000": True, "p001": False}
-    output = folder / "submissions"
-    assert SlurmExecutor.outputs(folder) == {
-        "p000": [output / "62_0_0_log.out"],
-        "p001": [output / "62_1_0_log.out"],
-    }
-    ex.journal.submitted(lost.token, "63")
-    assert SlurmExecutor.outputs(folder)["p000"] == [output / "62_0_0_log.out", output / "63_0_0_log.out"]
-
-
-UP = "echo 'Slurmctld(primary) at n0 is UP'"
-
-
-@pytest.mark.parametrize(
-    ("environ", "inside", "ping", "refusal"),
-    [
-        ({}, False, UP, None),
-        ({"SLURM_JOB_ID": "7"}, False, UP, Refusal("inside Slurm job 7", allocation=True)),
-        ({"SLURM_JOB_ID": "7"}, True, UP, None),
-        ({}, False, "exit 1", Refusal("Slurm's controller does not answer")),
-    ],
-)
-def test_where_nothing_can_be_submitted_from_the_reason_is_told(
-    stand_in: Path, environ: dict[str, str], inside: bool, ping: str, refusal: Refusal | None
-) -> None:
-    program(stand_in, "scontrol", ping)
-    assert SlurmExecutor.refusal(SiteProfile(submit_inside=inside), environ) == refusal
-
-
-def test_where_slurm_is_not_installed_nobody_need_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = SlurmExecutor.refusal(SiteProfile(), {})
-    assert found == Refusal("Slurm is not installed here", installed=False)
-
-
 def test_of_an_array_that_has_run_although_nobody_was_told_its_number_that_is_noted(
     tmp_path: Path, stand_in: Path
 ) -> None:
@@ -426,13 +318,6 @@ def test_an_array_that_never_arrived_is_submitted_again_but_for_what_a_person_ca
     assert [s.names for s in ex.journal.open_submissions()] == [("p001",)]
 
 
-def test_the_batch_scripts_are_shown_that_would_be_submitted(tmp_path: Path, stand_in: Path) -> None:
-    ex, _ = on_stand_ins(tmp_path)
-    (text,) = ex.texts([Job("p000", ("true",), Path("log.txt"))])
-    assert "#SBATCH --array=0-0%1" in text
-    assert calls(stand_in, "sbatch") == 0
-
-
 def test_who_follows_does_what_another_command_has_noted_meanwhile(followed: Followed) -> None:
     followed.queue("RUNNING", "RUNNING", "RUNNING")
     followed.poll()
@@ -450,47 +335,3 @@ def test_a_job_whose_node_failed_is_tried_again_without_that_node(followed: Foll
     followed.poll()
     assert "#SBATCH --exclude=n1\n" in scripts()
     assert followed.said == ["p000: node failed by Slurm's word (NODE_FAIL); submitting it again, without n1"]
-
-
-def test_an_array_whose_number_sbatch_did_not_tell_is_found_in_the_queue(
-    tmp_path: Path, stand_in: Path
-) -> None:
-    program(stand_in, "sbatch", "echo Welcome")
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job("p000")])
-    (submission,) = ex.journal.submissions.values()
-    row = f"77|0|77|RUNNING|None|n1|perfsweep:{submission.token}|demo.{submission.token}|N/A"
-    program(stand_in, "squeue", f"echo '{row}'")
-    clock.now += 10
-    assert ex.poll() == {"p000": JobState.RUNNING}
-    assert (submission.array, calls(stand_in, "sbatch")) == ("77", 1)
-
-
-def test_a_controller_that_is_not_reached_while_jobs_wait_is_asked_again_later(
-    tmp_path: Path, stand_in: Path
-) -> None:
-    program(stand_in, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    ex, clock = on_stand_ins(tmp_path)
-    said: list[str] = []
-    ex._say = said.append
-    ex.submit([job("p000")])
-    ex._submit_waiting()
-    assert calls(stand_in, "scontrol") == 1, "not before some time has passed"
-    assert said == [
-        "Slurm does not answer (Unable to contact slurm controller): nothing follows from that, asking again"
-    ]
-    program(stand_in, "scontrol", "exit 0")
-    program(stand_in, "sbatch", TAKES)
-    for _ in range(2):
-        clock.now += 10
-        ex.poll()
-    assert said[1:] == ["Slurm answers again"]
-    assert ex.journal.open_names() == {"p000"}
-
-
-def test_a_job_of_which_nobody_can_say_that_it_advanced_is_not_tried_again_at_its_limit(
-    followed: Followed,
-) -> None:
-    followed.queue("TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")
-    assert followed.poll() == ["failed", "failed", "pending"]
-    assert calls(followed.programs, "sbatch") == 2

@@ -32,10 +32,8 @@ def answers(folder: Path, states: tuple[str, str], shown: str = JOB) -> None:
     ("states", "shown", "names", "words"),
     [
         (("IDLE", "DOWN*"), JOB, ("n2",), ", without n2"),
-        (("DOWN+NOT_RESPONDING", "MIXED+DRAIN"), JOB, ("n1",), ", without n1"),
         # The stand-in takes any text for both names: that it was asked about this one is what counts.
         (("IDLE", "IDLE"), f"{JOB} FailedNode=n[1-2]", ("n1", "n2"), ", without n1 and n2"),
-        (("DOWN", "DOWN"), JOB, ("n1", "n2"), ", without n1 and n2"),
         (
             ("IDLE", "IDLE"),
             JOB,
@@ -43,7 +41,7 @@ def answers(folder: Path, states: tuple[str, str], shown: str = JOB) -> None:
             ", without n1 and n2: Slurm does not say which of its nodes failed",
         ),
     ],
-    ids=["down now", "not responding", "named by Slurm", "both", "mended since"],
+    ids=["down now", "named by Slurm", "mended since"],
 )
 def test_the_node_that_failed_is_asked_for(
     stand_in: Path, states: tuple[str, str], shown: str, names: tuple[str, ...], words: str
@@ -51,11 +49,6 @@ def test_the_node_that_failed_is_asked_for(
     answers(stand_in, states, shown)
     found = FailedNodes.of(SlurmClient(), Sighting("7", 0, "7", "NODE_FAIL", node="n[1-2]"))
     assert (found.names, found.words) == (names, words)
-
-
-def test_of_a_job_on_one_node_nobody_asks(stand_in: Path) -> None:
-    assert FailedNodes.of(SlurmClient(), Sighting("7", 0, "7", "NODE_FAIL", node="n4")).names == ("n4",)
-    assert not (stand_in / "scontrol.calls").exists()
 
 
 def test_a_slurm_that_does_not_answer_leaves_it_open(stand_in: Path) -> None:

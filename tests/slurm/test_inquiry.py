@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,8 @@ import pytest
 from perfsweep.slurm.client import NoAccounting, Refused, Sighting, SlurmClient, Unreachable
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.job_outcome import Missing
-from perfsweep.slurm.journal import Journal, Submission, Verdict
+from perfsweep.slurm.journal import Journal, Submission
 from perfsweep.slurm.observation import ARRAYS_A_TIME, MARK, SETTLE_S, Inquiry
-from perfsweep.slurm.retry import Action
-from perfsweep.slurm.states import End
 
 LATER = 100.0
 
@@ -168,13 +165,6 @@ def test_nothing_follows_from_silence_so_soon_after_a_submission(case: Case, sec
     assert case.slurm.asked == asked
 
 
-def test_a_submission_of_unknown_fate_is_not_asked_for_by_number(case: Case) -> None:
-    case.slurm.queued = [case.row(0, "RUNNING"), case.row(1, "RUNNING")]
-    unknown = case.submitted(None, ["p002"])
-    assert case.inquiry.ask()[unknown.token, 0] is Missing.UNPROVEN
-    assert case.slurm.asked == []
-
-
 def test_jobs_of_another_cluster_are_nobodys_to_judge_here_and_that_is_said_once(case: Case) -> None:
     case.slurm.queued = [case.row(0, "RUNNING"), case.row(1, "RUNNING")]
     there, here = case.submitted("7", ["p002"], "alpha"), case.submitted("8", ["p003"], "dev")
@@ -188,14 +178,6 @@ def test_jobs_of_another_cluster_are_nobodys_to_judge_here_and_that_is_said_once
     assert set(case.slurm.asked) == {"8"}
 
 
-def test_accounts_are_asked_from_a_minute_before_the_oldest_missing_submission(case: Case) -> None:
-    case.submitted("63", ["p002"]).time += 500.0
-    case.now += 500.0
-    case.answer()
-    oldest = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(case.first.time - 60))
-    assert case.slurm.since == oldest
-
-
 def test_many_missing_arrays_are_asked_for_in_turns(case: Case) -> None:
     for number in range(63, 69):
         case.submitted(str(number), [f"p{number}"])
@@ -206,13 +188,6 @@ def test_many_missing_arrays_are_asked_for_in_turns(case: Case) -> None:
         looks.append([*case.slurm.asked])
     assert looks == [["62", "63", "64", "65"], ["66", "67", "68", "62"]]
     assert len(looks[0]) == ARRAYS_A_TIME
-
-
-def test_an_element_that_is_over_is_not_asked_for(case: Case) -> None:
-    case.slurm.queued = [case.row(1, "RUNNING")]
-    case.journal.ended(case.first, 0, Verdict(End.DONE, Action.NONE, ""))
-    assert len(case.answer()) == 1
-    assert case.slurm.asked == []
 
 
 def test_a_word_that_nobody_knows_is_said_once_and_known_ones_are_not(case: Case) -> None:

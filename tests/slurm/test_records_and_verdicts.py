@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsweep.slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
+from perfsweep.checksums import FIELD, sealed, unsealed
+from perfsweep.slurm.client import Sighting, parse_accounting, parse_queue
 from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
 from perfsweep.slurm.journal import Journal, Verdict
 from perfsweep.slurm.observation import RecordFiles
@@ -31,22 +31,6 @@ def own(*words: ExitRecord, alive_at: float | None = None, oom: bool = False) ->
 
 NEVER_STARTED = ElementRecords({})
 NO_MODULE = "perfsweep: cluster.setup line 1 ended with status 1: module load cuda\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("7", [7]),
-        ("0-3%4", [0, 1, 2, 3]),
-        ("[54-56%4]", [54, 55, 56]),
-        ("[1,3-5]", [1, 3, 4, 5]),
-        ("[1,3,5,...]", [None]),
-        ("N/A", [None]),
-        ("", [None]),
-    ],
-)
-def test_elements_of_an_array_are_read_whole_or_not_at_all(text: str, expected: list[int | None]) -> None:
-    assert indices(text) == expected
 
 
 QUEUE = """\
@@ -75,18 +59,6 @@ def test_rows_of_sacct_are_read_and_the_last_run_of_an_element_counts() -> None:
     text += "62_[4-5]|62|CANCELLED by 0|0:0|None||demo.abc\nJobID|"
     rows = {row.index: row.state for row in parse_accounting(text)}
     assert rows == {1: "COMPLETED", 4: "CANCELLED", 5: "CANCELLED"}
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
-        "Socket timed out on send/recv",
-    ],
-)
-def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
-    assert out_of_reach(message)
-    assert not out_of_reach("slurm_load_jobs error: Invalid job id specified")
 
 
 @pytest.mark.parametrize(
@@ -147,31 +119,10 @@ def test_what_slurm_says_and_what_a_job_wrote_give_one_verdict(
     assert judge(sighting, words, Silence(silent_s, 3), 1000.0, PATIENCE).end is end
 
 
-def test_one_answer_without_a_job_is_no_proof() -> None:
-    assert judge(Missing.FORGOTTEN, own(), Silence(99, 1), 1000.0, PATIENCE).end is None
-
-
 @pytest.mark.parametrize("sign", [Missing.FORGOTTEN, Missing.TAKEN_OUT, seen("FAILED"), seen("PREEMPTED")])
 def test_what_a_person_cancelled_never_comes_back_whatever_slurm_calls_it(sign: Sighting | Missing) -> None:
     standing = judge(sign, own(), Silence(99, 3), 1000.0, PATIENCE, cancelled=True)
     assert (standing.end, standing.note) == (End.CANCELLED, "cancelled")
-
-
-@pytest.mark.parametrize(
-    ("output", "note"),
-    [
-        (NO_MODULE + "srun: something else\n", "cluster.setup line 1 ended with status 1: module load cuda"),
-        ("", "it ended without a word (FAILED NonZeroExitCode)"),
-        (
-            "/x.sh: line 14: /opt/python: No such file or directory\n",
-            "it ended without a word (FAILED NonZeroExitCode); Slurm's output ends: /x.sh: line 14:"
-            " /opt/python: No such file or directory",
-        ),
-    ],
-)
-def test_what_fails_before_python_is_told_with_slurms_last_words(output: str, note: str) -> None:
-    words = ElementRecords({}, output=output)
-    assert judge(seen("FAILED", "NonZeroExitCode"), words, Silence(99, 3), 0.0, PATIENCE).note == note
 
 
 STATES = st.sampled_from([*sorted(LIVE), *sorted(TERMINAL), "NEW_WORD"])
@@ -193,13 +144,9 @@ def test_a_job_that_slurm_calls_alive_never_ends(state: str, silent_s: float, po
 @pytest.mark.parametrize(
     ("state", "reason", "todo"),
     [
-        ("PENDING", "DependencyNeverSatisfied", "cancel it"),
         ("PENDING", "JobHeldUser", "scontrol release"),
         ("PENDING", "launch failed requeued held", "scontrol release"),
-        ("PENDING", "job requeued in held state", "scontrol release"),
-        ("PENDING", "JobHoldMaxRequeue", "scontrol release"),
         ("PENDING", "PartitionTimeLimit", "lower cluster.time_min"),
-        ("PENDING", "QOSMaxWallDurationPerJobLimit", "lower cluster.time_min"),
         ("PENDING", "QOSMaxCpuPerJobLimit", "ask for less"),
         ("PENDING", "Job's account not permitted to use this partition (x allows y)", "cluster.account"),
         ("REQUEUE_HOLD", "None", "scontrol release"),
@@ -223,14 +170,10 @@ def test_what_waits_for_a_person_is_told_from_what_waits_for_a_node(
         (End.PREEMPTED, {}, False, Action.RETRY),
         (End.PREEMPTED, {End.PREEMPTED: 3}, True, Action.FINAL),
         (End.NODE_FAIL, {End.PREEMPTED: 3}, False, Action.RETRY),
-        (End.VANISHED, {End.VANISHED: 2}, False, Action.RETRY),
         (End.TIMEOUT, {}, False, Action.FINAL),
-        (End.TIMEOUT, {End.TIMEOUT: 29}, True, Action.RETRY),
         (End.TIMEOUT, {End.TIMEOUT: 30}, True, Action.FINAL),
         (End.OOM, {End.OOM: 5}, True, Action.RETRY),
-        (End.OOM, {End.OOM: 6}, True, Action.FINAL),
         (End.OOM, {}, False, Action.FINAL),
-        (End.NO_RESULT, {}, False, Action.RETRY),
         (End.NO_RESULT, {End.NO_RESULT: 1}, False, Action.FINAL),
         *[(end, {}, True, Action.FINAL) for end in (End.FAILED, End.CANCELLED, End.DEADLINE, End.REFUSED)],
     ],
@@ -332,15 +275,80 @@ def test_the_latest_start_speaks_for_a_job_unless_an_earlier_one_finished_it(tmp
     assert files.read("abc")[3].exits == {0: ExitRecord(75, ("SIGTERM",)), 1: ExitRecord(0, ())}
 
 
-def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path: Path) -> None:
-    """CPU time: squeue's answer parsed, own files read, every element judged."""
-    for index in range(1000):
-        (tmp_path / f"{index}.start-0.json").write_text("{}")
-        (tmp_path / f"{index}.beat").touch()
-    text = "\n".join(f"62|{i}|{100 + i}|RUNNING|None|n1|perfsweep:abc|demo.abc" for i in range(1000))
-    start = time.process_time()
-    rows = {row.index: row for row in parse_queue(text)}
-    records = RecordFiles(tmp_path.parent).read(tmp_path.name)
-    standings = [judge(rows[i], records[i], Silence(), 1000.0, PATIENCE) for i in range(1000)]
-    assert time.process_time() - start < 0.3
-    assert all(standing.running for standing in standings)
+def test_what_a_person_has_not_changed_stays_counted() -> None:
+    assert kept_when_asked_again(()) == {End.TIMEOUT, End.OOM}
+    assert kept_when_asked_again([End.OOM]) == {End.TIMEOUT}
+    assert kept_when_asked_again([End.PREEMPTED]) == {End.TIMEOUT, End.OOM}
+
+
+DONE = Verdict(End.DONE, Action.NONE, "")
+LOST = Verdict(End.PREEMPTED, Action.RETRY, "lost")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "sweep/submissions.jsonl")
+
+
+def test_an_array_is_open_until_it_is_refused_or_each_element_has_ended(journal: Journal) -> None:
+    first = journal.submitting(["p000", "p001"], None)
+    assert (first.open, first.array) == ([0, 1], None)
+    journal.ended(first, 0, DONE)
+    assert (first.open, journal.open_names()) == ([1], {"p001"})
+    journal.ended(first, 1, DONE)
+    assert (first.open, journal.open_submissions()) == ([], [])
+    second = journal.submitting(["p002"], None)
+    journal.refused(second.token, "no")
+    assert (second.open, second.refused, journal.open_submissions()) == ([], "no", [])
+
+
+def test_a_job_that_is_submitted_again_has_no_verdict_any_more(journal: Journal) -> None:
+    journal.ended(journal.submitting(["p000"], None), 0, LOST)
+    assert journal.verdicts == {"p000": LOST}
+    journal.submitting(["p000"], None)
+    assert journal.verdicts == {}
+
+
+@pytest.mark.parametrize(
+    ("end", "action", "tries"),
+    [(End.PREEMPTED, Action.RETRY, 1), (End.OOM, Action.FINAL, 1), (End.FAILED, Action.FINAL, 0)],
+)
+def test_tries_count_what_was_tried_again_and_what_a_person_can_remedy(
+    journal: Journal, end: End, action: Action, tries: int
+) -> None:
+    journal.ended(journal.submitting(["p000"], None), 0, Verdict(end, action, ""))
+    assert journal.tries["p000"][end] == tries
+
+
+def test_what_is_given_up_is_no_further_try(journal: Journal) -> None:
+    journal.given_up("p000", Verdict(End.OOM, Action.FINAL, "too often"))
+    assert journal.tries["p000"][End.OOM] == 0
+    assert journal.verdicts["p000"].note == "too often"
+
+
+def test_an_object_whose_content_was_changed_is_told_by_its_checksum() -> None:
+    whole = sealed({"b": 2, "a": 1})
+    assert unsealed(whole) == {"b": 2, "a": 1}
+    assert whole[FIELD] == sealed({"a": 1, "b": 2})[FIELD], "in whatever order"
+    with pytest.raises(ValueError, match="it states no checksum"):
+        unsealed({"a": 1})
+    with pytest.raises(ValueError, match="does not have the checksum that it states"):
+        unsealed({**whole, "a": 3})
+
+
+def test_a_line_that_another_command_is_still_writing_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    other = Journal(tmp_path / "other")
+    other.submitted(other.submitting(["p000"], None).token, "62")
+    first, second = other.file.read_bytes().splitlines(keepends=True)
+    journal = Journal(tmp_path / "journal")
+    for piece, arrays in (
+        (first[:30], []),
+        (first[30:-1], []),
+        (b"\n", [None]),
+        (second[:-1], [None]),
+        (second[-1:], ["62"]),
+    ):
+        with journal.file.open("ab") as file:
+            file.write(piece)
+        journal.refresh()
+        assert [submission.array for submission in journal.submissions.values()] == arrays

@@ -13,10 +13,7 @@ from perfsweep.slurm.site import Shape, SiteProfile, exported, sbatch_option
 @pytest.mark.parametrize(
     ("fields", "shape", "words"),
     [
-        ({}, Shape(0, 4), "no GPU, 4 cores, at most 60 min"),
         ({"gpu_type": "h100"}, Shape(1, 4), "1 GPU (h100), 4 cores, at most 60 min"),
-        ({"gpu_type": "h100"}, Shape(0, 4), "no GPU, 4 cores, at most 60 min"),
-        ({"partition": "a"}, Shape(2, 4), "2 GPUs, 4 cores, at most 60 min in partition a"),
         (
             {"memory": "4G", "mem_flag": "mem-per-cpu"},
             Shape(2, 4, nodes=2),
@@ -31,50 +28,12 @@ def test_what_a_pack_gets_is_told_in_words(fields: dict[str, Any], shape: Shape,
 
 
 @pytest.mark.parametrize(
-    ("fields", "shape", "options"),
-    [
-        ({"gpus": 0}, Shape(0, 4), {"time": 60, "nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 4}),
-        (
-            {"exclusive": True, "memory": "4G", "mem_flag": "mem-per-gpu"},
-            Shape(2, 8, nodes=3),
-            {
-                "time": 60,
-                "nodes": 3,
-                "ntasks-per-node": 1,
-                "cpus-per-task": 8,
-                "exclusive": True,
-                "gres": "gpu:2",
-                "mem-per-gpu": "4G",
-            },
-        ),
-        (
-            {"gpu_flag": "gpus", "gpu_type": "h100", "partition": "a"},
-            Shape(2, 4, nodes=3, fields=(("partition", "b"), ("time_min", 90))),
-            {
-                "partition": "b",
-                "time": 90,
-                "nodes": 3,
-                "ntasks-per-node": 1,
-                "cpus-per-task": 4,
-                "gpus": "h100:6",
-            },
-        ),
-    ],
-)
-def test_what_sbatch_is_asked_for(fields: dict[str, Any], shape: Shape, options: dict[str, Any]) -> None:
-    assert SiteProfile(**fields).options(shape) == options
-
-
-@pytest.mark.parametrize(
     ("site", "ranks", "resources", "shape"),
     [
-        ({}, 1, {}, Shape(1, 4)),
         ({}, 2, {}, Shape(2, 8)),
-        ({"gpus": 4}, 2, {}, Shape(4, 8)),
         ({"gpus": 0}, 2, {}, Shape(0, 8)),
         ({"nodes": 2}, 3, {}, Shape(2, 8, 2)),
         ({"nodes": 2, "ntasks_per_node": 3}, 4, {}, Shape(3, 12, 2)),
-        ({"nodes": 2, "ntasks_per_node": 3}, 1, {}, Shape(1, 4, 2)),
         ({}, 2, {"gpus": 3, "cpus_per_task": 1}, Shape(3, 2)),
         (
             {},
@@ -90,10 +49,6 @@ def test_the_shape_of_a_job_follows_its_ranks_and_its_own_resources(
     assert Shape.of(SiteProfile(**site), ranks, resources) == shape
 
 
-def test_packs_that_share_a_job_have_its_resources_each() -> None:
-    assert Shape.of_job(SiteProfile(gpus=2, cpus_per_task=3, packs_per_job=4)) == Shape(8, 12)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -107,22 +62,16 @@ def test_packs_that_share_a_job_have_its_resources_each() -> None:
             {"python": " "},
             "cluster.python=' ' is no command (it is blank); write the words that start Python",
         ),
-        ({"python": "a 'b"}, "is no command (No closing quotation)"),
         ({"sbatch": ["--time=5"]}, "--time=5 collides with what perfsweep writes itself; use the field"),
-        ({"sbatch": ["--parsable"]}, "collides"),
         (
             {"gpus": 2, "gpu_type": "1g.10gb"},
             "cluster.gpus=2 of type 1g.10gb: one process uses one MIG slice",
         ),
-        ({"gpus": 2, "gpu_type": "a100-3g.20gb"}, "Say cluster.gpus=1, or ask for whole GPUs"),
         (
-            {"sbatch": ["-M beta"]},
-            "cluster.sbatch: -M beta: jobs are followed on the cluster that answers here",
+            {"sbatch": ["--clusters beta"]},
+            "cluster.sbatch: --clusters beta: jobs are followed on the cluster that answers here",
         ),
-        (
-            {"sbatch": ["--clusters=beta"]},
-            "Start the sweep on a machine of that cluster, or name its slurm.conf",
-        ),
+        ({"sbatch": ["--licenses=a", "--licenses b"]}, "--licenses is given twice, and sbatch takes one"),
         ({"price": "free"}, "cluster.price=free is no price"),
     ],
 )
@@ -133,40 +82,13 @@ def test_fields_that_cannot_stand_together_are_named(fields: dict[str, Any], mes
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"mem_flag": "none"},
-        {"memory": "4G"},
-        {"scratch": "/tmp"},
-        {"time_min": 1, "signal_delay_s": 59},
-        {"teardown": ["true"]},
-        {"srun": False},
-        {"packs_per_job": 2},
-        {"nodes": 2},
-        {"python": "apptainer exec 'a b.sif' python"},
-        {"sbatch": ["--contiguous", "--licenses=a"]},
-        {"price": "1/GPU-hour"},
-    ],
-    ids=str,
-)
-def test_fields_that_may_stand_together_are_taken(fields: dict[str, Any]) -> None:
-    SiteProfile(**fields).check()
-
-
-@pytest.mark.parametrize(
     ("text", "option"),
     [
         ("--contiguous", ("contiguous", True)),
         ("--comment=", ("comment", "")),
         ("--licenses=a=b", ("licenses", "a=b")),
         ("--licenses a", ("licenses", "a")),
-        ("-La", ("licenses", "a")),
-        ("-L a", ("licenses", "a")),
-        ("-H", ("hold", True)),
-        *[
-            (f"-{short} x", (long, "x"))
-            for short, long in {"A": "account", "C": "constraint", "D": "chdir", "w": "nodelist"}.items()
-        ],
+        ("--begin=now + 1hour", ("begin", "now + 1hour")),
     ],
 )
 def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str | bool]) -> None:
@@ -176,12 +98,10 @@ def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no option of sbatch, or more than one"),
-        ("licenses=a", "is no option of sbatch, or more than one"),
-        ("-L a b", "is no option of sbatch, or more than one"),
+        ("", "is no long option of sbatch, or more than one; write each as --name=value"),
+        ("--licenses a b", "is no long option of sbatch, or more than one"),
+        ("-L a", "is no long option of sbatch, or more than one"),
         ("--a=b -c", "is more than one option"),
-        ("-La b", "is more than one option"),
-        ("-@ b", "is unknown here; write it as --name=value"),
         ("--a='b", r"cannot be read \(No closing quotation\)"),
     ],
 )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import stat
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from stand_ins import calls, job, on_stand_ins, program
+from stand_ins import ROOT, Clock, calls, executor_on, job, on_stand_ins, program
+from waiting import until
 
-from perfsweep.slurm.client import SlurmClient
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executor import SlurmExecutor
-from perfsweep.slurm.jobs import JobState
+from perfsweep.slurm.jobs import PYTHON, ExecutorContext, Job, JobState
 from perfsweep.slurm.observation import ARRAYS_A_TIME
+from perfsweep.slurm.site import SiteProfile
 
 
 def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repeated(
@@ -28,26 +33,6 @@ def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repe
         ex.poll()
     assert calls(stand_in, "sbatch") == 1
     assert ex.journal.submissions[token].array == "55"
-
-
-def test_a_submission_that_never_arrived_is_repeated_once_the_queue_has_been_asked(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    program(
-        stand_in,
-        "sbatch",
-        "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
-    )
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    ex.poll()
-    assert calls(stand_in, "sbatch") == 1
-    program(stand_in, "sbatch", "echo Submitted batch job 56")
-    for _ in range(3):
-        clock.now += 10
-        ex.poll()
-    assert calls(stand_in, "sbatch") == 2
-    assert [s.array for s in ex.journal.submissions.values() if s.open] == ["56"]
 
 
 def test_an_unreachable_queue_changes_nothing_and_is_said_once(stand_in: Path, tmp_path: Path) -> None:
@@ -66,42 +51,6 @@ def test_an_unreachable_queue_changes_nothing_and_is_said_once(stand_in: Path, t
             assert ex.poll()["p000"].value == "pending"
     assert len(said) == 1
     assert ex.journal.open_names() == {"p000"}
-
-
-def test_a_hanging_client_is_given_up(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "squeue", "exec sleep 60")
-    client = SlurmClient(timeout_s=0.3)
-    with pytest.raises(ClusterError, match="did not answer within"):
-        client.queue()
-
-
-def test_a_submit_limit_makes_arrays_smaller_and_then_waits(stand_in: Path, tmp_path: Path) -> None:
-    limit = (
-        "sbatch: error: AssocMaxSubmitJobLimit\\nsbatch: error: Batch job submission failed: Job violates"
-        " accounting/QOS policy"
-    )
-    # Takes arrays of up to two elements, and three arrays in all.
-    program(
-        stand_in,
-        "sbatch",
-        f"""for script; do :; done
-if grep -q -- '--array=0-[01]%' "$script" \\
-    && [ $(grep -c . {stand_in}/taken 2>/dev/null || echo 0) -lt 3 ]; then
-    echo x >> {stand_in}/taken; echo Submitted batch job $(wc -l < {stand_in}/taken)
-else printf '{limit}\\n' >&2; exit 1; fi""",
-    )
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job(f"p{n:03d}") for n in range(8)])
-    assert [len(s.names) for s in ex.journal.submissions.values() if s.array] == [1, 2, 2]
-    before = calls(stand_in, "sbatch")
-    ex.poll()
-    assert calls(stand_in, "sbatch") == before, "it backs off"
-    (stand_in / "taken").unlink()
-    clock.now += 600
-    ex.poll()
-    assert sorted(name for s in ex.journal.submissions.values() if s.array for name in s.names) == [
-        f"p{n:03d}" for n in range(8)
-    ]
 
 
 def test_a_window_keeps_below_the_sites_limit(stand_in: Path, tmp_path: Path) -> None:
@@ -150,13 +99,6 @@ def test_an_sbatch_that_never_says_a_number_is_asked_ever_less_often_and_then_gi
             ex.poll()
     assert calls(stand_in, "sbatch") == 5
     assert not ex.journal.open_names()
-
-
-def test_a_banner_that_speaks_of_a_job_is_not_taken_for_its_number(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "sbatch", "echo 'Please cite job 4711 of our centre.'; echo Submitted batch job 62")
-    ex, _ = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    assert [s.array for s in ex.journal.submissions.values()] == ["62"]
 
 
 def test_a_controller_that_is_down_before_the_first_sbatch_is_waited_for(
@@ -208,51 +150,6 @@ def test_a_last_job_that_the_site_refuses_is_said_and_the_others_are_followed(
     assert ex.journal.open_names() == {"p000"}
 
 
-def test_a_submission_that_nobody_answers_is_tried_ever_less_often(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    ex, clock = on_stand_ins(tmp_path)
-    ex._site.poll_min_s = 1.0
-    ex.submit([job()])
-    for _ in range(400):
-        clock.now += 0.25
-        ex.poll()
-    assert calls(stand_in, "scontrol") < 12
-
-
-def test_a_job_whose_number_nobody_was_told_runs_when_its_records_say_so(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    (token,) = ex.journal.submissions
-    own = tmp_path / "sweep" / "submissions" / token
-    own.mkdir(parents=True)
-    (own / "0.start-0.json").write_text("{}")
-    (own / "0.beat").touch()
-    program(stand_in, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    clock.now = time.time() + 1
-    assert ex.look() == {"p000": JobState.RUNNING}
-
-
-def test_a_job_whose_number_nobody_was_told_and_that_a_controller_forgot_ends(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    (token,) = ex.journal.submissions
-    own = tmp_path / "sweep" / "submissions" / token
-    own.mkdir(parents=True)
-    (own / "0.start-0.json").write_text("{}")
-    (own / "0.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')  # its node asked for it
-    for _ in range(10):
-        clock.now += 10
-        ex.poll()
-    assert ex.poll() == {"p000": JobState.FAILED}
-    assert "Slurm has forgotten it" in ex.notes()["p000"]
-
-
 def said_by(ex: SlurmExecutor) -> list[str]:
     said: list[str] = []
     ex._say = ex._inquiry._say = said.append
@@ -276,14 +173,6 @@ POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's s
             "  All jobs must name a file system with --licenses",
         ),
         (
-            [
-                "Invalid partition and qos names are listed at go/slurm",
-                f"{FAILS}Invalid feature specification",
-            ],
-            f"Slurm refuses cluster.constraint: {FAILS}Invalid feature specification\nthe site says:\n"
-            "  Invalid partition and qos names are listed at go/slurm",
-        ),
-        (
             ["Connection refused? See go/vpn. QOSMaxSubmitJob is 9", f"{FAILS}Invalid account specified"],
             f"Slurm refuses cluster.account: {FAILS}Invalid account specified\nthe site says:\n"
             "  Connection refused? See go/vpn. QOSMaxSubmitJob is 9",
@@ -293,23 +182,6 @@ POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's s
             "Slurm refuses the sweep: QOSMinGRES: this qos takes larger jobs only: ask for more, or choose"
             " another cluster.qos",
         ),
-        (
-            ["QOSMaxCpuPerJobLimit", POLICY],
-            "Slurm refuses the sweep: QOSMaxCpuPerJobLimit: ask for less, or choose another partition or qos",
-        ),
-        (
-            ["AssocMaxWallDurationPerJobLimit", POLICY],
-            "Slurm refuses the sweep: AssocMaxWallDurationPerJobLimit: lower cluster.time_min, or choose",
-        ),
-        (
-            ["AssocGrpBillingMinutes", POLICY],
-            "Slurm refuses the sweep: AssocGrpBillingMinutes: this budget is spent: ask the site for more",
-        ),
-        (
-            ["AccountNotAllowed", POLICY],
-            "Slurm refuses the sweep: AccountNotAllowed: choose another cluster.",
-        ),
-        (["QOSNotAllowed", POLICY], "Slurm refuses the sweep: QOSNotAllowed: choose another cluster."),
         (["jobs with invalid qos are refused"], "Slurm refuses the sweep: jobs with invalid qos are refused"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -326,21 +198,6 @@ def test_what_will_not_change_by_waiting_ends_the_sweep_with_slurms_word_and_the
     assert str(refused.value).startswith(message)
     assert calls(stand_in, "sbatch") == 1
     assert not ex.journal.open_names()
-
-
-def test_a_limit_of_this_user_is_waited_for_whatever_else_the_site_says(
-    stand_in: Path, tmp_path: Path
-) -> None:
-    lines = ("Invalid qos? See go/qos", "QOSMaxSubmitJobPerUserLimit", POLICY)
-    (stand_in / "said").write_text("".join(f"sbatch: error: {line}\n" for line in lines))
-    program(stand_in, "sbatch", f"cat {stand_in}/said >&2; exit 1")
-    ex, _ = on_stand_ins(tmp_path)
-    said = said_by(ex)
-    program(stand_in, "squeue", "echo '9|N/A|9|RUNNING|None|n1|(null)|mine|N/A'")
-    ex.submit([job()])
-    assert ex.poll()["p000"] is JobState.PENDING
-    assert said[:-1] == [f"the site says: sbatch: error: {line}" for line in lines]
-    assert said[-1].startswith("Slurm takes no more jobs for now (QOSMaxSubmitJobPerUserLimit: ")
 
 
 def test_what_a_site_says_of_a_job_that_it_takes_is_shown_once_and_changes_nothing(
@@ -410,3 +267,271 @@ def test_a_job_that_another_cluster_has_is_never_forgotten_and_never_submitted_t
     (own / "0.end-0.json").write_text('{"status": 0, "signals": []}')
     clock.now += 100
     assert ex.poll() == {"p000": JobState.ENDED}, "its own word counts everywhere"
+
+
+TAKES = "echo Submitted batch job 62"
+SUBMIT_LIMIT = "echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2; exit 1"
+
+
+def jobs(count: int, **changes: object) -> list[Job]:
+    return [
+        Job(f"p{n:03d}", (sys.executable, "-m", "pack"), Path("log.txt"), **changes)  # type: ignore[arg-type]
+        for n in range(count)
+    ]
+
+
+def sizes(ex: SlurmExecutor) -> list[int]:
+    return [len(s.names) for s in ex.journal.submissions.values() if s.array]
+
+
+def script(folder: Path) -> str:
+    """The batch script that was submitted last."""
+    return max(folder.rglob("*submission_file*.sh"), key=lambda path: path.stat().st_mtime_ns).read_text()
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"), [("MaxArraySize = 2", [2, 2, 1]), ("MaxArraySize = many", [3, 2]), ("", [3, 2])]
+)
+def test_an_array_has_as_many_elements_as_the_profile_and_the_site_allow(
+    stand_in: Path, tmp_path: Path, config: str, expected: list[int]
+) -> None:
+    program(stand_in, "scontrol", f"echo '{config}'")
+    program(stand_in, "sbatch", TAKES)
+    ex, _ = on_stand_ins(tmp_path, max_array=3)
+    ex.submit(jobs(5))
+    assert sizes(ex) == expected
+
+
+def test_what_an_elements_start_needs_stands_in_a_file_without_the_place_of_the_interpreter(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program(stand_in, "sbatch", TAKES)
+    ex, _ = on_stand_ins(tmp_path, requeue=False, max_retries=7, heartbeat_s=9.0)
+    ex.submit(jobs(2, env={"A": "1"}, ranks=2, resources={"time_min": 5}))
+    (token,) = ex.journal.submissions
+    values = json.loads((tmp_path / f"sweep/submissions/{token}.json").read_text())
+    assert {name: values[name] for name in ("token", "requeue", "max_retries", "heartbeat_s", "digest")} == {
+        "token": token,
+        "requeue": False,
+        "max_retries": 7,
+        "heartbeat_s": 9.0,
+        "digest": None,
+    }
+    assert values["jobs"][1] == {
+        "name": "p001",
+        "command": [PYTHON, "-m", "pack"],
+        "env": {"A": "1"},
+        "log": str(tmp_path / "log.txt"),
+        "ranks": 2,
+        "resources": {"time_min": 5},
+    }
+    assert f"--job-name=demo.{token}" in script(tmp_path)
+    assert f"--comment=perfsweep:{token}" in script(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("invalid partition specified: x", "Slurm refuses cluster.partition=x: invalid partition"),
+        ("out of cheese", "Slurm refuses the sweep: out of cheese; `perfsweep doctor cluster=...` shows"),
+    ],
+)
+def test_a_refusal_names_the_field_and_what_stands_there(
+    stand_in: Path, tmp_path: Path, answer: str, message: str
+) -> None:
+    program(stand_in, "sbatch", f"echo 'sbatch: error: {answer}' >&2; exit 1")
+    ex, _ = on_stand_ins(tmp_path, partition="x")
+    with pytest.raises(ClusterError) as refused:
+        ex.submit(jobs(2))
+    assert str(refused.value).startswith(message)
+    assert calls(stand_in, "sbatch") == 1
+
+
+def pressed(ex: SlurmExecutor, clock: Clock, times: int) -> None:
+    for _ in range(times):
+        clock.now += 1000
+        ex._submit_waiting()
+
+
+OWN_JOB = "echo '9|N/A|9|RUNNING|None|n1|(null)|mine|N/A'"
+"""A job of this user that no sweep has submitted, as squeue shows it."""
+
+
+@pytest.mark.parametrize("count", [1, 5], ids=["of one job", "of several"])
+def test_where_this_user_has_nothing_queued_the_second_refusal_is_for_good(
+    stand_in: Path, tmp_path: Path, count: int
+) -> None:
+    program(stand_in, "sbatch", SUBMIT_LIMIT)
+    program(stand_in, "squeue", OWN_JOB.replace("RUNNING", "COMPLETED"))
+    ex, _ = on_stand_ins(tmp_path)
+    with pytest.raises(ClusterError) as refused:
+        ex.submit(jobs(count))
+    assert str(refused.value) == (
+        "Slurm refuses even a single job while none of yours is queued: AssocMaxSubmitJobLimit. Choose"
+        " another cluster.qos, cluster.account or cluster.partition, or ask the site."
+    )
+    assert calls(stand_in, "sbatch") == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "squeue"),
+    [
+        ("QOSMaxSubmitJobPerUserLimit", OWN_JOB),
+        ("QOSMaxSubmitJobPerUserLimit", "exit 1"),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", ""),
+    ],
+)
+def test_a_limit_that_the_end_of_any_job_may_lift_is_waited_for_and_said_once(
+    stand_in: Path, tmp_path: Path, limit: str, squeue: str
+) -> None:
+    program(stand_in, "sbatch", f"echo 'sbatch: error: {limit}' >&2; exit 1")
+    program(stand_in, "squeue", squeue)
+    ex, clock = on_stand_ins(tmp_path, poll_max_s=60.0)
+    ex._site.poll_min_s = 30.0
+    said: list[str] = []
+    ex._say = said.append
+    ex.submit(jobs(1))
+    asked = [clock.now]
+    for _ in range(2000):
+        clock.now += 1
+        before = calls(stand_in, "sbatch")
+        if clock.now >= ex._submitter._not_before:
+            ex._submit_waiting()
+        asked += [clock.now] * (calls(stand_in, "sbatch") - before)
+    pauses = [after - before for before, after in itertools.pairwise(asked)]
+    assert 30 <= min(pauses) < 300 <= max(pauses), pauses
+    assert said == [
+        f"the site says: sbatch: error: {limit}",
+        f"Slurm takes no more jobs for now ({limit}): the rest is submitted later, asked for every 30 to 300"
+        " s; what is submitted goes on",
+    ]
+    program(stand_in, "sbatch", TAKES)
+    pressed(ex, clock, 1)
+    assert sizes(ex) == [1]
+
+
+@pytest.mark.parametrize(("times", "least", "most"), [(3, 120.0, 144.0), (20, 300.0, 360.0)])
+def test_each_wait_is_about_twice_as_long_as_the_one_before_up_to_five_minutes(
+    stand_in: Path, tmp_path: Path, times: int, least: float, most: float
+) -> None:
+    ex, clock = on_stand_ins(tmp_path)
+    ex._site.poll_min_s = 30.0
+    for _ in range(times):
+        ex._submitter.back_off()
+    assert least <= ex._submitter._not_before - clock.now <= most
+
+
+def test_the_last_job_waits_for_all_others_and_asks_for_no_gpu(stand_in: Path, tmp_path: Path) -> None:
+    program(stand_in, "sbatch", f"echo Submitted batch job $(grep -c . {stand_in}/sbatch.calls)")
+    ex, _ = on_stand_ins(tmp_path, max_array=1, gpus=2, cpus_per_task=3, sbatch=["--licenses=a"])
+    ex.submit(jobs(2))
+    assert "--licenses=a" in script(tmp_path)
+    ex.submit_last(Job("collect", ("true",), Path("log.txt")))
+    text = script(tmp_path)
+    assert "#SBATCH --dependency=afterany:1:2" in text
+    assert "#SBATCH --cpus-per-task=1" in text
+    assert "--gres" not in text and "--licenses" not in text
+    ex.submit_last(Job("collect", ("true",), Path("log.txt")))
+    assert calls(stand_in, "sbatch") == 3, "one waits already"
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [({"A": "1"}, "export A=1\n"), ({"A": "***"}, None), ({}, None)],
+    ids=["given", "from a sweep.yaml", "none"],
+)
+def test_variables_to_set_are_in_a_file_for_this_user_alone(
+    stand_in: Path, tmp_path: Path, values: dict[str, str], text: str | None
+) -> None:
+    program(stand_in, "sbatch", TAKES)
+    ex, _ = on_stand_ins(tmp_path, env_set=values)
+    ex.submit(jobs(1))
+    file = tmp_path / "sweep/submissions/env_set.sh"
+    assert (file.read_text() if file.exists() else None) == text
+    assert text is None or stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_names_of_sweeps_become_names_that_slurm_takes(stand_in: Path, tmp_path: Path) -> None:
+    ex = SlurmExecutor.of(ExecutorContext(SiteProfile(), tmp_path / "sweep", "my sweep/1-1.2", ROOT))
+    (text,) = ex.texts(jobs(1))
+    assert "#SBATCH --job-name=my_sweep_1-1.2.TOKEN" in text
+
+
+@pytest.mark.parametrize("name", ["new\nline"])
+def test_a_folder_that_slurm_cannot_write_into_is_refused_before_sbatch(
+    stand_in: Path, tmp_path: Path, name: str
+) -> None:
+    program(stand_in, "sbatch", TAKES)
+    (tmp_path / name).mkdir()
+    ex, _ = on_stand_ins(tmp_path / name)
+    with pytest.raises(ClusterError, match=r"^runs='.*': Slurm writes nothing into .* Choose another with"):
+        ex.submit(jobs(1))
+    assert calls(stand_in, "sbatch") == 0 and not ex.journal.submissions
+
+
+@pytest.mark.parametrize(
+    ("indices", "expected", "asked"), [("[01]", [1, 2, 2], 4), ("0", [1, 1, 1, 1, 1], 7)]
+)
+def test_an_array_that_is_more_than_a_site_takes_at_once_is_halved_until_it_is_not(
+    stand_in: Path, tmp_path: Path, indices: str, expected: list[int], asked: int
+) -> None:
+    few = f"grep -q -- '--array=0-{indices}%' \"$script\" && echo Submitted batch job 62 && exit 0"
+    program(stand_in, "sbatch", f"for script; do :; done\n{few}\n{SUBMIT_LIMIT}")
+    ex, _ = on_stand_ins(tmp_path)
+    ex.submit(jobs(5))
+    assert (sizes(ex), calls(stand_in, "sbatch")) == (expected, asked)
+
+
+DAY_S = 86400.0
+
+
+class Wall:
+    """The time of day as it is set."""
+
+    def __init__(self) -> None:
+        self._real, self.off_s = time.time, 0.0
+
+    def __call__(self) -> float:
+        return self._real() + self.off_s
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    wall = Wall()
+    monkeypatch.setattr(time, "time", wall)
+    return wall
+
+
+@pytest.mark.parametrize("moved_s", [-3 * DAY_S, 3 * DAY_S])
+def test_what_sbatch_did_not_take_is_submitted_again_after_the_clock_was_set(
+    stand_in: Path, tmp_path: Path, wall: Wall, moved_s: float
+) -> None:
+    unheard = "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+    program(stand_in, "sbatch", unheard)
+    ex = executor_on(SiteProfile(poll_min_s=0.01, poll_max_s=0.02, fs_delay_s=0.01), tmp_path / "sweep")
+    ex.submit([job()])
+    until(lambda: ex.poll() and calls(stand_in, "squeue") > 2, "questions about it")
+    wall.off_s = moved_s
+    program(stand_in, "sbatch", "echo Submitted batch job 57")
+    submitted = ex.journal.submissions
+    until(lambda: ex.poll() and "57" in [s.array for s in submitted.values()], "another sbatch")
+    assert ex.journal.open_names() == {job().name}, "it waits in the queue, and nothing else does"
+
+
+def test_a_job_whose_number_nobody_was_told_and_that_a_controller_forgot_ends(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
+    ex, clock = on_stand_ins(tmp_path)
+    ex.submit([job()])
+    (token,) = ex.journal.submissions
+    own = tmp_path / "sweep" / "submissions" / token
+    own.mkdir(parents=True)
+    (own / "0.start-0.json").write_text("{}")
+    (own / "0.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')  # its node asked for it
+    for _ in range(10):
+        clock.now += 10
+        ex.poll()
+    assert ex.poll() == {"p000": JobState.FAILED}
+    assert "Slurm has forgotten it" in ex.notes()["p000"]

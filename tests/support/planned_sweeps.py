@@ -20,6 +20,7 @@ from perfsweep.pipelines.store.records import (
     write_record,
     write_spec,
 )
+from perfsweep.pipelines.store.schema import Declared
 
 NAIVE, FAST = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 
@@ -38,6 +39,7 @@ def pack(*arms: str, id: str = "p000", rounds: int = 1) -> Pack:
 
 def sweep(measure: dict[str, Any] | None = None, **own: Any) -> Sweep:
     given = {"name": "toy", "workload": "toys", "config": {}, "code": "c", "references": {"naive": NAIVE}}
+    given |= {"declared": Declared(unit="rows", shape="steps", checks=(), levels={})}
     return Sweep(**{**given, "measure": MeasureConfig(**(measure or {})), **own})
 
 

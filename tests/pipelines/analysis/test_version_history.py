@@ -19,6 +19,7 @@ from perfsweep.pipelines.analysis.across.version_history import (
 )
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Arm, Manifest, Pack, Sweep, Version
+from perfsweep.pipelines.store.schema import Declared
 from perfsweep.workloads.errors import ConfigError, RecordError
 
 WANDER = (0.0, 0.01, -0.01, 0.02, -0.02)
@@ -201,6 +202,7 @@ def planned(levels: list[str]) -> Manifest:
         measure=measure,
         code="c",
         references={"naive": arms[0].id},
+        declared=Declared(unit="rows", shape="steps", checks=(), levels={}),
         versions=tuple(versions),
     )
     pack = Pack(id="p000", orders=(tuple(one.id for one in arms),) * ROUNDS, start="fork")

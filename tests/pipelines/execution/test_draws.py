@@ -117,19 +117,6 @@ def test_the_next_server_imports_during_the_rounds_of_the_present_one_on_cores_t
     assert ahead.env["PYTHONHASHSEED"] == str(pack.seed)
 
 
-def test_a_server_that_is_ready_early_waits_until_the_present_one_has_served_its_rounds(
-    made: list[Server],
-) -> None:
-    pack = draws(rounds=8)
-    pack.begin_round()
-    pack.import_ahead([7])
-    made[1].ready = True
-    pack.begin_round()
-    assert pack.starter is made[0]
-    pack.begin_round()
-    assert pack.starter is made[1]
-
-
 def starters(pack: Servers, rounds: int, made: list[Server]) -> list[int]:
     """The place of each round's server, while none that imports becomes ready."""
     places = []
@@ -140,20 +127,11 @@ def starters(pack: Servers, rounds: int, made: list[Server]) -> list[int]:
     return places
 
 
-@pytest.mark.parametrize(("planned", "first"), [(4, 2), (7, 3), (12, 6)])
+@pytest.mark.parametrize(("planned", "first"), [(7, 3), (12, 6)])
 def test_rounds_go_on_while_the_next_server_imports_but_two_servers_share_those_that_are_planned(
     planned: int, first: int, made: list[Server]
 ) -> None:
     assert starters(draws(rounds=planned, adaptive=True), 8, made) == [0] * first + [1] * (8 - first)
-
-
-def test_a_server_that_imported_longer_takes_over_in_the_round_after_it_is_ready(made: list[Server]) -> None:
-    pack = draws(rounds=12, adaptive=True)
-    assert starters(pack, 5, made) == [0] * 5
-    made[1].ready = True
-    assert starters(pack, 6, made) == [1] * 6
-    made[2].ready = True
-    assert starters(pack, 1, made) == [2]
 
 
 def test_the_next_server_rests_while_an_arm_needs_its_core(made: list[Server]) -> None:
@@ -279,14 +257,6 @@ def test_versions_of_the_code_and_trials_by_exec_have_no_branch_that_compiles(
     assert pack.starter_of(Path("cache")) is pack.starter and not any(server.compiles for server in made)
 
 
-@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{}, {"PERFSWEEP_PYTHON": "other"}]}])
-def test_environments_and_trials_by_exec_share_no_imports(own: dict[str, Any], made: list[Server]) -> None:
-    pack = draws(**own)
-    pack.share("imports.json")
-    pack.begin_round()
-    assert not any(server.shared for server in made)
-
-
 def test_strings_hash_the_same_in_every_sweep_before_the_rounds_and_by_the_draw_afterwards(
     made: list[Server],
 ) -> None:
@@ -295,10 +265,6 @@ def test_strings_hash_the_same_in_every_sweep_before_the_rounds_and_by_the_draw_
         pack.begin_round()
     assert made[0].env["PYTHONHASHSEED"] == "0"
     assert made[1].env["PYTHONHASHSEED"] == str(pack.seed)
-
-
-def test_attempts_draw_otherwise(made: list[Server]) -> None:
-    assert draws().seed == draws().seed != draws(attempt=1).seed
 
 
 def test_trials_by_exec_draw_again_with_every_round(made: list[Server]) -> None:
@@ -353,9 +319,3 @@ def test_branches_of_versions_come_from_a_branch_with_the_shared_imports_and_fro
     assert [(server.parent, server.env) for server in made[-2:]] == [(ahead, ONE), (ahead, TWO)]
     pack.starter.start(Path("trial"), 1, TWO, True)
     assert made[-1].started == [(Path("trial"), 1, {}, True)]
-
-
-def test_without_versions_one_server_starts_all(made: list[Server]) -> None:
-    pack = draws(different=[{}, {}])
-    assert [server.early for server in made] == [True]
-    assert pack.starter is made[0]

@@ -87,29 +87,6 @@ def test_what_was_heard_is_not_read_again_however_much_it_is(
     assert sum(read) == folder.events_file("p000").stat().st_size
 
 
-def test_half_a_line_is_heard_when_it_is_whole(folder: SweepFolder) -> None:
-    tail, file = Tail(folder, "p000"), folder.events_file("p000")
-    folder.append_event("p000", event("first"))
-    line = file.read_bytes()
-    with file.open("ab") as out:
-        out.write(line[:30])
-    assert [one.arm for one in tail.new()] == ["first"]
-    with file.open("ab") as out:
-        out.write(line[30:])
-    assert [one.arm for one in tail.new()] == ["first"]
-
-
-def test_a_file_that_was_cut_off_is_followed_from_where_it_ends(folder: SweepFolder) -> None:
-    tail, file = Tail(folder, "p000"), folder.events_file("p000")
-    for arm in ("first", "second"):
-        folder.append_event("p000", event(arm))
-    assert len(tail.new()) == 2
-    file.write_bytes(file.read_bytes()[:40])
-    assert tail.new() == []
-    folder.append_event("p000", event("third"))
-    assert [one.arm for one in tail.new()] == ["third"]
-
-
 class Followed:
     """An executor whose jobs stand, look by look, as a test says; it stays with the last look."""
 
@@ -159,16 +136,6 @@ def test_how_many_run_and_wait_is_told_when_it_changes(folder: SweepFolder, at_o
     assert told == ["1 pending", "1 running", "1 pending"]
 
 
-def test_it_is_told_no_more_often_than_every_few_seconds(
-    folder: SweepFolder, at_once: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events, "COUNTS_S", 3600.0)
-    jobs = Followed(*["running"] * 4, "ended", counts=("1 pending", "1 running"))
-    told: list[str] = []
-    until_over(jobs, [], lambda one: None, told.append)  # type: ignore[arg-type]
-    assert told == ["1 pending"]
-
-
 def test_where_all_that_is_left_waits_for_a_person_it_is_left_to_them(
     folder: SweepFolder, at_once: None
 ) -> None:
@@ -180,20 +147,9 @@ def test_where_all_that_is_left_waits_for_a_person_it_is_left_to_them(
     assert jobs.polls == HELD_POLLS
 
 
-@pytest.mark.parametrize("looks", [["pending running"], ["pending pending"]])
+@pytest.mark.parametrize("looks", [["pending running"]])
 def test_as_long_as_one_may_start_by_itself_nobody_is_called(
     folder: SweepFolder, at_once: None, looks: list[str]
 ) -> None:
     jobs = Followed(*looks * (HELD_POLLS + 5), "ended ended", held=("p000",))
     assert set(until_over(jobs, [], lambda one: None).values()) == {JobState.ENDED}  # type: ignore[arg-type]
-
-
-def test_being_held_counts_from_the_last_time_that_something_moved(
-    folder: SweepFolder, at_once: None
-) -> None:
-    jobs = Followed("pending")
-    freed = iter([*[("p000",)] * (HELD_POLLS - 1), (), *[("p000",)] * 999])
-    jobs.held = lambda: [*next(freed)]  # type: ignore[method-assign]
-    with pytest.raises(Held):
-        until_over(jobs, [], lambda one: None)  # type: ignore[arg-type]
-    assert jobs.polls == 2 * HELD_POLLS

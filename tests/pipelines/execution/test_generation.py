@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
 GIB = 2**30
 MS = 10**6
 DEAD = Termination(Outcome.FAILED, Failure(type="SIGSEGV", message="ended"))
-LATE = Termination(Outcome.TIMEOUT, Failure(type="Timeout", message="did not end within 9 s"))
 
 
 def warm(steps: int = 30, step_ns: int = MS, **own: Any) -> Reply:
@@ -198,33 +195,6 @@ def test_arms_are_warm_before_any_works_and_take_turns_until_their_regions_are_w
     assert (len(turns), alone, arms.timeouts, arms.ended) == (8, {}, {9.0}, ["a", "b"])
 
 
-def test_each_cycle_has_an_order_of_its_own_from_the_given_draw(
-    arms: Arms, trial: Callable[..., Trial]
-) -> None:
-    trials = [trial(arm) for arm in "abcd"]
-    orders = []
-    for seed in (3, 3, 4):
-        arms.told.clear()
-        measured(arms, trials, seed=seed)
-        orders.append(arms.order())
-    assert orders[0] == orders[1] != orders[2]
-    cycles = [orders[0][at : at + 4] for at in range(0, 16, 4)]
-    assert all(sorted(cycle) == list("abcd") for cycle in cycles) and len(set(cycles)) > 1
-
-
-def test_what_all_arms_did_themselves_is_told_with_the_machine_before_and_after(
-    arms: Arms, trial: Callable[..., Trial]
-) -> None:
-    before_s = sum(os.times()[:4])
-    measured(arms, [trial("a"), trial("b")])
-    after_s = sum(os.times()[:4])
-    hosts = [word[0] for _, word in arms.told if not isinstance(word, Turn)]
-    assert len(hosts) == 2 and hosts[0] == hosts[1]
-    before, after = hosts[0]
-    assert before.at_s < after.at_s
-    assert 0.999 <= after.own_s - before.own_s <= 1.001 + after_s - before_s, "half a second of each arm"
-
-
 def test_what_a_round_did_for_all_its_arms_is_shared_by_them(arms: Arms, trial: Callable[..., Trial]) -> None:
     """A round that began a hundred seconds ago, such as with the imports of a server."""
     started = time.monotonic()
@@ -235,17 +205,6 @@ def test_what_a_round_did_for_all_its_arms_is_shared_by_them(arms: Arms, trial: 
     took_s = [word[1] for _, word in arms.told if not isinstance(word, Turn)]
     assert 100.0 <= sum(took_s) <= 100.0 + time.monotonic() - started
     assert all(50.0 <= one <= 50.0 + time.monotonic() - started for one in took_s)
-
-
-def test_a_clock_that_is_set_meanwhile_is_no_time_that_a_round_took(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A budget would be spent by it, or never."""
-    now = iter(range(0, 10**9, 3600))
-    monkeypatch.setattr(module.time, "time", lambda: float(next(now)))
-    measured(arms, [trial("a"), trial("b")])
-    took_s = [word[1] for _, word in arms.told if not isinstance(word, Turn)]
-    assert len(took_s) == 2 and all(0.0 <= one < 3600.0 for one in took_s)
 
 
 def test_turns_of_a_fast_arm_are_spread_over_those_of_a_slow_one(
@@ -263,16 +222,12 @@ def test_turns_of_a_fast_arm_are_spread_over_those_of_a_slow_one(
     ("ready", "steps", "untimed"),
     [
         ({"step_ns": MS}, 9, 2),
-        ({"step_ns": 300_000}, 30, 7),
-        ({"step_ns": 4 * MS}, 2, 1),
-        ({"step_ns": 6 * MS}, 2, 1),
         ({"step_ns": 49 * MS}, 1, 1),
         ({"step_ns": 50 * MS}, 1, 0),
-        ({"step_ns": 500 * MS}, 1, 0),
         ({"step_ns": MS, "rests": False}, 9, 0),
         ({"step_ns": MS, "spares": False}, 9, 0),
     ],
-    ids=["1 ms", "0.3 ms", "4 ms", "6 ms", "49 ms", "50 ms", "half a second", "works ahead", "a job"],
+    ids=["1 ms", "49 ms", "50 ms", "works ahead", "a job"],
 )
 def test_steps_are_left_untimed_only_where_they_are_short_and_nothing_works_ahead(
     ready: dict[str, Any], steps: int, untimed: int, arms: Arms, trial: Callable[..., Trial]
@@ -282,36 +237,6 @@ def test_steps_are_left_untimed_only_where_they_are_short_and_nothing_works_ahea
     assert set(arms.turns()) == {("a", steps, untimed)}
 
 
-def test_all_ranks_are_told_and_the_slowest_says_how_long_a_step_is(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    receive = arms.receive
-
-    def unlike(children: list[Process], timeout_s: float) -> Any:
-        found = receive(children, timeout_s)
-        return [warm(9, 3 * MS), warm(9, MS)] if found[0].ready else found
-
-    monkeypatch.setattr(module, "receive", unlike)
-    measured(arms, [trial("a", world=2)])
-    assert set(arms.turns()) == {("a", 3, 1)} and len(arms.turns()) % 2 == 0
-
-
-def test_ranks_leave_the_same_rare_places_untimed_and_what_one_of_them_has_not_seen_is_unknown(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    receive, seen = arms.receive, {"a": [(3, 5), (1, 3)], "b": [(3,), None]}
-
-    def unlike(children: list[Process], timeout_s: float) -> Any:
-        found = receive(children, timeout_s)
-        return [warm(9, MS, rare=rare) for rare in seen[children[0].arm]] if found[0].ready else found
-
-    monkeypatch.setattr(module, "receive", unlike)
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        for one in "ab":
-            generation.start(trial(one, world=2), arms)  # type: ignore[arg-type]
-    assert generation.rare == {"a": (1, 3, 5)}
-
-
 def test_only_an_arm_that_works_on_is_stopped_while_it_waits(arms: Arms, trial: Callable[..., Trial]) -> None:
     arms.warm = {"r": warm(9), "w": warm(18, rests=False)}
     measured(arms, [trial("r"), trial("w")])
@@ -319,27 +244,6 @@ def test_only_an_arm_that_works_on_is_stopped_while_it_waits(arms: Arms, trial: 
     words = [word for _, word in arms.signals]
     # Once warm it is stopped; then it goes on and is stopped for each of its two turns, and goes on to save.
     assert words == ["SIGSTOP", *["SIGCONT", "SIGSTOP"] * 2, "SIGCONT"]
-
-
-def test_one_whose_work_rests_is_stopped_too_as_long_as_it_has_another_process(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as a daemon that it started, which is nothing that its workload would tell of."""
-    helpers = {"h": iter([[], [9], [9], []])}
-    monkeypatch.setattr(module, "children_of", lambda pid: next(helpers["h"]) if pid == 7 else [])
-    start = arms.start
-
-    def numbered(spec_file: Path, *words: Any, **own: Any) -> list[Process]:
-        found = start(spec_file, *words, **own)
-        found[0].pid = 7 if found[0].arm == "h" else 0
-        return found
-
-    monkeypatch.setattr(arms, "start", numbered)
-    arms.warm = {"h": warm(27), "r": warm(27)}
-    measured(arms, [trial("h"), trial("r")])
-    assert {arm for arm, _ in arms.signals} == {"h"}
-    assert [word for _, word in arms.signals] == ["SIGSTOP", "SIGCONT"] * 2
-    assert {(steps, untimed) for arm, steps, untimed in arms.turns()} == {(9, 2)}
 
 
 def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
@@ -411,14 +315,6 @@ def test_what_imports_ahead_waits_while_an_arm_that_needs_its_core_has_a_turn(
     assert later.words[-1][0] == "work", "it goes on while the next arms are set up"
 
 
-def test_on_one_core_nothing_imports_ahead(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later = Later(arms.told)
-    timed_with(later, arms, [trial("a")], monkeypatch, cores=1)
-    assert later.words == []
-
-
 def test_arms_of_one_thread_share_a_core_and_what_slows_it(arms: Arms, trial: Callable[..., Trial]) -> None:
     arms.warm["w"] = warm(rests=False)
     measured(arms, [trial("r"), trial("w"), trial("g", world=2), trial("q")])
@@ -429,8 +325,8 @@ def test_arms_of_one_thread_share_a_core_and_what_slows_it(arms: Arms, trial: Ca
 
 @pytest.mark.parametrize(
     ("memory_gib", "each_gib", "alone"),
-    [(10, 4.4, "c"), (10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bc")],
-    ids=["fit", "do not", "unknown", "not even one"],
+    [(10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bc")],
+    ids=["do not", "unknown", "not even one"],
 )
 def test_an_arm_that_does_not_fit_is_measured_alone_and_the_others_go_on(
     memory_gib: int, each_gib: float, alone: str, arms: Arms, trial: Callable[..., Trial]
@@ -463,18 +359,7 @@ def test_one_that_dies_in_a_turn_has_a_record_that_says_so_and_no_more_turns(
     assert arms.ended == ["b"], "the other has been ended already"
 
 
-def test_one_that_hangs_in_a_turn_is_a_timeout_and_the_others_go_on(
-    arms: Arms, trial: Callable[..., Trial]
-) -> None:
-    arms.replies["a"] = [warm(), LATE]
-    records, _ = measured(arms, [trial("a", recorded=False), trial("b")])
-    assert records["a"].outcome is Outcome.TIMEOUT and records["b"].outcome is Outcome.OK
-
-
-@pytest.mark.parametrize(
-    ("failure", "message"),
-    [(Failure(type="ValueError", message="mine"), "mine"), (None, "the process gave no reason")],
-)
+@pytest.mark.parametrize(("failure", "message"), [(None, "the process gave no reason")])
 def test_one_that_replies_that_it_failed_is_ended(
     arms: Arms, trial: Callable[..., Trial], failure: Failure | None, message: str
 ) -> None:
@@ -487,30 +372,6 @@ def test_one_that_replies_that_it_failed_is_ended(
     assert record.outcome is Outcome.OOM and record.failure and record.failure.message == message
 
 
-@pytest.mark.parametrize("ends", [DEAD, Reply(Outcome.FAILED, DEAD.failure)], ids=["dies", "says so"])
-def test_one_that_fails_while_it_saves_does_so_alone(
-    arms: Arms, trial: Callable[..., Trial], ends: Any
-) -> None:
-    arms.replies["a"] = [warm(9), Reply(own_s=0.1), ends]
-    records, _ = measured(arms, [trial("a", recorded=False), trial("b")])
-    assert (records["a"].outcome, records["a"].failure) == (DEAD.outcome, DEAD.failure)
-    assert records["b"].outcome is Outcome.OK
-
-
-def test_one_that_ends_well_without_a_record_has_failed(arms: Arms, trial: Callable[..., Trial]) -> None:
-    records, _ = measured(arms, [trial("a", recorded=False)])
-    assert records["a"].failure and records["a"].failure.type == "NoRecord"
-
-
-def test_one_that_has_died_unheard_is_found_by_its_silence(arms: Arms, trial: Callable[..., Trial]) -> None:
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        generation.start(trial("a", recorded=False), arms)  # type: ignore[arg-type]
-        arms.processes["a"][0].pipe.broken = True  # type: ignore[union-attr]
-        arms.replies["a"] = [DEAD]
-        ((_, record),) = generation.run(random.Random(0))
-    assert record.failure == DEAD.failure
-
-
 def test_an_interrupt_while_an_arm_warms_up_ends_it_and_all_others(
     arms: Arms, trial: Callable[..., Trial]
 ) -> None:
@@ -520,76 +381,5 @@ def test_an_interrupt_while_an_arm_warms_up_ends_it_and_all_others(
     assert sorted(arms.ended) == ["a", "b"]
 
 
-def test_an_arm_that_is_stopped_goes_on_as_it_is_ended_so_that_what_it_started_sees_that(
-    arms: Arms, trial: Callable[..., Trial]
-) -> None:
-    arms.warm["a"] = warm(rests=False)
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        generation.start(trial("a"), arms)  # type: ignore[arg-type]
-    assert (arms.signals, arms.ended) == ([("a", "SIGSTOP"), ("a", "SIGCONT")], ["a"])
-
-
-def test_scratch_of_processes_that_were_ended_is_removed(
-    arms: Arms, trial: Callable[..., Trial], tmp_path: Path
-) -> None:
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        generation.start(trial("a"), arms)  # type: ignore[arg-type]
-        (tmp_path / "a/r1/scratch").mkdir()
-    assert not (tmp_path / "a/r1/scratch").exists()
-
-
-FAMILY = """
-import os, subprocess, sys, time
-from perfsweep.pipelines.trial.parent import adopt_orphans
-adopt_orphans()
-spin = [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)"]
-children = [subprocess.Popen(spin), subprocess.Popen(spin, start_new_session=True)]
-twice = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=2).pid)"
-daemon = subprocess.run([sys.executable, "-c", twice, *spin], stdout=subprocess.PIPE, text=True).stdout
-print(*(child.pid for child in children), daemon, flush=True)
-time.sleep(60)
-"""
-
-
-@pytest.fixture
-def family() -> Iterator[tuple[Any, list[int]]]:
-    """A process with a worker of its own group, one that has left it, and a daemon."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert parent.stdout is not None
-    pids = [parent.pid, *map(int, parent.stdout.readline().split())]
-    yield parent, pids
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    parent.wait()
-    parent.stdout.close()
-
-
 def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def become(pids: list[int], states: str) -> bool:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if all(state(pid) in states for pid in pids):
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def test_all_that_an_arm_started_is_stopped_and_goes_on_whatever_group_it_has(family: Any) -> None:
-    parent, pids = family
-    assert len(pids) == 4 and os.getpgid(pids[2]) != os.getpgid(pids[1]) == parent.pid
-    module._signal([parent], signal.SIGSTOP)
-    assert become(pids, "T")
-    module._signal([parent], signal.SIGCONT)
-    assert become(pids, "SR")
-
-
-def test_an_arm_that_has_ended_is_no_reason_to_fail() -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    module._signal([gone], signal.SIGSTOP)  # type: ignore[list-item]
-    assert gone.returncode == 0, "it had ended by itself"

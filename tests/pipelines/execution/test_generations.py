@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import signal
 import subprocess
@@ -20,8 +19,7 @@ from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
 from perfsweep.pipelines.execution import launch, pack
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_record
 from perfsweep.pipelines.store.trial_files import read_iterations
 from perfsweep.workloads.api import Device
 
@@ -93,15 +91,6 @@ def test_a_region_is_the_sum_of_its_turns_without_what_lies_between(command, pre
         assert inside_ns <= record.region_ns < spans(folder)[-1][1] - spans(folder)[0][0]
 
 
-def test_records_tell_the_cores_of_the_pack_and_not_the_one_that_turns_keep_an_arm_to(
-    command, prepared: Prepare
-) -> None:
-    run = prepared(command(WORK, measure={**IN_TURNS, "rounds": 1}))
-    run.run()
-    (_, record) = timings(run)[0]
-    assert record.environment["cores"] == len(os.sched_getaffinity(0))
-
-
 def test_each_round_has_processes_of_its_own_and_each_is_a_value_of_the_interval(
     command, prepared: Prepare
 ) -> None:
@@ -132,34 +121,6 @@ def test_whole_jobs_are_timed_in_turns_from_their_first_step_to_their_last(
         assert len(turns_of(spans(here), spans(there))) >= 3
 
 
-def test_a_region_asked_for_in_seconds_has_as_many_iterations_as_the_reference_does_in_them(
-    command, prepared: Prepare
-) -> None:
-    run = prepared(command(WORK, measure={"rounds": 3, "iterations": None, "region_s": 0.05}))
-    run.run()
-    (evidence,) = (
-        one.record
-        for (arm, kind), one in run.progress.other.items()
-        if kind is Kind.EVIDENCE and arm == run._reference
-    )
-    assert evidence.iteration_ns is not None
-    every = (*timings(run).values(), *timings(run, "work=single").values())
-    assert {record.iterations for _, record in every} == {math.ceil(0.05e9 / evidence.iteration_ns)}
-
-
-@pytest.mark.parametrize(
-    ("trouble", "outcome"),
-    [("raise", Outcome.FAILED), ("oom", Outcome.OOM), ("kill", Outcome.FAILED), ("late", Outcome.FAILED)],
-)
-def test_an_arm_that_fails_in_set_up_warm_up_or_its_turn_is_an_outcome_and_the_others_go_on(
-    command, prepared: Prepare, trouble: str, outcome: Outcome
-) -> None:
-    run = prepared(command(DesignConfig("one_at_a_time", levels={"trouble": [trouble]}), measure=IN_TURNS))
-    run._generation(0)
-    assert outcomes(run, f"trouble={trouble}") == [outcome]
-    assert outcomes(run) == [Outcome.OK]
-
-
 def test_an_arm_that_is_killed_in_its_turn_fails_and_nothing_else(command, prepared: Prepare) -> None:
     late = DesignConfig("one_at_a_time", levels={"trouble": ["fourth_turn"]})
     run = prepared(command(late, measure=IN_TURNS))
@@ -171,36 +132,6 @@ def test_an_arm_that_is_killed_in_its_turn_fails_and_nothing_else(command, prepa
     assert not list(run.folder.path.glob("trials/*/*/scratch")), (
         "the pack removes what a killed process cannot"
     )
-
-
-def test_an_arm_that_hangs_is_ended_at_its_time_and_the_others_go_on(command, prepared: Prepare) -> None:
-    hang = DesignConfig("one_at_a_time", levels={"trouble": ["hang"]})
-    run = prepared(command(hang, measure={**IN_TURNS, "timeout_s": 3.0}))
-    run._generation(0)
-    assert (outcomes(run, "trouble=hang"), outcomes(run)) == ([Outcome.TIMEOUT], [Outcome.OK])
-
-
-def test_an_interrupted_generation_is_measured_again_whole(command, prepared: Prepare) -> None:
-    toy = command(WORK, measure=IN_TURNS)
-    run = prepared(toy)
-    run.run()
-    next(run.folder.path.glob("trials/*/p000-r002-a0/record.json")).unlink()
-    again = prepared(toy)
-    assert again.progress.unfinished_rounds(again.pack) == [2]
-    again.run()
-    assert read_progress(run.folder, run.manifest).finished_attempt(run.pack, 2) == 1
-    names = {path.parent.name for path in run.folder.path.glob("trials/*/*/record.json")}
-    assert "p000-r002-a1" in names and "p000-r001-a1" not in names
-    assert {len(timings(run)), len(timings(run, "work=single"))} == {3}
-
-
-def test_variables_and_ranks_of_levels_reach_processes_that_take_turns(command, prepared: Prepare) -> None:
-    run = prepared(command(DesignConfig("one_at_a_time", toggles=["variable", "group"]), measure=IN_TURNS))
-    run._generation(0)
-    ((_, with_variable),) = timings(run, "variable=on").values()
-    ((_, of_two),) = timings(run, "group=two").values()
-    assert (with_variable.numbers["variable"], of_two.numbers["ranks"]) == (1.0, 2.0)
-    assert outcomes(run) == [Outcome.OK]
 
 
 def test_an_arm_that_does_not_fit_into_memory_is_measured_by_itself_in_its_round(
@@ -238,12 +169,6 @@ def test_an_interrupt_between_turns_ends_all_processes(
         run._generation(0)
     assert len(children) == 2
     assert not any(runs(pid) for pid in children)
-
-
-def test_no_process_of_a_generation_outlives_its_pack(command, prepared: Prepare) -> None:
-    run = prepared(command(WORK, measure=IN_TURNS))
-    run.run()
-    assert [pid for pid in all_pids() if str(run.folder.path) in words(pid)] == []
 
 
 HELPED = """
@@ -338,14 +263,3 @@ def state(pid: int) -> str:
 
 def runs(pid: int) -> bool:
     return state(pid) not in "ZX"
-
-
-def all_pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-
-
-def words(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""

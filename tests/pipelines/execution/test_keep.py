@@ -9,7 +9,6 @@ import pytest
 from perfsweep.pipelines import api, cli
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store import kept
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind
 from perfsweep.workloads.api import Device
@@ -59,24 +58,6 @@ def test_the_same_sweep_again_keeps_nothing_and_one_with_another_folder_only_tha
     every = read_progress(first.sweep.folder, first.sweep.manifest).every
     assert [one.record.kind for one in every].count(Kind.RESULT) == 4 and len(every) == trials + 2
     assert len(list((tmp_path / "elsewhere").glob("*/ticks.txt"))) == 2
-
-
-def test_what_lies_there_is_never_overwritten(planned, tmp_path: Path) -> None:
-    first = planned(tmp_path / "out")
-    (arm, _) = first.sweep.manifest.arms
-    keep = kept.kept_folder(first.sweep.manifest, arm)
-    assert keep is not None
-    Path(keep.folder).mkdir(parents=True)
-    (Path(keep.folder) / "mine.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"keep=.*holds something already; name another folder"):
-        api.measure(first)
-    assert read_progress(first.sweep.folder, first.sweep.manifest).every == []
-
-
-def test_a_folder_that_cannot_be_made_is_named_before_anything_runs(planned, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"keep=.*file/.*: Not a directory; name a folder that can be"):
-        api.measure(planned(tmp_path / "file" / "out"))
 
 
 def test_a_workload_without_results_says_so_when_it_is_planned(command) -> None:

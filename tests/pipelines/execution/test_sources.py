@@ -9,7 +9,7 @@ import pytest
 from loops import LOOP
 
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.execution import launch, pack_jobs
+from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import code_snapshot
@@ -46,14 +46,3 @@ def test_a_script_that_is_edited_or_deleted_while_jobs_wait_is_measured_as_plann
 
     assert trial.record.outcome is Outcome.OK, trial.record.failure
     assert np.all(read_evidence(trial.folder).tensors["losses"] > 0)
-
-
-def test_jobs_are_told_where_the_copies_lie(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(LOOP)
-    command = SweepCommand(workload={"name": "script", "path": "train.py", "folder": str(tmp_path)})
-    manifest = plan.single_arm(command, Device())
-    sweep = SweepFolder(tmp_path / "runs" / "one")
-    launch.prepare(sweep, manifest, "")
-    env = pack_jobs.environment(sweep, manifest, sweep.code_dir)
-    copies = Path(env["PERFSWEEP_SOURCES"])
-    assert [file.read_text() for file in copies.rglob("train.py")] == [LOOP]

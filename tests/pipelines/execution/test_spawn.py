@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -43,12 +42,9 @@ NO_EXCEPTION = "without an exception: something called os._exit or sys.exit, or 
     [
         (-9, True, Outcome.OOM, "Killed", "the kernel killed the process because memory ran out"),
         (-9, False, Outcome.FAILED, "SIGKILL", "the process was ended by SIGKILL"),
-        (-11, True, Outcome.FAILED, "SIGSEGV", "the process was ended by SIGSEGV"),
         (3, True, Outcome.FAILED, NO_RECORD, f"the process ended with status 3 {NO_EXCEPTION}"),
-        (9, True, Outcome.FAILED, NO_RECORD, f"the process ended with status 9 {NO_EXCEPTION}"),
         (74, False, Outcome.FAILED, NOT_WRITTEN, "the process could not write what came of it"),
         (0, False, Outcome.FAILED, NO_RECORD, f"the process ended with status 0 {NO_EXCEPTION}"),
-        (None, False, Outcome.FAILED, NO_RECORD, f"the process ended with status None {NO_EXCEPTION}"),
     ],
 )
 def test_an_exit_status_becomes_a_sentence(
@@ -59,8 +55,8 @@ def test_an_exit_status_becomes_a_sentence(
 
 @pytest.mark.parametrize(
     ("text", "kills"),
-    [("low 0\noom 9\noom_kill 2\n", 2), ("oom 9\n", 0), ("damaged\n", 0), (None, 0)],
-    ids=["counted", "not told", "damaged", "no cgroup"],
+    [("low 0\noom 9\noom_kill 2\n", 2), ("damaged\n", 0), (None, 0)],
+    ids=["counted", "damaged", "no cgroup"],
 )
 def test_kills_for_memory_are_those_that_the_cgroup_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, kills: int
@@ -80,7 +76,6 @@ WORDLESS = Termination(Outcome.FAILED, Failure(type=NO_RECORD, message="status 3
     ("ended", "raised", "found"),
     [
         (WORDLESS, True, Termination(Outcome.UNSUPPORTED, RAISED)),
-        (None, True, Termination(Outcome.UNSUPPORTED, RAISED)),
         (KILLED, True, KILLED),
         (WORDLESS, False, WORDLESS),
         (None, False, termination_of(0, False)),
@@ -170,33 +165,6 @@ def test_a_process_that_ends_instead_of_replying_takes_the_others_along() -> Non
     assert first.killed and second.killed
 
 
-class First:
-    """A pipe on which something happens once it was read."""
-
-    def __init__(self, pipe: Connection, then: Callable[[], None]) -> None:
-        self._pipe, self._then = pipe, then
-        self.fileno = pipe.fileno
-
-    def recv(self) -> Reply:
-        reply = self._pipe.recv()
-        self._then()
-        return reply
-
-
-def test_one_that_ends_after_its_reply_does_not_undo_the_replies_of_a_turn() -> None:
-    first, second = Told(1), Told(2)
-    first.says.send(Reply(own_s=1.0))
-
-    def then() -> None:
-        first.end(0)
-        first.says.close()
-        second.says.send(Reply(own_s=2.0))
-
-    first.pipe = First(first.pipe, then)  # type: ignore[assignment, arg-type]
-    assert receive([first, second], 60) == [Reply(own_s=1.0), Reply(own_s=2.0)]
-    assert not second.killed, "that it has ended is told in its next turn"
-
-
 def test_one_that_does_not_reply_in_time_ends_all() -> None:
     first, second = Told(1), Told(2)
     first.says.send(Reply())
@@ -266,12 +234,6 @@ def test_one_that_stays_has_a_pipe_and_one_of_another_environment_its_interprete
     assert (seen(shows, 0)["pipe"], seen(shows, 0)["python"]) == (1, str(link))
 
 
-def test_one_that_ends_instead_of_replying_is_found_at_once(shows: Path) -> None:
-    (child,) = Exec("shows").start(shows, 1, {}, stay=True)
-    ended = receive([child], 60)
-    assert isinstance(ended, Termination) and ended.failure.type == NO_RECORD
-
-
 class Other:
     """Another node, which takes all ranks but one."""
 
@@ -322,44 +284,28 @@ def test_a_fork_that_takes_turns_has_a_pipe_for_them_and_another_has_none() -> N
         assert stays.keys() == {"function", "arguments", "pipe", "ours"}
 
 
-def test_a_process_that_a_signal_ended_is_told_by_its_name_and_one_that_ended_is_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "falls.py").write_text("import os; os.kill(os.getpid(), 11)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (child,) = Exec("falls").start(tmp_path / "spec.json", 1, {})
-    ended = wait([child], 60)
-    assert ended and ended.failure.type == "SIGSEGV"
-    assert child.code() == -signal.SIGSEGV
+class First:
+    """A pipe on which something happens once it was read."""
+
+    def __init__(self, pipe: Connection, then: Callable[[], None]) -> None:
+        self._pipe, self._then = pipe, then
+        self.fileno = pipe.fileno
+
+    def recv(self) -> Reply:
+        reply = self._pipe.recv()
+        self._then()
+        return reply
 
 
-class Stuck(spawn.Process):
-    """A process that the kernel cannot end, such as one that waits for a disk."""
+def test_one_that_ends_after_its_reply_does_not_undo_the_replies_of_a_turn() -> None:
+    first, second = Told(1), Told(2)
+    first.says.send(Reply(own_s=1.0))
 
-    pid, handle, pipe = 2**22 + 1, -1, None
+    def then() -> None:
+        first.end(0)
+        first.says.close()
+        second.says.send(Reply(own_s=2.0))
 
-    def code(self) -> int | None:
-        return None
-
-
-def test_a_process_that_cannot_be_killed_is_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed, waited = list[Any](), list[float]()
-    monkeypatch.setattr(spawn.os, "killpg", lambda *words: killed.append(words))
-    monkeypatch.setattr(
-        spawn.connection, "wait", lambda handles, timeout=math.inf: waited.append(timeout) or []
-    )
-    Stuck().kill()
-    assert killed == [(Stuck.pid, signal.SIGKILL)] and [0 < seconds <= 60 for seconds in waited] == [True]
-
-
-def test_a_process_group_that_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed, waited = list[Any](), list[Any]()
-
-    def gone(*words: int) -> None:
-        killed.append(words)
-        raise ProcessLookupError
-
-    monkeypatch.setattr(spawn.os, "killpg", gone)
-    monkeypatch.setattr(spawn.connection, "wait", lambda *words, **own: waited.append(words) or [])
-    Stuck().kill()
-    assert killed == [(Stuck.pid, signal.SIGKILL)] and waited == []
+    first.pipe = First(first.pipe, then)  # type: ignore[assignment, arg-type]
+    assert receive([first, second], 60) == [Reply(own_s=1.0), Reply(own_s=2.0)]
+    assert not second.killed, "that it has ended is told in its next turn"

@@ -1,4 +1,4 @@
-"""What of a sweep was submitted elsewhere, what may still run, and what is refused meanwhile."""
+"""What of a sweep was submitted elsewhere, what is refused while it may run, and why a pack broke off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch, submitted
-from perfsweep.pipelines.execution.submitted import COLLECT
+from perfsweep.pipelines.execution.submitted import COLLECT, log_files, why
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.slurm.executor import JOURNAL
@@ -37,10 +37,6 @@ def submit(folder: SweepFolder, *jobs: str, ended: bool = False) -> None:
 @pytest.fixture
 def manifest(command: Callable) -> Manifest:
     return plan.make_plan(command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), Device())
-
-
-def test_of_the_executors_one_outlives_the_command() -> None:
-    assert [name for name, _ in submitted.remote_executors()] == ["slurm"]
 
 
 def test_what_may_still_run_is_named_without_the_job_that_compares(folder: SweepFolder) -> None:
@@ -90,23 +86,9 @@ def test_a_damaged_plan_is_written_anew_though_jobs_may_run(folder: SweepFolder,
         submitted.refuse_other_plan(folder, other)
 
 
-def test_another_plan_is_taken_once_all_jobs_have_ended(folder: SweepFolder, manifest: Manifest) -> None:
-    other = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"code": "other"})})
-    folder.write_manifest(manifest)
-    submit(folder, "p000", ended=True)
-    submitted.refuse_other_plan(folder, other)
-    submit(folder, "p001")
-    with pytest.raises(ConfigError, match="p001 of an earlier plan may still run"):
-        submitted.refuse_other_plan(folder, other)
-
-
 @pytest.mark.parametrize(
     ("jobs", "words"),
-    [
-        (1, "p0 may still run"),
-        (5, "p0, p1, p2, p3, p4 may still run"),
-        (7, "p0, p1, p2, p3, p4 and 2 more may still run"),
-    ],
+    [(5, "p0, p1, p2, p3, p4 may still run"), (7, "p0, p1, p2, p3, p4 and 2 more may still run")],
 )
 def test_what_may_run_elsewhere_is_not_measured_here_too(folder: SweepFolder, jobs: int, words: str) -> None:
     submit(folder, *(f"p{n}" for n in range(jobs)))
@@ -114,14 +96,6 @@ def test_what_may_run_elsewhere_is_not_measured_here_too(folder: SweepFolder, jo
     with pytest.raises(ConfigError) as refused:
         submitted.refuse_second_place(folder, "local")
     assert f": {words} on Slurm, so nothing is measured here; wait" in str(refused.value)
-
-
-def test_what_has_ended_elsewhere_may_be_measured_here(folder: SweepFolder) -> None:
-    submit(folder, "p000", ended=True)
-    submitted.refuse_second_place(folder, "local")
-    submit(folder, "p001")
-    with pytest.raises(ConfigError, match="p001 may still run on Slurm"):
-        submitted.refuse_second_place(folder, "local")
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -133,3 +107,48 @@ def test_what_killed_writers_left_is_removed_unless_somebody_may_still_write(
     left.touch()
     submitted.tidy(folder)
     assert left.exists() != ended
+
+
+@pytest.fixture
+def logged(tmp_path: Path) -> SweepFolder:
+    logged = SweepFolder(tmp_path)
+    logged.pack_dir("p000").mkdir(parents=True)
+    return logged
+
+
+def script(logged: SweepFolder, array: str, *jobs: str) -> Path:
+    journal = Journal(logged.path / JOURNAL)
+    journal.submitted(journal.submitting(jobs, None).token, array)
+    return logged.path / "submissions" / f"{array}_0_0_log.out"
+
+
+def log(logged: SweepFolder) -> Path:
+    return logged.pack_dir("p000") / "log.txt"
+
+
+def test_the_scripts_of_its_jobs_come_before_its_log(logged: SweepFolder) -> None:
+    assert log_files(logged, "p000") == [log(logged)]
+    first, _, shared = (
+        script(logged, *words) for words in (("7", "p000"), ("8", "p001"), ("9", "p000+p001"))
+    )
+    assert log_files(logged, "p000") == [first, shared, log(logged)]
+
+
+def test_the_last_lines_of_its_log_are_told_behind_the_note(logged: SweepFolder) -> None:
+    log(logged).write_text("\n".join(f"line {n}" for n in range(20)) + "\n\n")
+    said = why(logged, "p000", {"p000": "cancelled", "p001": "other"}).splitlines()
+    assert said[:2] == ["cancelled", f"the end of {log(logged)}:"]
+    assert said[2:] == [f"line {n}" for n in range(12, 20)]
+
+
+@pytest.mark.parametrize("jobs", [["7", "8", "9"]])
+def test_of_scripts_the_last_is_told_after_the_log(logged: SweepFolder, jobs: list[str]) -> None:
+    scripts = [script(logged, job, "p000") for job in jobs]
+    scripts[0].parent.mkdir(exist_ok=True)
+    for job, file in zip(jobs, scripts, strict=True):
+        file.write_text(f"printed by {job}")
+    assert why(logged, "p000", {}).splitlines() == [
+        "the pack never began to write its log",
+        f"the end of {scripts[-1]}:",
+        f"printed by {jobs[-1]}",
+    ]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from html.parser import HTMLParser
-from io import StringIO
 from pathlib import Path
 
 import polars as pl
 import pytest
-from rich.console import Console
 from waiting import until
 
 from perfsweep.pipelines.analysis import collect, compare
@@ -31,18 +27,13 @@ from perfsweep.pipelines.execution import launch, pack
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.report import html as page
-from perfsweep.pipelines.report import terminal_table
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store import files
 from perfsweep.pipelines.store.files import read_arrays
-from perfsweep.pipelines.store.idle import read_idle
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.provenance import read_provenance
 from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from perfsweep.workloads.api import Device
 
-DEADLINE_S = 120
 LEVELS = {
     "work": ["single"],
     "idle": ["on"],
@@ -128,16 +119,6 @@ def test_an_effect_has_its_ratio_within_its_interval_and_the_same_results(done: 
     assert result.parity is not None and result.parity.verdict is ParityVerdict.IDENTICAL
 
 
-def test_a_claim_is_ruled_by_the_interval_of_its_effect(done: Done) -> None:
-    """Whichever way: how wide it is on a loaded machine, or whether it is held back, is its own business."""
-    effect = done.effect("work", "single")
-    (ruled,) = effect.rulings
-    assert (ruled.claim.section, ruled.figure, ruled.ratio) == ("1", "speed", effect.ratio)
-    assert (ruled.low is None) == (effect.verdict is Verdict.HELD_BACK)
-    assert (ruled.low or 0.0) < (effect.ratio or 0.0) < (ruled.high or math.inf)
-    assert ruled.text.startswith(ruled.ruling.value)
-
-
 def test_a_level_that_changes_nothing_is_inert_and_has_no_ratio(done: Done) -> None:
     result = done.effect("idle", "on")
     assert (result.word, result.ratio) == ("inert", None)
@@ -148,12 +129,6 @@ def test_a_level_that_changes_results_beyond_its_class_is_different_however_fast
     result = done.effect("sign", "wrong")
     assert result.verdict is Verdict.DIFFERENT
     assert "trace" in result.parity_text
-
-
-def test_a_level_of_the_tolerance_class_may_round(done: Done) -> None:
-    result = done.effect("half", "on")
-    assert result.parity is not None
-    assert result.parity.verdict is ParityVerdict.WITHIN_TOLERANCE
 
 
 def test_what_cannot_act_here_is_unsupported_with_its_reason(done: Done) -> None:
@@ -193,55 +168,6 @@ def test_the_other_arms_have_all_their_rounds(done: Done) -> None:
         assert sorted(used["round"]) == list(range(4))
 
 
-def test_series_phases_and_logged_rows_are_kept_for_every_iteration(done: Done) -> None:
-    trial = done.trials.filter((pl.col("label") == "baseline") & (pl.col("kind") == "timing")).row(
-        0, named=True
-    )
-    arrays = read_arrays(Path(trial["folder"]) / "iterations.npz")
-    for name in ("wall_ns", "start_ns", "host_multiply", "host_trouble", "log_trace"):
-        assert arrays[name].shape == (8,), name
-    assert (arrays["host_multiply"] <= arrays["wall_ns"]).all()
-    assert trial["units"] == 8 * 40
-    assert abs(arrays["wall_ns"].sum() / 1e9 - trial["region_s"]) < 0.01 * trial["region_s"]
-
-
-def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
-    out = StringIO()
-    terminal_table.show(Console(file=out, width=100), done.comparison)
-    text = out.getvalue()
-    whole = (".py:", "  log: ")  # places to open, which are copied
-    assert max(len(line) for line in text.splitlines() if not any(one in line for one in whole)) <= 100
-    for part in ("work=single", "faster", "inert", "different:", "trace", "unsupported", "oom"):
-        assert part in text
-
-
-def test_the_report_opens_without_network(done: Done) -> None:
-    page.write_html(
-        done.folder, done.manifest, done.comparison, done.trials, read_provenance(done.folder.config_file, [])
-    )
-    html = done.folder.report_file.read_text()
-    assert "work=single" in html
-    outside = _Outside()
-    outside.feed(html)
-    assert outside.addresses == []
-
-
-def test_tables_are_parquet_with_one_row_per_trial_and_effect(done: Done) -> None:
-    effects = pl.read_parquet(done.folder.tables_dir / "effects.parquet")
-    assert effects.height == len(done.manifest.effects)
-    assert pl.read_parquet(done.folder.tables_dir / "trials.parquet").height == done.trials.height
-
-
-def test_every_timed_region_has_its_energy_or_the_reason_and_so_has_the_machine_at_rest(done: Done) -> None:
-    idle = read_idle(done.folder, "p000")
-    assert idle is not None and bool(idle.watts) != bool(idle.withheld)
-    progress = read_progress(done.folder, done.manifest)
-    timed = [record for records in progress.timed.values() for record in records]
-    assert timed and all(
-        ("energy_j" in record.quantities) != ("energy_j" in record.withheld) for record in timed
-    )
-
-
 def test_no_process_of_the_sweep_is_left(done: Done) -> None:
     path = str(done.folder.path)
 
@@ -250,17 +176,6 @@ def test_no_process_of_the_sweep_is_left(done: Done) -> None:
 
     until(lambda: not left(), "their end")
     assert left() == []
-
-
-def test_records_of_another_device_are_left_out_and_never_mixed(done: Done) -> None:
-    mixed = done.trials.with_columns(
-        keys=pl.when(pl.col("round") == 0).then(pl.lit("device=other")).otherwise(pl.col("keys"))
-    )
-    whole, found = (compare.compare(done.folder, done.manifest, trials) for trials in (done.trials, mixed))
-    assert (
-        max(effect.rounds for effect in found.effects) == max(effect.rounds for effect in whole.effects) - 1
-    )
-    assert any("are left out: device is other" in note for note in found.notes)
 
 
 def test_a_damaged_record_is_named_and_its_round_measured_again(done: Done) -> None:
@@ -273,17 +188,6 @@ def test_a_damaged_record_is_named_and_its_round_measured_again(done: Done) -> N
         assert str(victim) in progress.damaged[0]
     finally:
         victim.write_text(whole)
-
-
-class _Outside(HTMLParser):
-    """Collects addresses that tags of a page would fetch; scripts' own text is not parsed as tags."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.addresses += [value for name, value in attrs if name in ("src", "href") and value]
 
 
 def _command_line(process: Path) -> str:
@@ -442,28 +346,6 @@ def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(
     assert line.startswith(f"{folder.path}/")
     assert ": No space left on device; finished rounds are kept" in line
     assert started(folder) == before
-
-
-def test_whole_jobs_are_timed_after_one_discarded_job(command, run_sweep: Run) -> None:
-    jobs = command(
-        DesignConfig("one_at_a_time", levels={"pause_ms": [1]}),
-        workload="toys.jobs:Countdown",
-        measure={"jobs": 2},
-    )
-    folder, manifest = run_sweep(jobs)
-    trials = collect.collect(folder, manifest).filter(
-        (pl.col("kind") == "timing") & (pl.col("label") == "baseline")
-    )
-    record = next(
-        f.record
-        for tries in read_progress(folder, manifest).timing.values()
-        for arms in tries.values()
-        for f in arms.values()
-    )
-    assert record.counters["jobs"] == 3
-    assert trials["units"].to_list() == [10.0, 10.0]
-    # Five ticks of 4 ms each: a tick cannot be shorter than its sleep.
-    assert trials["ns_per_unit"].min() >= 4e6
 
 
 def test_an_arm_that_did_fewer_units_never_counts(command, run_sweep: Run) -> None:

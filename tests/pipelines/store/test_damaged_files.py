@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import damage, kinds
+from fuzzing import kinds
 from fuzzing.damage import DAMAGES, Damage
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -63,23 +62,6 @@ def test_damage_is_a_sentence_or_no_damage(name: str, whole: Callable[[str], kin
         assert_a_sentence_or_no_damage(kind, harm)
 
     one()
-
-
-@pytest.mark.parametrize("name", sorted(damage.KINDS))
-def test_each_kind_of_damage_changes_a_file_somewhere(name: str) -> None:
-    whole = b'{"seconds": 1.25, "outcome": "ok"}\n' * 3
-    changed = [Damage(name, at / 20, 0.1, b"\x07")(whole) != whole for at in range(20)]
-    assert sum(changed) > 10
-
-
-def test_an_object_that_halves_of_lines_make_without_their_checksum_is_damage(
-    whole: Callable[[str], kinds.FileKind],
-) -> None:
-    kind = whole("events")
-    half = kind.whole.splitlines()[-1].partition(b'2.5, "reason"')[0] + b"137}"
-    assert json.loads(half)["seconds"] == 137
-    kind.file.write_bytes(kind.whole + half + b"\n")
-    assert kind.read() == kind.right
 
 
 @pytest.mark.parametrize("name", ["events", "journal"])

@@ -1,8 +1,7 @@
-"""What judging reads of a workload stands in the manifest; only older manifests need the workload for it."""
+"""What judging reads of a workload is in the manifest."""
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +11,9 @@ from toys.spinner import Spinner
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.declared import declare, declared_by
-from perfsweep.pipelines.store.records import Arm, Manifest, SweepFolder
+from perfsweep.pipelines.store.records import Arm, Manifest
 from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
 from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
-from perfsweep.workloads.errors import ConfigError
 
 ODD = Arm(id="odd", label="batch=3", levels={"batch": 3, "drop": "off"})
 BOTH = Arm(id="both", label="batch=3,drop=on", levels={"batch": 3, "drop": "on"})
@@ -85,43 +83,6 @@ def test_the_class_that_other_levels_demand_is_decided_by_the_plan() -> None:
     assert declared.levels_of(ODD)["batch"].parity is Parity.EXACT
     assert declared.levels_of(BOTH)["batch"].parity is Parity.STOCHASTIC
     assert declared.levels_of(BOTH)["drop"].parity is Parity.TOLERANCE
-
-
-def test_levels_that_no_arm_has_are_left_out() -> None:
-    declared = declare(Dropping, Dropping.Config(), [ODD])
-    assert {name: [level.value for level in levels] for name, levels in declared.levels.items()} == {
-        "batch": [3],
-        "drop": ["off"],
-    }
-
-
-def test_whether_anything_is_claimed_about_the_configuration_is_kept() -> None:
-    assert not declare(Dropping, Dropping.Config(), [ODD]).claims
-    assert declare(Spinner, Spinner.Config(), []).claims
-
-
-def test_it_is_read_from_the_manifest_as_it_was_planned(manifest: Manifest, tmp_path) -> None:
-    folder = SweepFolder(tmp_path)
-    folder.write_manifest(manifest)
-    assert folder.read_manifest() == manifest
-    assert declared_by(folder.read_manifest()) == declare(Spinner, Spinner.Config(), manifest.arms)
-
-
-def older(manifest: Manifest) -> Manifest:
-    return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"declared": None})})
-
-
-def test_a_sweep_planned_before_it_was_kept_asks_the_workload(manifest: Manifest) -> None:
-    assert declared_by(older(manifest)) == manifest.sweep.declared
-
-
-def test_such_a_sweep_cannot_be_judged_without_its_workload(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "toys.spinner", None)
-    assert declared_by(manifest)
-    with pytest.raises(ConfigError, match=r"module toys\.spinner cannot be imported"):
-        declared_by(older(manifest))
 
 
 def test_the_unit_is_the_one_that_the_workload_saw_as_it_ran(manifest: Manifest) -> None:

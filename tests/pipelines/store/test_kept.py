@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planned_sweeps import FAST, NAIVE, arm, manifest, pack, progress, record
+from planned_sweeps import FAST, NAIVE, arm, manifest, progress, record
 
-from perfsweep.pipelines.store.kept import arms_without, kept_folder, make_folders, packs_with
+from perfsweep.pipelines.store.kept import arms_without, kept_folder, make_folders
 from perfsweep.pipelines.store.records import Keep, Kind, Outcome
 from perfsweep.workloads.errors import ConfigError
 
@@ -15,13 +15,6 @@ from perfsweep.workloads.errors import ConfigError
 def planned(folder: Path | None, *arms):
     keep = None if folder is None else Keep(folder=str(folder), iterations=5)
     return manifest(*arms, sweep={"keep": keep})
-
-
-def test_nothing_is_kept_unless_asked_for(tmp_path: Path) -> None:
-    plan = planned(None)
-    assert kept_folder(plan, plan.arms[0]) is None
-    assert arms_without(plan, progress()) == []
-    make_folders(plan, plan.arms)
 
 
 def test_one_arm_has_the_folder_and_several_have_one_each_in_it(tmp_path: Path) -> None:
@@ -36,25 +29,14 @@ def test_one_arm_has_the_folder_and_several_have_one_each_in_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("records", "there", "retry", "awaited"),
     [
-        ([], False, set(), True),
         ([record(FAST, Kind.EVIDENCE)], False, set(), True),
         ([record(FAST, Kind.EVIDENCE, outcome=Outcome.UNSUPPORTED)], False, set(), False),
         ([record(FAST, Kind.RESULT)], True, set(), False),
         ([record(FAST, Kind.RESULT)], False, set(), True),
         ([record(FAST, Kind.RESULT, outcome=Outcome.OOM)], False, set(), False),
         ([record(FAST, Kind.RESULT, outcome=Outcome.OOM)], False, {Outcome.OOM}, True),
-        ([record(FAST, Kind.RESULT, outcome=Outcome.OOM)], False, {Outcome.FAILED}, False),
     ],
-    ids=[
-        "nothing ran",
-        "it runs",
-        "it cannot run",
-        "kept",
-        "kept elsewhere",
-        "failed",
-        "to retry",
-        "another is to retry",
-    ],
+    ids=["it runs", "it cannot run", "kept", "kept elsewhere", "failed", "to retry"],
 )
 def test_results_are_awaited_of_what_can_run(
     tmp_path: Path, records: list, there: bool, retry: set, awaited: bool
@@ -71,12 +53,6 @@ def test_results_are_awaited_of_what_can_run(
 def test_a_placebo_has_no_results(tmp_path: Path) -> None:
     plan = planned(tmp_path, arm(NAIVE), arm(FAST, placebo=1))
     assert arms_without(plan, progress()) == [plan.arms[0]]
-
-
-def test_packs_are_named_that_have_any_of_the_arms() -> None:
-    plan = manifest(packs=(pack(NAIVE, id="p000"), pack(NAIVE, FAST, id="p001"), pack(FAST, id="p002")))
-    assert packs_with([plan.arm(FAST)], plan) == {"p001", "p002"}
-    assert packs_with([], plan) == set()
 
 
 def test_folders_are_made_before_anything_runs_and_a_full_one_is_refused(tmp_path: Path) -> None:

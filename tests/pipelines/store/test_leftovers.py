@@ -13,8 +13,6 @@ import pytest
 from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store.records import SweepFolder
 
-HEX = "0badc0de"
-
 
 @pytest.fixture(scope="module")
 def dead() -> int:
@@ -44,10 +42,8 @@ def made(folder: SweepFolder, name: str) -> Path:
     [
         "trials/a/p000-r000-a0/.iterations.npz.{pid}.0badc0de.tmp",
         "packs/p000/attempts/.0.json.{pid}.0badc0de.tmp",
-        "wandb/.marker.json.{pid}.0badc0de.tmp",
         ".manifest.jsonl.{pid}.0badc0de.tmp",
         "code/.0123456789ab.{pid}/conf/run.yaml",
-        "code/.sources-0123.{pid}/train.py",
     ],
 )
 def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(

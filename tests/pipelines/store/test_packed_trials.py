@@ -74,7 +74,7 @@ def test_states_that_other_arms_replay_stay(built: Built) -> None:
     assert pack_finished(built.folder) == 5 and kept.is_dir()
 
 
-@pytest.mark.parametrize("step", ["write", "sync", "rename", "remove", "remove half"])
+@pytest.mark.parametrize("step", ["write", "rename", "remove", "remove half"])
 def test_whatever_ends_the_packing_no_trial_is_lost(
     built: Built, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,14 +119,12 @@ def _zip(file: Path, name: str, compression: int = 0) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda file: file.write_bytes(b""), "is damaged"),
         (lambda file: file.write_bytes(file.read_bytes()[:-30]), "is damaged"),
         (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
         (lambda file: _zip(file, "../../x/record.json"), "no `perfsweep pack` has written it"),
-        (lambda file: _zip(file, "/x/y"), "no `perfsweep pack` has written it"),
         (lambda file: _zip(file, "a/p000-r000-a0/x", ZIP_DEFLATED), "no `perfsweep pack` has written it"),
     ],
-    ids=["empty", "cut", "folder", "outside", "absolute", "compressed"],
+    ids=["cut", "folder", "outside", "compressed"],
 )
 def test_a_file_that_is_damaged_or_anothers_is_one_sentence(
     built: Built, damage: Callable[[Path], object], says: str, tmp_path: Path

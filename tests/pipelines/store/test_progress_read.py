@@ -51,7 +51,6 @@ def test_a_damaged_record_that_a_later_attempt_replaces_is_missed_by_nobody(
         ({"method": "m"}, "other settings of measure"),
         ({"placement": "2 nodes"}, "other nodes"),
         ({"keys": {"device": "two"}}, "another machine, device or version"),
-        ({"keys": {}}, None),
     ],
 )
 def test_records_of_another_experiment_are_counted_by_what_sets_them_apart(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, sweep
-from pydantic import ValidationError
+from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, record, sweep
+from pydantic import TypeAdapter, ValidationError
 
-from perfsweep.pipelines.store.records import Arm, Pack, Version
-from perfsweep.pipelines.store.schema import Declared, DeclaredLevel, Sweep
-from perfsweep.workloads.declarations import Parity
+from perfsweep.pipelines.store.records import Failure, Kind, TrialRecord, TrialSpec, Version
+from perfsweep.pipelines.store.schema import Pack
+from perfsweep.pipelines.store.trial_schema import REPEAT, Arm
 
 C, D = "c" * 16, "d" * 16
 ENVIRONMENT = {"interpreter": "p", "prefix": "", "python": "3", "abi": "", "keys": {"torch": "2.1"}}
@@ -24,38 +25,12 @@ def version(digest: str, environment: dict | None = None, **levels: str) -> Vers
 @pytest.mark.parametrize(
     ("pairs", "weights"),
     [
-        ([(FAST, NAIVE)], {FAST: 1.0, NAIVE: -1.0}),
         ([(FAST, NAIVE), (D, C)], {FAST: 0.5, NAIVE: -0.5, D: 0.5, C: -0.5}),
-        ([(FAST, NAIVE), (C, NAIVE)], {FAST: 0.5, C: 0.5, NAIVE: -1.0}),
         ([(FAST, NAIVE), (C, FAST)], {FAST: 0.0, NAIVE: -0.5, C: 0.5}),
     ],
 )
 def test_an_effect_is_the_mean_of_its_pairs(pairs: list, weights: dict) -> None:
     assert effect(*pairs).weights == weights
-
-
-def test_a_contrast_has_its_own_weights() -> None:
-    assert effect((FAST, NAIVE), contrast={C: 0.25, D: -0.25}).weights == {C: 0.25, D: -0.25}
-
-
-def test_a_packs_arms_are_in_one_order_whatever_its_first_round_is() -> None:
-    assert pack(D, NAIVE, C).arms == (NAIVE, C, D)
-    assert Pack(id="p000", orders=(), start="fork").arms == ()
-
-
-def test_an_arms_levels_have_the_class_that_they_have_beside_the_others() -> None:
-    levels = {"amp": (DeclaredLevel(value="off"), DeclaredLevel(value="on", witness="casts"))}
-    loosened = {FAST: {"amp": Parity.STOCHASTIC}}
-    declared = Declared(unit="rows", shape="steps", checks=(), levels=levels, loosened=loosened)
-    found = declared.levels_of(arm(FAST, levels={"amp": "on"}))["amp"]
-    assert (found.value, found.witness, found.parity) == ("on", "casts", Parity.STOCHASTIC)
-    assert declared.levels_of(arm(NAIVE, levels={"amp": "on"}))["amp"].parity is Parity.EXACT
-
-
-def test_a_version_is_called_by_its_levels_and_holds_its_packages() -> None:
-    both = version("d", {**ENVIRONMENT, "installed": "digest"}, commit="v2", environment_="new")
-    assert (both.name, both.installed) == ("commit=v2, environment_=new", "digest")
-    assert version("d").installed == ""
 
 
 def test_an_arm_runs_its_version_and_the_sweeps_code_without_one() -> None:
@@ -67,17 +42,10 @@ def test_an_arm_runs_its_version_and_the_sweeps_code_without_one() -> None:
     assert sweep(versions=(version("v1"),)).factors == frozenset()
 
 
-def test_levels_that_the_sweep_provides_are_not_the_workloads() -> None:
-    found = sweep(versions=(version("v1"),)).workload_levels(arm(C, levels={"amp": "on", "commit": "v1"}))
-    assert found == {"amp": "on"}
-
-
 @pytest.mark.parametrize(
     ("nodes", "each", "placement", "world", "beside"),
     [
         (1, None, "", 4, 4),
-        (1, 2, "", 4, 2),
-        (2, None, "2 nodes", 4, 2),
         (2, None, "2 nodes", 5, 3),
         (3, 4, "3 nodes x 4", 12, 4),
         (3, 4, "3 nodes x 4", 2, 2),
@@ -95,12 +63,7 @@ TARGET = {"target": 0.5, "target_figure": "loss", "target_better": "lower", "tar
 
 @pytest.mark.parametrize(
     ("measure", "columns"),
-    [
-        ({}, ("peak",)),
-        ({"stall": True}, ("peak", "stall")),
-        (TARGET, ("peak", "target", "target_steps")),
-        ({"stall": True, **TARGET}, ("peak", "stall", "target", "target_steps")),
-    ],
+    [({}, ("peak",)), ({"stall": True, **TARGET}, ("peak", "stall", "target", "target_steps"))],
 )
 def test_columns_are_those_chosen_and_those_measured_on_request(measure: dict, columns: tuple) -> None:
     assert sweep(measure, report={"columns": ["peak"]}).columns == columns
@@ -139,22 +102,56 @@ def test_an_arm_has_the_name_that_the_sweep_gave_it() -> None:
     }
 
 
-def test_sweeps_kept_before_options_moved_are_read() -> None:
-    old = sweep().model_dump()
-    moved = Sweep.model_validate({**old, "measure": {"rounds": 9}, "margin": 0.125})
-    assert (moved.measure.margin, moved.measure.rounds) == (0.125, 9)
-    kept = {"toggle": "commit", "level": "v1", "digest": "d", "code": "c", "config": {}}
-    assert Version.model_validate(kept) == Version(
-        levels={"commit": "v1"}, digest="d", code="c", config={}, sources="d"
+def spec(plan: Any = None, of: str = FAST, **own: Any) -> TrialSpec:
+    plan = plan or manifest(sweep={"measure": {"seed": 40, "iterations": 30}, "nodes": 2})
+    return plan.sweep.trial_spec(plan.arm(of), Kind.TIMING, "p000", Path("cache"), **own)
+
+
+def test_a_trial_of_a_version_is_told_what_its_code_declares() -> None:
+    environment = {"interpreter": "p", "prefix": "", "python": "", "abi": "", "installed": "digest"}
+    version = Version(
+        levels={"commit": "v2"}, digest="d", code="c2", config={"width": 2}, environment=environment
     )
+    levels = {"amp": "off", "commit": "v2"}
+    arms = (arm(NAIVE), arm(FAST, levels=levels, own={"amp": "off"}, version="d"))
+    plan = manifest(*arms, sweep={"versions": (version,), "config": {"width": 1}})
+    of_version, own = spec(plan), spec(plan, NAIVE)
+    assert (of_version.config, of_version.code, of_version.installed) == ({"width": 2}, "c2", "digest")
+    assert of_version.arm.levels == {"amp": "off"}
+    assert (own.config, own.code, own.installed, own.arm) == ({"width": 1}, "c", "", plan.arm(NAIVE))
 
 
-def test_a_deep_copy_of_a_plan_shares_no_arm_and_a_plain_one_does() -> None:
-    plan = manifest()
-    assert plan.model_copy(deep=True).arms[0].levels is not plan.arms[0].levels
-    assert plan.model_copy().arms[0] is plan.arms[0]
+@pytest.mark.parametrize(("replicate", "seed"), [(0, 40), (3, 43), (REPEAT, 40)])
+def test_a_replicate_has_another_seed_and_a_repetition_the_first(replicate: int, seed: int) -> None:
+    assert spec(replicate=replicate).seed == seed
 
 
-def test_a_value_with_a_field_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ValidationError, match="toggel"):
-        effect((FAST, NAIVE), toggel="amp")
+def test_figures_are_per_unit_and_verdicts_are_on_what_others_left_of_the_time() -> None:
+    found = record(FAST, region_ns=100, lost_ns=20, region_cpu_ns=60, units=4.0)
+    assert (found.ns_per_unit, found.wall_ns_per_unit, found.cpu_ns_per_unit) == (20.0, 25.0, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("type", "final"), [("ConfigError", True), ("JobOutOfMemory", True), ("OutOfMemoryError", False)]
+)
+def test_a_mistake_is_made_once(type: str, final: bool) -> None:
+    failure = Failure(type=type, message="first line\nsecond")
+    assert failure.is_final is final
+    assert failure.text == f"{type}: first line"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("units", float("nan")), ("region_ns", -1), ("peak_bytes", 2**64)]
+)
+def test_an_amount_that_cannot_be_does_not_fit_a_record(field: str, value: float) -> None:
+    whole = {"arm": FAST, "kind": "timing", "pack": "p000", "round": 0, "attempt": 0, "outcome": "ok"}
+    with pytest.raises(ValidationError, match=field):
+        TypeAdapter(TrialRecord).validate_python({**whole, field: value})
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc", ""])
+def test_what_names_a_folder_leads_to_no_other(name: str) -> None:
+    with pytest.raises(ValidationError, match="id"):
+        TypeAdapter(Arm).validate_python({"id": name, "label": "x", "levels": {}})
+    with pytest.raises(ValidationError, match="id"):
+        Pack(id=name, orders=(), start="fork")

@@ -70,27 +70,10 @@ def trial(
     return StoredTrial(Path(), record)
 
 
-def test_without_a_target_every_planned_round_is_wanted(measured: Measured) -> None:
-    manifest, progress = measured(2, rounds=5)
-    assert progress.unfinished_rounds(manifest.packs[0]) == [2, 3, 4]
-
-
 def test_six_rounds_come_first_however_precise_they_are(measured: Measured) -> None:
     manifest, progress = measured(3, noise=0.001, rounds=10, precision=0.01)
     assert progress.rounds_wanted(manifest.packs[0]) == 6
     assert progress.unfinished_rounds(manifest.packs[0]) == [3, 4, 5]
-
-
-def test_rounds_go_on_one_by_one_until_the_interval_is_narrow_enough(measured: Measured) -> None:
-    manifest, progress = measured(6, noise=0.02, rounds=6, precision=0.01)
-    pack, rng, number = manifest.packs[0], np.random.default_rng(1), 6
-    while todo := progress.unfinished_rounds(pack):
-        assert todo == [number], "one round more than there is"
-        for arm in pack.arms:
-            progress.add(trial(arm, number, int(1e6 * np.exp(rng.normal(0, 0.02)))))
-        number += 1
-    # The half-width of n pairs of sd 2.8 % is about 2.2 * 2.8 / sqrt(n): 1 % takes 15 to 30 rounds.
-    assert 10 < number <= 30
 
 
 def test_rounds_stop_on_the_time_that_the_effects_will_be_judged_by(measured: Measured) -> None:
@@ -108,49 +91,6 @@ def test_the_largest_number_of_rounds_ends_what_never_becomes_precise(measured: 
     manifest, progress = measured(30, noise=0.3, rounds=6, precision=0.01)
     assert progress.unfinished_rounds(manifest.packs[0]) == []
     assert progress.rounds_wanted(manifest.packs[0]) == 30
-
-
-def test_a_spent_budget_ends_a_pack_after_its_planned_rounds(measured: Measured) -> None:
-    manifest, progress = measured(8, noise=0.3, rounds=4, budget_s=16.0)
-    assert progress.rounds_wanted(manifest.packs[0]) == 8
-    more, spent = measured(8, noise=0.3, rounds=4, budget_s=16.5)
-    assert spent.rounds_wanted(more.packs[0]) == 9
-
-
-def test_an_arm_that_always_fails_keeps_no_sweep_going(measured: Measured) -> None:
-    manifest, progress = measured(0, rounds=6, precision=0.01)
-    for number in range(6):
-        for arm in manifest.arms:
-            fails = arm.label != "baseline"
-            progress.add(trial(arm.id, number, 10**6, outcome=Outcome.FAILED if fails else Outcome.OK))
-    assert progress.unfinished_rounds(manifest.packs[0]) == []
-
-
-def test_a_disturbed_round_is_measured_again_once_all_others_are_there(measured: Measured) -> None:
-    manifest, progress = measured(4, rounds=5, repeats=1, disturbed=(1, 3))
-    pack = manifest.packs[0]
-    assert progress.unfinished_rounds(pack) == [4]
-    for arm in pack.arms:
-        progress.add(trial(arm, 4, 10**6))
-    assert progress.unfinished_rounds(pack) == [1]
-    for arm in pack.arms:
-        progress.add(trial(arm, 1, 10**6, attempt=1))
-    assert progress.unfinished_rounds(pack) == [], "one repeat was allowed, and is used"
-    assert progress.finished_attempt(pack, 1) == 1
-    assert progress.finished_attempt(pack, 3) == 0
-
-
-def test_of_two_attempts_the_less_disturbed_one_counts_even_when_it_came_first(measured: Measured) -> None:
-    manifest, progress = measured(2, rounds=2, repeats=1)
-    for arm in manifest.packs[0].arms:
-        progress.add(trial(arm, 0, 10**6, attempt=1, disturbed=True))
-    assert progress.finished_attempt(manifest.packs[0], 0) == 0
-
-
-def test_orders_of_an_adaptive_pack_begin_like_those_of_a_fixed_one(measured: Measured) -> None:
-    fixed, adaptive = measured(0, rounds=6)[0], measured(0, rounds=6, precision=0.01)[0]
-    assert len(adaptive.packs[0].orders) == 30
-    assert adaptive.packs[0].orders[:6] == fixed.packs[0].orders
 
 
 EQUAL, APART, LOUD = 0.0, 0.3, 0.04
@@ -245,15 +185,6 @@ def test_a_sweep_that_is_read_again_or_goes_on_after_an_interruption_decides_the
         assert broken.run().arms() == whole.arms()
 
 
-def test_records_of_more_arms_than_a_round_needs_are_used_too() -> None:
-    sweep = Sweep([EQUAL, APART])
-    for number in range(12):
-        for arm in sweep.pack.arms:
-            sweep.progress.add(trial(arm, number, int(sweep.ns[int(arm), number])))
-    assert len(sweep.arms()) < 12, "it was measured for another precision before"
-    assert all(len(sweep.progress.used(sweep.pack, number)) == 3 for number in range(12))
-
-
 @pytest.mark.parametrize("since", [0, 8])
 def test_an_arm_that_fails_is_waited_for_no_longer_and_the_others_go_on(since: int) -> None:
     sweep = Sweep([EQUAL, EQUAL, EQUAL], loud=(1, 3))
@@ -261,12 +192,6 @@ def test_an_arm_that_fails_is_waited_for_no_longer_and_the_others_go_on(since: i
     sweep.run()
     assert set(sweep.progress.retired("p000", sweep.pack.arms)) == {"3"}
     assert sweep.rounds(3) == max(6, since + 2) < sweep.rounds(1) == len(sweep.arms())
-
-
-def test_a_reference_that_fails_ends_its_pack() -> None:
-    sweep = Sweep([EQUAL, EQUAL], loud=(1,))
-    sweep.failing = {"0": 0}
-    assert len(sweep.run().arms()) == 6
 
 
 def test_a_failed_arm_that_is_tried_again_is_measured_like_the_others() -> None:
@@ -338,10 +263,6 @@ def test_a_round_is_repeated_with_the_arms_that_it_had_and_changes_no_decision()
     assert sweep.progress.repeated(sweep.pack) == [2, 8]
 
 
-def test_a_budget_ends_a_pack_whose_arms_are_still_measured() -> None:
-    assert len(Sweep([EQUAL, EQUAL], loud=(1,), measure={"budget_s": 24.0}).run().arms()) == 8
-
-
 def test_thousands_of_rounds_are_looked_at_now_and_then_and_once_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -369,13 +290,3 @@ def test_a_mere_look_has_the_rounds_that_were_asked_for(measured: Measured) -> N
     """A sweep that names a precision or a budget may be looked at too."""
     manifest, progress = measured(2, noise=0.3, rounds=2, precision=0.01, budget_s=1e6, look=True)
     assert progress.unfinished_rounds(manifest.packs[0]) == [] and apart(manifest) is None
-
-
-def test_without_precision_no_arm_leaves() -> None:
-    manifest = stopping_sweep(3, 8)
-    pack, progress = manifest.packs[0], Progress(rule=StopRule(manifest))
-    for number in range(8):
-        assert {*progress.measured(pack, number)} == {"0", "1", "2"}
-        for arm in pack.arms:
-            progress.add(trial(arm, number, 10**6 * (1 + int(arm))))
-    assert progress.rounds_wanted(pack) == 8

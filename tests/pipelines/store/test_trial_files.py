@@ -1,4 +1,4 @@
-"""Files of one trial, as it reads and writes them itself."""
+"""Files of one trial, as it reads and writes them itself, and whose clock its times are by."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from planned_sweeps import FAST, manifest, record
 
 from perfsweep.pipelines.store import files, trial_files
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec, read_rank_failures
+from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
 from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.errors import RecordError
 
@@ -31,7 +32,6 @@ def test_a_specification_reads_back(tmp_path: Path) -> None:
     [
         (None, "does not exist; a trial is started with the path of its spec.json"),
         ({"schema_version": 0}, "has schema version 0, and this perfsweep reads version 1"),
-        ({}, "has schema version None, and this"),
         ({"schema_version": 1, "sweep": "toy"}, "does not fit the schema: "),
     ],
 )
@@ -40,11 +40,6 @@ def test_what_is_no_specification_is_named(tmp_path: Path, values: dict | None, 
         (tmp_path / "spec.json").write_bytes(files.json_object(values))
     with pytest.raises(RecordError, match=rf"spec\.json {says}"):
         trial_files.read_spec(tmp_path / "spec.json")
-
-
-def test_of_two_records_the_first_stays(tmp_path: Path) -> None:
-    assert trial_files.write_record(tmp_path, record(FAST))
-    assert not trial_files.write_record(tmp_path, record(FAST))
 
 
 def test_of_ranks_the_first_that_ended_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +57,7 @@ def test_what_a_trial_is_doing_and_in_which_process(tmp_path: Path) -> None:
     assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == ("timing", os.getpid())
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"pid": null}', '{"pid": "x"}'])
+@pytest.mark.parametrize("text", ["{", '{"pid": null}', '{"pid": "x"}'])
 def test_a_status_that_cannot_be_read_is_unknown(tmp_path: Path, text: str) -> None:
     (tmp_path / "status.json").write_text(text)
     assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == (None, None)
@@ -84,12 +79,6 @@ def test_arrays_that_are_no_evidence_are_named(tmp_path: Path) -> None:
         trial_files.read_evidence(tmp_path)
 
 
-def test_series_and_states_lie_under_their_names(tmp_path: Path) -> None:
-    trial_files.write_iterations(tmp_path, {"wall_ns": np.arange(3)})
-    assert trial_files.read_iterations(tmp_path)["wall_ns"].tolist() == [0, 1, 2]
-    assert trial_files.replay_dir(tmp_path) == tmp_path / "replay"
-
-
 @pytest.mark.parametrize(
     ("outcome", "left"),
     [
@@ -108,11 +97,24 @@ def test_of_a_trial_that_ended_well_only_what_somebody_reads_is_kept(
     assert {path.name for path in tmp_path.iterdir()} == left
 
 
-def test_sizes_are_those_of_the_arrays_that_are_there(tmp_path: Path) -> None:
-    assert trial_files.sizes_of_arrays(tmp_path) == {}
-    (tmp_path / "evidence.npz").write_bytes(b"")
-    (tmp_path / "log.txt").write_bytes(b"12")
-    assert trial_files.sizes_of_arrays(tmp_path) == {"evidence.npz": 0}
-    (tmp_path / "iterations.npz").write_bytes(b"123")
-    assert trial_files.sizes_of_arrays(tmp_path) == {"iterations.npz": 3, "evidence.npz": 0}
-    assert trial_files.size_of(tmp_path / "none") is None
+WALL = np.array([10, 20, 30])
+
+
+@pytest.mark.parametrize(
+    ("device", "times"),
+    [(None, [10, 20, 30]), ([1, 0, 3], [1, 0, 3]), ([1, -1, 3], [20, 20, 20])],
+    ids=["the host's", "the device's", "each its share where a mark is missing"],
+)
+def test_an_iteration_takes_what_its_device_says(device: list[int] | None, times: list[int]) -> None:
+    arrays = {"wall_ns": WALL} | ({} if device is None else {"device_ns": np.array(device)})
+    assert iteration_times(arrays).tolist() == times
+
+
+@pytest.mark.parametrize(
+    ("device", "owner", "times"),
+    [(None, "host", [10, 20, 30]), ([1, 0, 3], "device", [1, 0, 3]), ([1, -1, 3], "host", [10, 20, 30])],
+)
+def test_a_phase_says_whose_time_it_is(device: list[int] | None, owner: str, times: list[int]) -> None:
+    arrays = {"host_forward": WALL} | ({} if device is None else {"device_forward": np.array(device)})
+    found = phase_times(arrays, "forward")
+    assert (found[0], found[1].tolist()) == (owner, times)

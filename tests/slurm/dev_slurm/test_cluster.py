@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 from dev_slurm.cluster import DevCluster, free_port, remove, settings_in
 from dev_slurm.daemons import pid_in
-from dev_slurm.settings import MAX_PORT, MIN_PORT, Settings, gpu_devices, gres_conf, slurm_conf
-from hypothesis import given
-from hypothesis import strategies as st
+from dev_slurm.settings import Settings, gpu_devices, gres_conf
 from omegaconf import OmegaConf
 
 from perfsweep.slurm.errors import ClusterError
@@ -61,18 +59,6 @@ def test_down_leaves_no_process_and_may_be_repeated(make_cluster: MakeCluster) -
     cluster.down()
 
 
-def test_clusters_on_other_ports_do_not_know_each_other(
-    cluster: DevCluster, make_cluster: MakeCluster
-) -> None:
-    other = make_cluster()
-    job = other.client("sbatch", "--parsable", "-o", "/dev/null", "--hold", "--wrap=true").strip()
-    assert job in other.client("squeue", "-h", "-o", "%i").split()
-    assert (
-        cluster.client("squeue", "-h", "-n", "wrap", "-t", "PENDING", "-o", "%i|%r").count("JobHeldUser") == 0
-    )
-    assert other.client("sinfo", "-hN", "-o", "%N").split() == ["n1", "n1", "n2", "n2"]
-
-
 def test_a_port_in_use_is_named(cluster: DevCluster) -> None:
     second = DevCluster(
         Settings(Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp")), port=cluster.settings.port)
@@ -95,16 +81,6 @@ def test_nodes_offer_two_gpus_that_are_devices(cluster: DevCluster) -> None:
         device.is_char_device() or device.is_block_device() for device in gpu_devices(cluster.settings)
     )
     assert gres_conf(cluster.settings).count("Name=gpu") == 2
-
-
-@pytest.mark.parametrize(("gpu_type", "words", "offered"), [(None, 2, "gpu:2"), ("h100", 3, "gpu:h100:2")])
-def test_gpus_of_a_type_are_called_so_by_the_node_and_by_its_devices(
-    tmp_path: Path, gpu_type: str | None, words: int, offered: str
-) -> None:
-    settings = Settings(tmp_path, gpu_type=gpu_type)
-    assert slurm_conf(settings).count(f" Gres={offered} ") == settings.nodes
-    devices = [line.split()[1:-1] for line in gres_conf(settings).splitlines()]
-    assert devices == [["Name=gpu", f"Type={gpu_type}"][: words - 1]] * settings.gpus
 
 
 @pytest.mark.skipif(
@@ -159,37 +135,6 @@ def test_a_folder_too_deep_for_a_socket_is_refused() -> None:
         Settings(Path("/tmp/xx" + "x" * room))
 
 
-@pytest.mark.parametrize("port", [MIN_PORT - 1, MAX_PORT + 1])
-def test_a_port_that_leaves_none_for_the_nodes_is_refused(port: int) -> None:
-    Settings(Path("/tmp/x"), port=MIN_PORT), Settings(Path("/tmp/x"), port=MAX_PORT)
-    with pytest.raises(ClusterError, match=f"port={port} must lie between"):
-        Settings(Path("/tmp/x"), port=port)
-
-
-def test_a_cluster_is_found_again_by_its_folder(tmp_path: Path) -> None:
-    for accounting in (False, True):
-        settings = Settings(tmp_path, port=23456, nodes=3, accounting=accounting)
-        settings.conf.parent.mkdir(exist_ok=True)
-        settings.conf.write_text(slurm_conf(settings))
-        found = settings_in(tmp_path)
-        assert (found.root, found.port, found.nodes) == (tmp_path, settings.port, 3)
-        assert found.accounting is accounting
-
-
 def test_down_where_no_cluster_is_says_so(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="make slurm-up"):
         settings_in(tmp_path)
-
-
-@given(st.integers(1, 5), st.integers(0, 4), st.integers(1024, 60000))
-def test_every_node_has_a_port_of_its_own(nodes: int, gpus: int, port: int) -> None:
-    text = slurm_conf(Settings(Path("/tmp/x"), port=port, nodes=nodes, gpus=gpus))
-    ports = [
-        word
-        for line in text.splitlines()
-        if line.startswith("NodeName")
-        for word in line.split()
-        if word.startswith("Port=")
-    ]
-    assert len(set(ports)) == nodes
-    assert ("Gres=gpu" in text) == (gpus > 0)
