@@ -342,16 +342,49 @@ def sbatch_option(text: str) -> tuple[str, str | bool]:
         raise ClusterError(f"cluster.sbatch: {text!r} cannot be read ({error})") from error
     if "=" in text.split(" ", 1)[0] and not any(word.startswith("-") for word in words[1:]):
         words = [" ".join(words)]  # blanks within a value need no quotes of their own
-    if not words or not words[0].startswith("--") or len(words) > 2:
+    if not words or not words[0].startswith("-") or len(words) > 2:
         raise ClusterError(
-            f"cluster.sbatch: {text!r} is no long option of sbatch, or more than one; write each as"
-            " --name=value"
+            f"cluster.sbatch: {text!r} is no option of sbatch, or more than one; write each as --name=value"
         )
     name, equals, value = words[0].partition("=")
+    if not name.startswith("--"):
+        if name[1:2] not in _SHORT:
+            raise ClusterError(f"cluster.sbatch: {text!r} is unknown here; write it as --name=value")
+        name, value, equals = _SHORT[name[1]], words[0][2:], words[0][2:]
     if len(words) == 2 and equals:
         raise ClusterError(f"cluster.sbatch: {text!r} is more than one option; write each as --name=value")
     given = words[1] if len(words) == 2 else value
     return name.lstrip("-"), given if given or equals else True
+
+
+_SHORT = {
+    "A": "account",
+    "a": "array",
+    "b": "begin",
+    "C": "constraint",
+    "c": "cpus-per-task",
+    "d": "dependency",
+    "D": "chdir",
+    "e": "error",
+    "F": "nodefile",
+    "G": "gpus",
+    "H": "hold",
+    "J": "job-name",
+    "L": "licenses",
+    "M": "clusters",
+    "m": "distribution",
+    "N": "nodes",
+    "n": "ntasks",
+    "o": "output",
+    "O": "overcommit",
+    "p": "partition",
+    "q": "qos",
+    "S": "core-spec",
+    "s": "oversubscribe",
+    "t": "time",
+    "w": "nodelist",
+    "x": "exclude",
+}
 
 
 def of_the_shell(site: SiteProfile, environ: Mapping[str, str]) -> Iterator[str]:

@@ -89,6 +89,9 @@ def test_fields_that_cannot_stand_together_are_named(fields: dict[str, Any], mes
         ("--licenses=a=b", ("licenses", "a=b")),
         ("--licenses a", ("licenses", "a")),
         ("--begin=now + 1hour", ("begin", "now + 1hour")),
+        ("-L a", ("licenses", "a")),
+        ("-La", ("licenses", "a")),
+        ("-H", ("hold", True)),
     ],
 )
 def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str | bool]) -> None:
@@ -98,9 +101,9 @@ def test_an_option_is_a_long_name_and_a_value(text: str, option: tuple[str, str 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no long option of sbatch, or more than one; write each as --name=value"),
-        ("--licenses a b", "is no long option of sbatch, or more than one"),
-        ("-L a", "is no long option of sbatch, or more than one"),
+        ("", "is no option of sbatch, or more than one; write each as --name=value"),
+        ("-L a b", "is no option of sbatch, or more than one"),
+        ("-@ b", "is unknown here; write it as --name=value"),
         ("--a=b -c", "is more than one option"),
         ("--a='b", r"cannot be read \(No closing quotation\)"),
     ],
