@@ -33,13 +33,11 @@ def one(*args: object, **bounds: float) -> Deviation:
 @pytest.mark.parametrize(
     ("gaps", "value", "where", "ok"),
     [
-        ([0.1, 0.4, 0.2], 0.4, "[1]", True),
         ([0.1, 0.5, 0.2], 0.5, "[1]", True),  # the bound itself is within it
         ([0.1, 0.2, 0.6], 0.6, "[2]", False),
         ([[0.1, 0.2], [0.7, 0.3]], 0.7, "[1, 0]", False),
         (0.3, 0.3, "", True),
         ([0.6, math.nan], math.inf, "is nan", False),
-        ([math.inf, 0.1], math.inf, "is inf", False),
         ([], math.inf, "is empty", False),
     ],
 )
@@ -62,7 +60,6 @@ def test_an_oracle_without_evidence_is_broken_and_the_next_is_judged_all_the_sam
     [
         ([1.0, 2.0, 3.0], [1.0, 2.05, 3.0], 0.05, True, "worst at [1]"),
         ([1.0, 2.0, 3.0], [1.0, 2.2, 3.5], 0.5, False, "first at [1], worst at [2]"),
-        ([1.0, 2.0, 3.0], [1.5, 2.0, 3.2], 0.5, False, "first at [0], worst at [0]"),
         ([[1.0, 2.0], [3.0, 4.0]], [[1.2, 2.0], [3.0, 4.5]], 0.5, False, "worst at [1, 1]"),
         ([1.0, 2.0], [1.0, 2.0], 0.0, True, ""),
         (1.0, 1.5, 0.5, False, ""),
@@ -76,7 +73,7 @@ def test_a_deviation_says_where_it_is_largest_and_of_a_series_where_deviations_b
     assert (found.ok, found.where, found.excused) == (ok, where, 0)
 
 
-@pytest.mark.parametrize(("at", "part"), [(0, "weight"), (1, "weight"), (2, "bias"), (4, "bias"), (5, "?")])
+@pytest.mark.parametrize(("at", "part"), [(1, "weight"), (2, "bias"), (5, "?")])
 def test_a_flat_tensor_of_named_pieces_says_which_piece_deviates_most(at: int, part: str) -> None:
     arm = np.zeros(6)
     arm[at] = 1.0
@@ -161,7 +158,6 @@ def test_a_mask_per_row_excuses_whole_rows() -> None:
     [
         (None, "neither arm has the mask ties that excuses deviations"),
         ([1, 0], "the mask ties is int64[2] and does not fit [2]"),
-        ([True], "the mask ties is bool[1] and does not fit [2]"),
         ([[True], [False]], "the mask ties is bool[2, 1] and does not fit [2]"),
     ],
 )

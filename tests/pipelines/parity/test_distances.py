@@ -12,17 +12,6 @@ from perfsweep.pipelines.parity.deviations import Distance, distance, judge
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
 
-
-@pytest.mark.parametrize(
-    ("comparator", "deviation"),
-    [(Comparator.ABSOLUTE, 0.25), (Comparator.IDENTICAL, 1), (Comparator.RELATIVE, 0.05)],
-)
-def test_each_comparator_measures_what_it_says(comparator: Comparator, deviation: float) -> None:
-    found = distance(comparator, np.array([3.0, 4.0]), np.array([3.25, 4.0]), None, 0.0)
-    assert isinstance(found, Distance)
-    assert found.value == pytest.approx(deviation, rel=1e-14)  # a handful of float64 roundings
-
-
 finite = st.floats(-1e100, 1e100, allow_subnormal=False)
 
 
@@ -33,28 +22,9 @@ def test_the_angle_to_a_multiple_of_itself_is_nothing(vector: np.ndarray, factor
     assert isinstance(found, Distance) and 0 <= found.value < 1e-30
 
 
-@given(arrays(np.float64, 7, elements=finite), arrays(np.float64, 7, elements=finite))
-def test_angles_lie_between_parallel_and_opposite(a: np.ndarray, b: np.ndarray) -> None:
-    found = distance(Comparator.COSINE, a, b, None, 0.0)
-    assert isinstance(found, Distance) and 0 <= found.value <= 2 + 1e-14
-
-
-def test_a_gradient_that_vanished_is_as_far_as_one_at_right_angles() -> None:
-    found = distance(Comparator.COSINE, np.array([3.0, 4.0]), np.zeros(2), None, 0.0)
-    assert isinstance(found, Distance) and found.value == 1
-
-
 def test_norms_of_huge_entries_do_not_overflow() -> None:
     found = distance(Comparator.RELATIVE, np.full(4, 1e200), np.full(4, 1.5e200), None, 0.0)
     assert isinstance(found, Distance) and found.value == pytest.approx(0.5)
-
-
-@given(arrays(np.float64, 20, elements=st.floats(-10, 10)), st.integers(0, 19))
-def test_a_single_changed_entry_is_found(vector: np.ndarray, place: int) -> None:
-    changed = vector.copy()
-    changed[place] += 1
-    found = distance(Comparator.IDENTICAL, vector, changed, None, 0.0)
-    assert isinstance(found, Distance) and (found.value, found.worst, found.first) == (1, place, place)
 
 
 def test_the_worst_row_decides_however_many_rows_agree() -> None:
@@ -69,15 +39,6 @@ def test_the_worst_row_decides_however_many_rows_agree() -> None:
         Evidence({"rows": reference}), Evidence({"rows": 3 * reference}), checks, Parity.TOLERANCE, {}
     )
     assert scaled.verdict is ParityVerdict.WITHIN_TOLERANCE
-
-
-def test_a_row_that_vanished_is_as_far_as_a_right_angle() -> None:
-    reference = np.ones((3, 4))
-    arm = reference.copy()
-    arm[1] = 0.0
-    checks = (Check("rows", Comparator.WORST_COSINE, bound=0.5),)
-    found = judge(Evidence({"rows": reference}), Evidence({"rows": arm}), checks, Parity.TOLERANCE, {})
-    assert found.worst is not None and found.worst.value == 1.0 and not found.worst.ok
 
 
 def between(
@@ -137,11 +98,9 @@ def test_an_angle_to_nothing_is_a_right_one_whichever_side_vanished(by: Comparat
     ("reference", "arm", "problem"),
     [
         ([1.0, np.inf], [1.0, 2.0], "is infinite in 1 entries where the baseline has another value"),
-        ([1.0, 2.0], [np.inf, -np.inf], "is infinite in 2 entries where the baseline has another value"),
         ([1j, 2j], [1j, complex("nan")], "is NaN in 1 of 2 entries of the arm"),
         ([np.nan, np.nan], [np.nan, 1.0], "is NaN in 2 of 2 entries of the baseline"),
         ([1.0], [1], "is integer, and the baseline is floating"),
-        ([1j], [1.0], "is floating, and the baseline is complex"),
         ([[1.0, 2.0]], [1.0, 2.0], "has shape [2], and the baseline has [1, 2]"),
     ],
 )
