@@ -10,6 +10,7 @@ from typing import Any
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Check, Level, Levels, LevelValue, Numbers, Parity, Toggle
 from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.call_sites import note_forward
 from perfsweep.workloads.script.changes import (
     attention,
     autocasting,
@@ -24,7 +25,6 @@ from perfsweep.workloads.script.changes import (
     updates,
 )
 from perfsweep.workloads.script.changes.change import Change
-from perfsweep.workloads.script.changes.forward_calls import note_forward
 from perfsweep.workloads.script.changes.loader_options import COUNTED as COUNTED_OF_LOADERS
 from perfsweep.workloads.script.changes.scene import Scene
 

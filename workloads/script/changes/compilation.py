@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.calls import wrap
-from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.change import NO_MODULE, wrap
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.training.compilation import GRAPHED, compile_call
 
