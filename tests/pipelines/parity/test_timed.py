@@ -25,7 +25,6 @@ from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress import StoredTrial
-from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord
 from perfsweep.workloads.api import Check, Comparator, Device, Parity
 
@@ -131,15 +130,6 @@ def test_less_work_than_the_reference_is_a_departure_whatever_else_is_allowed(
     assert beside_reference(course(units=11.0), course(units=10.0), allowed, excused=excused) == ""
 
 
-def test_the_words_of_a_departure_say_both_numbers_and_when() -> None:
-    trials = Trials(courses={("arm", 0): [course(30, units=9.0)], ("base", 0): [course(30, units=12.0)]})
-    found = trials.numbers().judge("arm", "base", EXACT).departure
-    assert found is not None and not found.ok and found.value == 0.25
-    assert found.where == "units are 9 after 30 iterations, and the baseline's 12"
-    found = judged([130.0], 130.0, s1=100.0, s2=100.0).departure
-    assert found is not None and found.where == "norm is 130 after 40 iterations, and the baseline's 100"
-
-
 @pytest.mark.parametrize(("off", "departs"), [(1e-10, "norm"), (1e-12, "")])
 def test_a_number_near_zero_is_held_against_a_thousandth_of_its_largest(off: float, departs: str) -> None:
     ours, theirs = (
@@ -155,13 +145,6 @@ def test_a_bound_on_a_number_is_of_its_size_unless_the_check_says_absolute(
     check = Check("nor*", Comparator(comparator), bound=0.5)
     allowed = Allowed(Parity.EXACT, {}, (check,))
     assert beside_reference(course(norm=0.2), course(norm=0.1), allowed) == departs
-
-
-def test_a_number_may_move_by_three_times_what_the_references_own_trials_do() -> None:
-    courses = {("arm", 0): [course(norm=107.0)], ("base", 0): [course(norm=100.0)]}
-    for own, departs in ((97.5, False), (98.0, True)):
-        numbers = Trials({"base": [timed(norm=own)]}, courses).numbers()
-        assert (numbers.judge("arm", "base", EXACT).departure is not None) is departs
 
 
 def test_trials_that_all_depart_from_their_course_ask_for_a_copy_of_it_and_then_convict() -> None:
@@ -226,11 +209,3 @@ def test_rounds_that_differ_among_themselves_are_a_note_about_the_process(norms:
     found = judged(norms, 100.0)
     assert found.departure is None
     assert found.note.startswith("depends on the hash seed or the process: timed norm is 150")
-
-
-@pytest.mark.slow
-def test_a_sweep_that_is_finished_runs_none_of_them_again(swept) -> None:
-    run, _ = swept
-    before = len(read_progress(run.folder, run.manifest).every)
-    PackRun(run.folder, run.manifest, run.manifest.packs[0]).run()
-    assert len(read_progress(run.folder, run.manifest).every) == before
