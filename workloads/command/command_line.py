@@ -51,16 +51,12 @@ def arm_words(text: str, custom: CustomToggles, levels: Levels, values: Mapping[
 
     A word that is nothing but the place becomes as many words as the level has arguments.
     """
-    changes = {name: custom.changes[name, str(levels[name])] for name in _names(custom)}
+    changes = {name: custom.changes[name, str(levels[name])] for name in (one.name for one in custom.toggles)}
     given = words(text, "workload.command")
     placed = {name for word in given for name in _PLACE.findall(word) if name in changes}
     spread = [part for word in given for part in _placed(word, changes)]
     rest = [change for name, change in changes.items() if name not in placed]
     return [filled(word, values) for word in with_arguments(spread, rest)]
-
-
-def _names(custom: CustomToggles) -> list[str]:
-    return [toggle.name for toggle in custom.toggles]
 
 
 def _placed(word: str, changes: Mapping[str, Change]) -> Sequence[str]:

@@ -51,6 +51,7 @@ def test_what_can_be_meant_is_taken(words: list[str], read: list[str]) -> None:
         ),
         (["axes.a=[1,", "x=2]"], "a closing ] is missing: write 'axes.a=[1,]'"),
         (["axes.a={b:[(1"], "a closing )]} is missing: write 'axes.a={b:[(1)]}'"),
+        (["axes.a=[1)"], "axes.a=[1): ) closes nothing; take it away"),
         (
             ["axes.a=1,2"],
             "several values are a list: write 'axes.a=[1,2]'; a text with a comma is \"axes.a='1,2'\"",

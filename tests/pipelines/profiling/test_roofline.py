@@ -69,6 +69,7 @@ TABLE, FEW, MANY = torch.zeros(5, 4), torch.zeros(2, dtype=torch.int64), torch.z
     [
         ("add", (A, A), {}, A, 3 * A.nbytes),
         ("add", (), {"input": A, "other": 1}, A, 2 * A.nbytes),
+        ("add", (ROW.expand(4, 8), 1), {}, A, ROW.nbytes + A.nbytes),
         ("split", (A, 2), {}, [A[:2], A[2:]], 2 * A.nbytes),
         ("fill_", (A, 0.0), {}, A, A.nbytes),
         ("copy_", (A, ROW), {}, A, A.nbytes + ROW.nbytes),
