@@ -101,7 +101,7 @@ def of_arm(
     ----------
     levels : with variables of their own, such as those of the toggle `allocator`
     changes : variables of the command's toggles; an empty one is taken away
-    values : what ``{name}`` in a variable stands for
+    values : what ``{name}`` in a variable is replaced by
     started : the environment that this process was executed with, by default
     """
     environment = user_environment(at_start() if started is None else started)

@@ -18,7 +18,7 @@ EVIDENCE = Evidence({"grad/b": np.ones(2), "grad/a": np.ones(2), "x[0]": np.ones
     [
         ("grad/*", ["grad/b", "grad/a"]),  # in the workload's order
         ("*", ["grad/b", "grad/a", "x[0]", "loss", "n"]),
-        ("x[0]", ["x[0]"]),  # a name as it stands, though brackets are a pattern elsewhere
+        ("x[0]", ["x[0]"]),  # a name as it is written, though brackets are a pattern elsewhere
         ("grad/?", []),  # only a star makes a pattern
         ("GRAD/*", []),
     ],

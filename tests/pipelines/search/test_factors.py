@@ -128,7 +128,7 @@ def test_memory_may_be_limited_either_way(
 
 
 def test_only_a_limit_beyond_the_device_is_refused() -> None:
-    for limit, there in ((None, GIB), (1.0, GIB), (0.5, GIB), (9.0, 0)):  # 0: nobody knows what is there
+    for limit, there in ((None, GIB), (1.0, GIB), (0.5, GIB), (9.0, 0)):  # 0: what is there is unknown
         refuse_too_much_memory("tune", limit, there)
     words = r"^frontier\.memory_gib=2 is more than the 1\.5 GiB of the device; leave it out$"
     with pytest.raises(ConfigError, match=words):

@@ -194,4 +194,4 @@ def test_arms_have_times_as_far_as_rounds_join_them_to_the_reference_from_arm_to
     assert {arm: time.value for arm, time in found.items()} == pytest.approx(
         {"ref": 0.0, "a": math.log(2), "b": math.log(4)}, abs=1e-9
     )
-    assert log_times(cells("p000", ref=[1, 1]), "ref") == {}, "beside nothing"
+    assert log_times(cells("p000", ref=[1, 1]), "ref") == {}, "compared with nothing"

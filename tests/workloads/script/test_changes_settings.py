@@ -165,4 +165,4 @@ def test_what_a_script_asks_for_itself_is_seen_and_given_way_to_the_level(kind) 
 
 def test_an_optimiser_without_the_implementation_is_left_as_it_is() -> None:
     optimiser, _ = made(torch.optim.Rprop, "fused")
-    assert optimiser.defaults["foreach"] is None, "as where nobody asks"
+    assert optimiser.defaults["foreach"] is None, "as where nothing is asked for"
