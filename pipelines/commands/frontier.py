@@ -19,9 +19,14 @@ from perfsweep.pipelines.report.tables import Table, table_of
 from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.search import factors, ladders
 from perfsweep.pipelines.search.driver import SearchDriver
-from perfsweep.pipelines.search.factors import Grid, ladder_factor
+from perfsweep.pipelines.search.factors import (
+    Grid,
+    budget,
+    ladder_factor,
+    refuse_too_much_memory,
+    take_memory,
+)
 from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
-from perfsweep.pipelines.search.limits import budget, refuse_too_much_memory, take_memory
 from perfsweep.pipelines.search.measurements import Limits, SearchSweep
 from perfsweep.pipelines.search.search import explore, search, stack
 from perfsweep.pipelines.search.surrogate import Factor

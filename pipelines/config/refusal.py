@@ -26,7 +26,9 @@ def sentence(command: str, error: Exception) -> str:
     if name := str(getattr(cause, "full_key", None) or ""):
         return _of_value(name, _given(text), cause, spelling.options(command).get(name))
     if missing := _MISSING.search(text):
-        return _of_file(missing[1])
+        return (
+            f"{missing[1]}: there is no such configuration; `perfsweep list` shows workloads and their sweeps"
+        )
     if override := getattr(cause, "override", None) or _given(text):
         return (
             f"{override} cannot be read; write it as FIELD=VALUE, and a value with spaces, commas or brackets"
@@ -100,10 +102,6 @@ def _of_value(name: str, given: str, cause: BaseException, declared: Field | Non
     value = re.search(r"Value '(.*?)'", str(cause), re.DOTALL)
     shown = given.partition("=")[2] if given.startswith(f"{name}=") else (value[1] if value else None)
     return wrong_type(name, shown, declared)
-
-
-def _of_file(name: str) -> str:
-    return f"{name}: there is no such configuration; `perfsweep list` shows workloads and their sweeps"
 
 
 def _given(text: str) -> str:

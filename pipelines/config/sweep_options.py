@@ -297,7 +297,7 @@ class ReportPart(TypedDict, total=False):
     """Further columns of the tables, in this order; docs/tables.md says how to read each."""
 
 
-class SweepOptions(TypedDict, total=False):
+class SweepOptions(MeasurePart, total=False):
     """`perfsweep sweep`."""
 
     workload: str | type | Mapping[str, Any]
@@ -328,83 +328,3 @@ class SweepOptions(TypedDict, total=False):
     """Show the plan and what would be submitted, and start nothing."""
     retry: Sequence[Literal["failed", "oom", "timeout", "unsupported"]]
     """Outcomes whose trials are measured again when the command is repeated."""
-    rounds: int
-    """Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything;
-    with precision or budget_s, these decide from six rounds on.
-    """
-    iterations: int | None
-    """Timed iterations of a step-shaped workload in each round, rounded up to its cadence; null: as many as
-    `region_s` says.
-    """
-    region_s: float
-    """Seconds of timed iterations in each round, at least one cadence of them: as many as the baseline's
-    evidence does in that time, the same for all arms; more rounds buy more than longer ones.
-    """
-    turn_s: float
-    """Seconds that an arm works while the others of its round wait, at least one iteration: what slows the
-    machine for longer slows all of them alike.
-    """
-    jobs: int
-    """Timed jobs of a job-shaped workload, after one discarded job."""
-    discard_s: float | None
-    """Seconds after which the discarded job is cut off; null: it runs whole."""
-    warmup_max: int
-    """Most iterations of warm-up; it ends earlier where the times have settled."""
-    evidence_iterations: int
-    """Iterations of an evidence trial, whose results are compared between arms."""
-    counting_iterations: int
-    """Iterations of a counting trial, rounded up to the workload's cadence."""
-    threads: int
-    """Threads of torch on CPU; with more than one, contention can change the sign of an effect."""
-    timeout_s: float
-    """Seconds after which a trial is given up with the outcome timeout."""
-    margin: float
-    """Relative difference of time below which two arms count as equal."""
-    seed: int
-    """Seed of every trial; the order of the arms within a round is drawn from it too."""
-    servers: int
-    """Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash
-    seed; one serves on until the next has imported, but at least two share the rounds.
-    """
-    allocator: Literal["steady", "system"]
-    """steady: glibc's malloc keeps what it has, so that no arm pays for faulting its heap in again; system:
-    as the machine has it.
-    """
-    precision: float | None
-    """Half-width of its intervals at which an arm is measured no further (0.01 is 1 %), from six rounds on;
-    what is clearly apart ends earlier, and all at rounds_max.
-    """
-    budget_s: float | None
-    """Seconds of trials after which a pack begins no further round."""
-    rounds_max: int
-    """Most rounds where precision or budget_s decide how many there are."""
-    repeats: int
-    """Rounds of a pack that are measured again because something disturbed them."""
-    placebo: int
-    """Copies of the baseline that only keep junk from their set-up; no effect is called that is smaller than
-    what they show.
-    """
-    look: bool
-    """Only look: `rounds` and no more, so few that they may decide nothing; no verdict is called."""
-    timed_parity: bool
-    """Compare the numbers that timing trials ended with too, at the cost of one more trial of each arm."""
-    seeds: int
-    """Paired seeds by which a stochastic level is judged; three more where they leave it open."""
-    stall: bool
-    """Measure the baseline once more on its first batches, kept in memory: what an ideal loader would buy."""
-    target: float | None
-    """Value of target_figure that trainings go on to, from which time to quality follows; null: none does."""
-    target_figure: str
-    """Number of the workload that is to reach the target, such as accuracy."""
-    target_better: Literal["lower", "higher"]
-    """lower: the figure is to fall to the target, as a loss; higher: to rise to it, as an accuracy."""
-    target_every: int
-    """Iterations from one look at the figure to the next."""
-    target_looks: int
-    """Looks in a row whose mean has to reach the target, where the figure is noisy."""
-    target_steps: int
-    """Iterations after which a training has missed the target."""
-    target_seeds: int
-    """Seeds that every arm is trained to the target with, the same for all."""
-    memory_gib: float | None
-    """Memory that a trial may need, as if the device had no more (GiB); beyond it, a trial ends as oom."""

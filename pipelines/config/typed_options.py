@@ -43,9 +43,8 @@ def module() -> str:
     """Write the module."""
     parts: dict[str, type[Any]] = {}
     _collect(SweepCommand, parts)
-    classes = [_class(name, declared, _lines(declared)) for name, declared in parts.items()]
-    whole = [*_lines(SweepCommand), *_lines(MeasureConfig)]
-    return "\n\n".join([_HEAD, *classes, _class("SweepOptions", SweepCommand, whole)])
+    classes = [_class(name, declared) for name, declared in parts.items()]
+    return "\n\n".join([_HEAD, *classes, _class("SweepOptions", SweepCommand, _name(MeasureConfig))])
 
 
 def _collect(declared: type[Any], parts: dict[str, type[Any]]) -> None:
@@ -62,9 +61,10 @@ def _name(declared: type[Any]) -> str:
     return f"{declared.__name__.removesuffix('Config')}Part"
 
 
-def _class(name: str, declared: type[Any], lines: list[str]) -> str:
+def _class(name: str, declared: type[Any], base: str = "TypedDict") -> str:
     summary = (declared.__doc__ or "").strip().split("\n", maxsplit=1)[0]
-    return "\n".join([f"class {name}(TypedDict, total=False):", *_words(summary), "", *lines, ""])
+    lines = [*_words(summary), "", *_lines(declared), ""]
+    return "\n".join([f"class {name}({base}, total=False):", *lines])
 
 
 def _lines(declared: type[Any]) -> list[str]:

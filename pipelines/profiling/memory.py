@@ -137,8 +137,6 @@ def _mb(size: float) -> str:
 
 
 def _cuda() -> RecordingAllocator | None:
-    import torch
-
     return torch.cuda.memory if torch.cuda.is_available() else None  # type: ignore[return-value]
 
 
@@ -197,7 +195,7 @@ class CourseRecorder:
         """Around the iterations."""
         stop = threading.Event()
         sampler = threading.Thread(target=self._sample_until, args=(stop,), daemon=True)
-        self._base = _allocated_bytes()
+        self._base = _on_device(torch.accelerator.memory_allocated)
         self._profiler.start()
         self._began = time.time_ns()
         sampler.start()
@@ -272,10 +270,6 @@ def _changes(profiler: profile, on_device: bool) -> tuple[np.ndarray, np.ndarray
 def _on_device(question: Callable[[], int]) -> int:
     """The answer of a device's allocator, zero where there is none."""
     return question() if torch.accelerator.is_available() else 0
-
-
-def _allocated_bytes() -> int:
-    return _on_device(torch.accelerator.memory_allocated)
 
 
 def _reserved_bytes() -> int:

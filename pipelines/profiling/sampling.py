@@ -51,15 +51,12 @@ class Sampling(Tool):
         return Findings(self_times(session), facts, notes=notes)
 
     def _too_few(self, samples: int) -> str:
+        session = self._profiler.last_session
+        time = "no time" if session is None else f"{session.duration * 1e3:.3g} ms"
         return (
-            f"{samples} samples in {measured_in(self._profiler.last_session)}: take more iterations, such as "
+            f"{samples} samples in {time}: take more iterations, such as "
             f"profile.slice=0:500, or profile.interval_s={self.options.interval_s / 10:g}"
         )
-
-
-def measured_in(session: Any) -> str:
-    """How long a session lasted."""
-    return "no time" if session is None else f"{session.duration * 1e3:.3g} ms"
 
 
 def self_times(session: Any) -> tuple[Cost, ...]:
@@ -68,7 +65,6 @@ def self_times(session: Any) -> tuple[Cost, ...]:
     pyinstrument puts a function's own time into children of their own, called ``[self]``.
     """
     own: dict[tuple[str, str], float] = {}
-    calls: dict[tuple[str, str], int] = {}
     root = session.root_frame()
     waiting = [root] if root is not None else []
     while waiting:
@@ -76,7 +72,6 @@ def self_times(session: Any) -> tuple[Cost, ...]:
         inner = [child for child in frame.children if not child.is_synthetic]
         key = (frame.function, _where(frame))
         own[key] = own.get(key, 0.0) + frame.time - sum(child.time for child in inner)
-        calls[key] = calls.get(key, 0) + 1
         waiting += inner
     longest = sorted(own, key=lambda key: own[key], reverse=True)
     return tuple(

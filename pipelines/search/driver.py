@@ -15,8 +15,7 @@ from perfsweep.pipelines.plan.designs import Assignment
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
 from perfsweep.pipelines.report import progress_display
-from perfsweep.pipelines.search.factors import Grid
-from perfsweep.pipelines.search.limits import limit_words
+from perfsweep.pipelines.search.factors import Grid, limit_words
 from perfsweep.pipelines.search.measurements import Candidate, PackBroke, SearchSweep
 from perfsweep.pipelines.search.search import Observation, Proposal, exhaustive
 from perfsweep.pipelines.search.surrogate import Point

@@ -133,21 +133,13 @@ REQUIREMENTS, PYLOCK = (".txt", ".in"), ".toml"
 WHOLE = "perfsweep.json"
 """Written last into an environment."""
 
-_FOREIGN = {
-    "uv.lock": "uv export --frozen --no-emit-project -o requirements.txt",
-    "poetry.lock": "poetry export -o requirements.txt",
-    "pdm.lock": "pdm export -o requirements.txt",
-    "Pipfile.lock": "pipenv requirements > requirements.txt",
-}
-"""Locks of whole projects, and what makes a file of them that stands alone."""
-
 _INCLUDES = ("-r", "--requirement", "-c", "--constraint")
 _SAID = 400
 
 
 def is_lock(path: Path) -> bool:
     """Whether a file names packages, and is no interpreter."""
-    return path.is_file() and (path.name in _FOREIGN or path.suffix in (*REQUIREMENTS, PYLOCK))
+    return path.is_file() and path.suffix in (*REQUIREMENTS, PYLOCK)
 
 
 def built(file: Path, cache: Path) -> Path:
@@ -158,10 +150,6 @@ def built(file: Path, cache: Path) -> Path:
     ConfigError
         The file cannot be read or solved; the message says what the installer did.
     """
-    if file.name in _FOREIGN:
-        raise ConfigError(
-            f"{file} belongs to a project; make a file of it that needs no other: {_FOREIGN[file.name]}"
-        )
     if file.suffix == PYLOCK and not file.name.startswith("pylock"):
         raise ConfigError(f"{file} is no lock; name a requirements.txt or a pylock.toml")
     place = cache.absolute() / key(file)

@@ -166,7 +166,6 @@ def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
 
 
 _PROSE = (".md", ".rst")
-_NAMED = 3
 
 
 def notices(every: Sequence[Version]) -> Iterator[str]:

@@ -1,15 +1,16 @@
-"""From the text of a command to the words that a program is started with."""
+"""From the text of a command to the words and the variables that a program is started with."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from perfsweep.workloads.custom_toggles import Change, CustomToggles, with_arguments
-from perfsweep.workloads.declarations import Levels
+from perfsweep.workloads.declarations import Level, Levels
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.user_environment import at_start, user_environment
 
 _OPERATORS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1", "&>"})
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
@@ -50,16 +51,12 @@ def arm_words(text: str, custom: CustomToggles, levels: Levels, values: Mapping[
 
     A word that is nothing but the place becomes as many words as the level has arguments.
     """
-    changes = {name: custom.changes[name, str(levels[name])] for name in _names(custom)}
+    changes = {name: custom.changes[name, str(levels[name])] for name in (one.name for one in custom.toggles)}
     given = words(text, "workload.command")
     placed = {name for word in given for name in _PLACE.findall(word) if name in changes}
     spread = [part for word in given for part in _placed(word, changes)]
     rest = [change for name, change in changes.items() if name not in placed]
     return [filled(word, values) for word in with_arguments(spread, rest)]
-
-
-def _names(custom: CustomToggles) -> list[str]:
-    return [toggle.name for toggle in custom.toggles]
 
 
 def _placed(word: str, changes: Mapping[str, Change]) -> Sequence[str]:
@@ -90,3 +87,29 @@ def _candidates(last: str, word: str, number: int, folder: Path) -> list[Path]:
         return [module.with_suffix(".py"), module / "__main__.py"]
     is_program = (number == 0 and "/" in word) or Path(word).suffix.lower() in _SOURCE
     return [folder / word] if is_program else []
+
+
+def of_arm(
+    levels: Iterable[Level],
+    changes: Iterable[Change],
+    values: Mapping[str, str],
+    started: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Build the environment of an arm's command.
+
+    Parameters
+    ----------
+    levels : with variables of their own, such as those of the toggle `allocator`
+    changes : variables of the command's toggles; an empty one is taken away
+    values : what ``{name}`` in a variable is replaced by
+    started : the environment that this process was executed with, by default
+    """
+    environment = user_environment(at_start() if started is None else started)
+    for level in levels:
+        environment |= level.env
+    for change in changes:
+        for name, text in change.env.items():
+            environment.pop(name, None)
+            if text:
+                environment[name] = filled(text, values)
+    return environment

@@ -17,7 +17,6 @@ from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Workload
 from perfsweep.workloads.command import command_line, declared, result_files, results
 from perfsweep.workloads.command.account import Account
 from perfsweep.workloads.command.config import CommandConfig
-from perfsweep.workloads.command.environment import of_arm
 from perfsweep.workloads.command.program import Program, Run, require_end
 from perfsweep.workloads.command.version_folder import VersionFolder
 from perfsweep.workloads.custom_toggles import CustomToggles
@@ -80,7 +79,7 @@ class Command(Workload):
             self._folder = version.of(self._folder)
         values = {"seed": str(context.seed), "scratch": str(self._scratch)}
         words = command_line.arm_words(config.command, self.custom, levels, values)
-        env = of_arm(self.levels_of(levels).values(), self.custom.chosen(levels), values)
+        env = command_line.of_arm(self.levels_of(levels).values(), self.custom.chosen(levels), values)
         if version:
             words, env = version.words(words), version.environment(env)
         self._files = {

@@ -10,7 +10,9 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from perfsweep.workloads.script.edits.site import Holder, Line, Site
+from torch import Tensor, nn
+
+from perfsweep.workloads.script.edits.site import FORWARD, Holder, Line, Site
 
 
 def by_position(signature: Signature) -> tuple[str, ...]:
@@ -91,3 +93,15 @@ def _end(frame: FrameType) -> tuple[int, int] | None:
     if position is None or position[1] is None or position[3] is None:
         return None
     return position[1], position[3]
+
+
+def note_forward(sites: CallSites, caller: FrameType, module: nn.Module, given: Any, result: Any) -> None:
+    """Take note of a call while the module trains: who makes it, and what the module is called there."""
+    if not module.training:
+        return
+    args, kwargs = given
+    named = {**dict(enumerate(args)), **kwargs}
+    images = tuple(name for name, one in named.items() if isinstance(one, Tensor) and one.dim() == 4)
+    about = {"tensor": isinstance(result, Tensor), "images": images}
+    device = next(module.parameters()).device.type
+    sites.note(FORWARD, type(module).__name__, caller, held=module, device=device, **about)

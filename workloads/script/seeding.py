@@ -1,4 +1,7 @@
-"""Whether a script seeds the generators that it draws from: perfsweep does, before any script begins."""
+"""Whether a script seeds the generators that it draws from, and its own seeds moved by that of a trial.
+
+perfsweep seeds them before any script begins.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +73,30 @@ class Seeding:
             return seed(*args, **kwargs)
 
         return told
+
+
+def move(by: int, undo: ExitStack) -> None:
+    """Add `by` to every whole number that the script seeds with, until `undo`."""
+    if not by:
+        return
+    for owner, name in (
+        (torch, "manual_seed"),
+        (torch.random, "manual_seed"),
+        (random, "seed"),
+        (np.random, "seed"),
+        (np.random, "default_rng"),
+    ):
+        undo.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, _moved(getattr(owner, name), by))
+
+
+def _moved(seed: Callable[..., Any], by: int) -> Callable[..., Any]:
+    @functools.wraps(seed)
+    def moved(*args: Any, **kwargs: Any) -> Any:
+        return seed(*(_plus(one, by) for one in args), **{k: _plus(one, by) for k, one in kwargs.items()})
+
+    return moved
+
+
+def _plus(seed: Any, by: int) -> Any:
+    return (seed + by) % 2**32 if isinstance(seed, int) and not isinstance(seed, bool) else seed

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Check, Level, Levels, LevelValue, Numbers, Parity, Toggle
 from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.call_sites import note_forward
 from perfsweep.workloads.script.changes import (
     attention,
     autocasting,
@@ -24,7 +25,6 @@ from perfsweep.workloads.script.changes import (
     updates,
 )
 from perfsweep.workloads.script.changes.change import Change
-from perfsweep.workloads.script.changes.forward_calls import note_forward
 from perfsweep.workloads.script.changes.loader_options import COUNTED as COUNTED_OF_LOADERS
 from perfsweep.workloads.script.changes.scene import Scene
 
@@ -237,23 +237,16 @@ def apply(levels: Levels, scene: Scene) -> None:
     scene.at_first_mark.append(partial(_begin, scene))
 
 
-Obstacle = Callable[[Scene, str, LevelValue], str | None]
-
-
-def _obstacle_to(scene: Scene, name: str, level: LevelValue) -> str | None:
-    reason = CHANGES[name].obstacle(scene, level)
-    return f"{scene.script} {reason}" if reason else None
-
-
-def _late_obstacle_to(scene: Scene, name: str, level: LevelValue) -> str | None:
-    reason = CHANGES[name].late_obstacle(scene, level)
+def _obstacle_to(scene: Scene, name: str, level: LevelValue, late: bool = False) -> str | None:
+    change = CHANGES[name]
+    reason = (change.late_obstacle if late else change.obstacle)(scene, level)
     return f"{scene.script} {reason}" if reason else None
 
 
 def _begin(scene: Scene) -> None:
     scene.own.first_mark()
     scene.attention.first_mark()
-    _refuse(scene, _obstacle_to)
+    _refuse(scene)
     for name, level in scene.levels.items():
         CHANGES[name].begin(scene, level)
 
@@ -261,14 +254,14 @@ def _begin(scene: Scene) -> None:
         scene.watched.end_of_iteration.remove(end_of_first_iteration)
         scene.own.end()
         scene.attention.end()
-        _refuse(scene, _late_obstacle_to)
+        _refuse(scene, late=True)
 
     scene.watched.end_of_iteration.append(end_of_first_iteration)
 
 
-def _refuse(scene: Scene, obstacle: Obstacle) -> None:
+def _refuse(scene: Scene, late: bool = False) -> None:
     for name, level in scene.levels.items():
-        if reason := obstacle(scene, name, level):
+        if reason := _obstacle_to(scene, name, level, late):
             raise UnsupportedHere(f"toggles.{name}={level}: {reason}")
 
 
@@ -293,7 +286,7 @@ def obstacles(scene: Scene) -> dict[str, str]:
 def _obstacle(scene: Scene, name: str, level: Level) -> str | None:
     if reason := level.unsupported(scene.device) or _obstacle_to(scene, name, level.value):
         return reason
-    return _late_obstacle_to(scene, name, level.value) if scene.own.complete else None
+    return _obstacle_to(scene, name, level.value, late=True) if scene.own.complete else None
 
 
 def counters(scene: Scene) -> dict[str, float]:

@@ -85,7 +85,9 @@ class UserFiles:
         _install_hook()
         undo.callback(setattr, sys, "dont_write_bytecode", sys.dont_write_bytecode)
         sys.dont_write_bytecode = True
-        _watch_native(undo)
+        for owner, name, place, writes in native():  # C++ opens what it is given by name without an event
+            if writes:
+                _ask_before(undo, owner, name, place)
 
     def redirect(self, root: Path, undo: ExitStack) -> None:
         """Have what would be refused written below `root`, from here on until `undo`."""
@@ -113,7 +115,7 @@ class UserFiles:
         return [*self.refused, *self._told_written(), *self._told_programs(), *self._told_past()]
 
     def _told_written(self) -> Iterator[str]:
-        places = [f"{self._short(name)} ({_last_two(line)})" for name, line in self.written.items()]
+        places = [f"{self._short(name)} ({line.rpartition('/')[2]})" for name, line in self.written.items()]
         if places:
             yield f"{_first(places)}: into a folder of the trial's own, which goes with it"
 
@@ -205,11 +207,6 @@ def _first(parts: Sequence[str]) -> str:
     """The first of several, and how many more there are."""
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
     return ", ".join(parts[:MOST_NAMED]) + more
-
-
-def _last_two(line: str) -> str:
-    """A file and line without the file's folder."""
-    return line.rpartition("/")[2]
 
 
 def _changed_at(name: str) -> int:
@@ -307,13 +304,6 @@ _EVENTS: dict[str, Callable[..., Paths]] = {
     "sqlite3.connect": _connected,
 }
 """Audit events by which Python tells of writing, each with what it does to which paths."""
-
-
-def _watch_native(undo: ExitStack) -> None:
-    """Ask before writers in C++ open what they are given by name."""
-    for owner, name, place, writes in native():
-        if writes:
-            _ask_before(undo, owner, name, place)
 
 
 def _ask_before(undo: ExitStack, owner: Any, name: str, place: int) -> None:

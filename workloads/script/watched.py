@@ -395,7 +395,7 @@ class Watched:
         calling = nn.Module.__call__
 
         def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._inside_module or not _has_parameters(module):
+            if self._inside_module or next(module.parameters(), None) is None:
                 return calling(module, *args, **kwargs)
             self._inside_module = True
             if module.training:
@@ -439,10 +439,6 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
     """All values of `tensors` in a row, float32, on the host."""
     parts = [dense(tensor.detach()).float().flatten().cpu() for tensor in tensors]
     return torch.cat(parts) if parts else torch.zeros(0)
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None
 
 
 def _replace(undo: ExitStack, owner: Any, name: str, value: Any) -> None:

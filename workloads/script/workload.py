@@ -21,7 +21,7 @@ from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
 from perfsweep.workloads.custom_toggles import CustomToggles
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script import marks, own_seeds, ranks, tracker
+from perfsweep.workloads.script import marks, ranks, seeding, tracker
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.script.config import ALLOW, AUTOMATIC, BACKWARD, OPTIMIZER, SCRATCH, ScriptConfig
@@ -101,7 +101,7 @@ class Script(Workload):
         self._guard = self._guarded()
         output = self.streams()
         output.start(self._undo)
-        own_seeds.move(context.seed, self._undo)
+        seeding.move(context.seed, self._undo)
         self._watched = Watched(self._undo)
         self._seeding = Seeding()
         self._first_gradient: list[Tensor] | None = None

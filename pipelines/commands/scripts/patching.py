@@ -23,8 +23,7 @@ from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.patched import ORIGINAL, PATCH, Patched
 from perfsweep.workloads.api import Levels, Workload
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script.edits.diff import unified
-from perfsweep.workloads.script.edits.draft import Patch
+from perfsweep.workloads.script.edits.draft import Patch, unified
 from perfsweep.workloads.script.edits.patch import patch as written
 from perfsweep.workloads.script.edits.site import read
 

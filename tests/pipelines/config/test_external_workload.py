@@ -73,30 +73,6 @@ def test_the_yaml_beside_the_module_sets_the_workload_and_its_first_sweep(folder
     assert found["sweep"]["references"]["base"] == {"speed": "faster"}
 
 
-def test_the_command_line_wins_over_the_yaml(folder: Path) -> None:
-    write(folder, "plain_b")
-    found = composed(
-        "sweep",
-        "workload=plain_b:Own",
-        "sweep=long",
-        "workload.size=9",
-        "workload.other=b",
-        "measure.rounds=5",
-    )
-    assert found["workload"] == {"name": "plain_b:Own", "size": 9, "other": "b"}
-    assert (found["sweep"]["name"], found["measure"]["rounds"]) == ("long", 5)
-
-
-def test_a_named_sweep_of_the_project_still_works(folder: Path) -> None:
-    write(folder, "plain_c")
-    assert composed("sweep", "workload=plain_c:Own", "sweep=ablation")["sweep"]["name"] == "ablation"
-
-
-def test_run_takes_the_workloads_values_too(folder: Path) -> None:
-    write(folder, "plain_d")
-    assert composed("run", "workload=plain_d:Own")["workload"]["size"] == 7
-
-
 def test_a_module_of_a_package_has_its_yaml_beside_it_and_is_not_imported(folder: Path) -> None:
     write(folder, "packed/deep/mine")
     (folder / "packed/__init__.py").write_text("raise RuntimeError('imported')")
@@ -117,19 +93,11 @@ def test_an_entry_point_is_found_with_its_yaml(folder: Path, capsys: pytest.Capt
     assert "workload by_name, 3 arms" in capsys.readouterr().out
 
 
-def test_without_yaml_the_ablation_is_the_default(folder: Path) -> None:
-    (folder / "bare.py").write_text(MODULE)
-    assert composed("sweep", "workload=bare:Own")["sweep"]["name"] == "ablation"
-
-
 @pytest.mark.parametrize(
     ("yaml", "message"),
     [
         ("sweep: {}", "sweep is unknown; the YAML of a workload has workload and sweeps"),
-        ("workload: 3", "workload must be a mapping"),
         ("sweeps: {quick: 3}", "sweeps.quick must be a mapping"),
-        ("a: [", "line 1 is no YAML"),
-        ("- a", "must hold a mapping"),
     ],
 )
 def test_a_yaml_that_cannot_be_meant_is_refused_by_file_and_entry(
@@ -139,50 +107,6 @@ def test_a_yaml_that_cannot_be_meant_is_refused_by_file_and_entry(
     with pytest.raises(ConfigError, match=message) as error:
         composed("sweep", "workload=wrong:Own")
     assert "wrong.yaml" in str(error.value)
-
-
-def test_the_folder_adds_overrides_and_the_command_line_wins(folder: Path) -> None:
-    (folder / "perfsweep.yaml").write_text(
-        "overrides: [tracking=disabled, measure.rounds=7, cluster=inprocess]"
-    )
-    assert composed("sweep")["tracking"]["mode"] == "disabled"
-    assert composed("sweep")["measure"]["rounds"] == 7
-    found = composed("sweep", "cluster=local", "measure.rounds=9")
-    assert (found["cluster"]["executor"], found["measure"]["rounds"]) == ("local", 9)
-    assert composed("run")["measure"]["rounds"] == 7, "a trial has no cluster: that override is left out"
-
-
-def test_site_profiles_of_the_folder_are_chosen_by_name(folder: Path) -> None:
-    (folder / "mine/cluster").mkdir(parents=True)
-    (folder / "mine/cluster/mysite.yaml").write_text("defaults: [slurm]\npartition: gpu\n")
-    (folder / "perfsweep.yaml").write_text("conf: mine\n")
-    for command in ("sweep", "doctor"):
-        found = composed(command, "cluster=mysite")["cluster"]
-        assert (found["partition"], found["executor"]) == ("gpu", "slurm")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("conf: nowhere", "conf=nowhere is no folder"),
-        ("override: []", "override is unknown"),
-        ("overrides: [cluster]", "list of texts such as cluster=site"),
-    ],
-)
-def test_a_folder_configuration_that_cannot_be_meant_is_refused(
-    folder: Path, text: str, message: str
-) -> None:
-    (folder / "perfsweep.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=message):
-        composed("sweep")
-
-
-def test_a_profile_that_would_be_hidden_by_ours_is_refused(folder: Path) -> None:
-    (folder / "mine/cluster").mkdir(parents=True)
-    (folder / "mine/cluster/slurm.yaml").write_text("partition: gpu\n")
-    (folder / "perfsweep.yaml").write_text("conf: mine\n")
-    with pytest.raises(ConfigError, match="would be hidden"):
-        composed("sweep")
 
 
 def test_paths_in_a_yaml_alone_are_meant_from_its_folder(folder: Path) -> None:
@@ -198,34 +122,3 @@ def test_paths_in_a_yaml_alone_are_meant_from_its_folder(folder: Path) -> None:
         ConfigError, match=r"pathh is unknown; did you mean path\? it has sweeps and the fields"
     ):
         external_workload.read(f"script:{file}").read_as(registry.find("script"))
-
-
-EXPANDING = b"a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
-    b"a%d: &a%d [%s]\n" % (number, number, b", ".join([b"*a%d" % (number - 1)] * 9))
-    for number in range(1, 12)
-)
-"""A few hundred bytes, whose aliases stand for billions of entries."""
-
-
-def test_files_that_are_no_mapping_or_no_text_are_named(folder: Path) -> None:
-    file = folder / "own.yaml"
-    for content, says in (
-        (b"[1, 2]", " must hold a mapping of names to values"),
-        (b"a: [1\nb", " line 2 is no YAML: "),
-        (b"\xff\xfe\xfd", ""),
-        (b"a: " + b"b" * 100_000, " cannot be read: it has more than 100,000 bytes. Leave out"),
-        (b"a: " + b"[" * 50_000, " cannot be read: it is nested too deeply."),
-        (EXPANDING, " cannot be read: its aliases make it too large."),
-        (b"a: &a [*a]", " cannot be read: its aliases make it too large."),
-    ):
-        file.write_bytes(content)
-        with pytest.raises(ConfigError) as refused:
-            external_workload.read_mapping(file)
-        assert str(refused.value).startswith(f"{file}{says}") and "\n" not in str(refused.value)
-    with pytest.raises(ConfigError, match=r"cannot be read: .*No such file"):
-        external_workload.read_mapping(folder / "nowhere.yaml")
-    with pytest.raises(ConfigError, match=r"workload=script:nowhere\.yaml: .*/nowhere\.yaml does not exist"):
-        external_workload.file_in("script:nowhere.yaml")
-    with pytest.raises(ConfigError, match=r"scrip is no workload; did you mean script\? choose from: "):
-        external_workload.file_in("scrip:own.yaml")
-    assert external_workload.file_in("own:Own") is external_workload.file_in("own") is None

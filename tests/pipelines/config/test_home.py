@@ -1,13 +1,15 @@
-"""The folder somebody measures in, and what its `perfsweep.yaml` adds."""
+"""The folder that is measured in: what its perfsweep.yaml adds, and the presets that lie there."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from folder_names import NAMES
+import yaml
 
-from perfsweep.pipelines.config import composition, home
+from perfsweep.pipelines.config import home, presets
+from perfsweep.pipelines.config.presets import PresetFile, preset_file, preset_name, write
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 
 PARTS = ("workload", "measure", "cluster", "name")
@@ -18,19 +20,11 @@ def added(folder: Path, text: str, *typed: str, allowed: tuple[str, ...] = PARTS
     return home.overrides(allowed, typed, folder)
 
 
-def test_a_folder_without_a_file_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert home.overrides(PARTS, (), tmp_path) == []
-    monkeypatch.chdir(tmp_path)
-    Path("perfsweep.yaml").write_text("overrides: [name=x]")
-    assert home.overrides(PARTS, ()) == ["name=x"]
-
-
 @pytest.mark.parametrize(
     ("typed", "kept"),
     [
         ((), ["measure.rounds=7", "cluster=site", "++name=x"]),
         (("measure.rounds=9",), ["cluster=site", "++name=x"]),
-        (("+measure.rounds=9", "~cluster"), ["++name=x"]),
         (("name=y", "measure.iterations=3"), ["measure.rounds=7", "cluster=site"]),
     ],
 )
@@ -44,19 +38,11 @@ def test_what_means_nothing_to_a_command_is_left_out(tmp_path: Path) -> None:
     assert added(tmp_path, text, allowed=("measure",)) == ["measure.rounds=7"]
 
 
-@pytest.mark.parametrize("text", ["", "overrides:", "conf:\noverrides: []"])
-def test_an_empty_file_adds_nothing(tmp_path: Path, text: str) -> None:
-    assert added(tmp_path, text) == []
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("zeal: 1\nalso: 2", "also is unknown; it has conf and overrides"),
         ("overrides: name=x", "overrides must be a list of texts such as cluster=site"),
         ("overrides: [cluster]", "overrides must be a list"),
-        ("overrides: [3]", "overrides must be a list"),
-        ("conf: nowhere", "conf=nowhere is no folder; create it, or remove the line"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_file(tmp_path: Path, text: str, says: str) -> None:
@@ -75,29 +61,9 @@ def test_a_folder_of_configurations_comes_first_and_hides_none_of_ours(tmp_path:
         added(tmp_path, "conf: mine")
 
 
-def test_configurations_are_found_in_folders_as_people_have_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path.joinpath(*NAMES)
-    (folder / "mine/cluster").mkdir(parents=True)
-    (folder / "mine/cluster/site.yaml").write_text("defaults: [local, _self_]\nslots: 3\n")
-    (folder / "perfsweep.yaml").write_text("conf: mine\noverrides: [cluster=site]\n")
-    monkeypatch.chdir(folder)
-    assert composition.compose("sweep", ["workload=selftest"]).cluster.slots == 3
-
-
 @pytest.mark.parametrize(
     ("text", "folder"),
-    [
-        ("conf: mine", "mine"),
-        ("overrides: []\nconf: 'mine'  # there", "mine"),
-        ('conf: "my own"', "my own"),
-        ("conf:", None),
-        ("# conf: mine", None),
-        ("other: mine", None),
-        ("conf", None),
-        (None, None),
-    ],
+    [("overrides: []\nconf: 'mine'  # there", "mine"), ('conf: "my own"', "my own"), (None, None)],
 )
 def test_completion_finds_the_folder_and_complains_of_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, folder: str | None
@@ -106,3 +72,38 @@ def test_completion_finds_the_folder_and_complains_of_nothing(
     if text is not None:
         Path("perfsweep.yaml").write_text(text)
     assert home.conf_folder() == (None if folder is None else Path(folder))
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        (Device("cpu", name="Some CPU"), "tuned-digits-cpu"),
+        (Device("cuda", name="NVIDIA H100 80GB (SXM)"), "tuned-digits-nvidia-h100-80gb-sxm"),
+        (Device("cuda"), "tuned-digits-cuda"),
+    ],
+)
+def test_a_preset_is_called_after_what_pays_there(device: Device, name: str) -> None:
+    assert preset_name("digits", device) == name
+
+
+def test_a_preset_lies_where_commands_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = preset_file("fast", Path("runs"))
+    assert found.file == Path("runs/conf/toggles/fast.yaml")
+    path = f"'hydra.searchpath=[file://{tmp_path / 'runs/conf'}]'"
+    assert found.override == f"{path} toggles=fast"
+    Path("perfsweep.yaml").write_text("conf: mine\n")
+    assert preset_file("fast", Path("runs")) == PresetFile(Path("mine/toggles/fast.yaml"))
+    Path("conf").mkdir()
+    assert preset_file("fast", Path("runs")).file == Path("mine/toggles/fast.yaml"), "another's conf"
+    monkeypatch.setattr(presets, "files", lambda package: tmp_path / package.removeprefix("perfsweep."))
+    found = preset_file("fast", Path("runs"))
+    assert (found.file, found.override) == (Path("conf/toggles/fast.yaml"), "toggles=fast")
+
+
+def test_a_preset_says_what_is_known_of_it_and_reads_as_levels(tmp_path: Path) -> None:
+    file = tmp_path / "new/fast.yaml"
+    write(PresetFile(file), {"slab": 8, "amp": "off"}, ["20 % faster", "two\nlines"])
+    text = file.read_text()
+    assert text.splitlines()[:3] == ["# 20 % faster", "# two", "# lines"]
+    assert list(yaml.safe_load(text).items()) == [("slab", 8), ("amp", "off")]

@@ -1,19 +1,39 @@
-"""The reference of the options is complete, true and light."""
+"""References of options and trainings, and the options as types: complete, true, up to date and light."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import typing
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from torch import nn
+from torch.optim.lr_scheduler import OneCycleLR
+from torch.utils.data import DataLoader
 
 from perfsweep.fields import default_of
-from perfsweep.pipelines.config import names, option_reference, validation
+from perfsweep.pipelines.config import (
+    names,
+    option_reference,
+    sweep_options,
+    training_reference,
+    typed_options,
+    validation,
+)
+from perfsweep.pipelines.config.overrides import as_overrides
+from perfsweep.pipelines.config.sweep_options import SweepOptions
 from perfsweep.pipelines.config.types import COMMANDS, DesignConfig
+from perfsweep.pipelines.store.options import MeasureConfig
+from perfsweep.workloads.api import Context, Device, NullClock
+from perfsweep.workloads.training import Parts, Training, shared_toggles
+from perfsweep.workloads.training.loop import Config
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 
@@ -69,36 +89,71 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "set()", done.stderr
 
 
-def test_a_mistake_in_an_option_is_answered_without_torch() -> None:
-    code = (
-        "import sys; from perfsweep.pipelines.config import validation; validation.register()\n"
-        "from hydra import compose, initialize_config_module\n"
-        "try:\n"
-        "    with initialize_config_module('perfsweep.conf', version_base='1.3'):\n"
-        "        compose('sweep', ['measure.ronds=3'])\n"
-        "except Exception as error:\n"
-        "    print('ronds' in str(error), {'torch', 'numpy', 'pydantic'} & set(sys.modules))\n"
+def test_the_module_is_what_the_declarations_say() -> None:
+    written = Path(sweep_options.__file__).read_text()
+    assert written == typed_options.module(), (
+        "run python -m perfsweep.pipelines.config.typed_options > pipelines/config/sweep_options.py"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "True set()", done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "lines"),
-    [
-        ("keep=null", "Folder.", ["  keep=null                         Folder."]),
-        ("keep=null", "", ["  keep=null"]),
-        ("keep=null", "one two " * 9, ["  keep=null", "", ""]),
-        ("measure.evidence_iterations=1000000", "Some.", ["  measure.evidence_iterations=1000000", ""]),
-    ],
-    ids=["short", "no words", "long words", "a long name"],
-)
-def test_an_entry_of_the_help_has_its_name_on_the_left_and_its_words_in_their_order(
-    name: str, text: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    found = option_reference._entry(name, text)
-    assert len(found) == len(lines) and found[0].startswith(f"  {name}")
-    assert " ".join(" ".join(found).split()) == f"{name} {text}".strip()
-    column = len(option_reference._entry("x", "word")[0]) - len("word")
-    assert all(line.startswith(" " * column) and len(line) <= column + 30 for line in found[1:])
+def test_a_part_is_a_name_or_a_mapping_of_its_fields() -> None:
+    hints = typing.get_type_hints(SweepOptions)
+    assert hints["measure"] == str | sweep_options.MeasurePart
+    assert sweep_options.MeasurePart.__annotations__.keys() == {one.name for one in fields(MeasureConfig)}
+    given: SweepOptions = {"workload": "digits", "tracking": "disabled", "measure": {"seed": 3}, "rounds": 6}
+    assert as_overrides("sweep", given) == [
+        "workload=digits",
+        "tracking=disabled",
+        "measure.seed=3",
+        "measure.rounds=6",
+    ]
+
+
+OF_TRAININGS = Path(__file__).parents[3] / "docs" / "training.md"
+
+
+def test_the_page_of_trainings_is_up_to_date() -> None:
+    current = "python -m perfsweep.pipelines.config.training_reference > docs/training.md"
+    assert OF_TRAININGS.read_text() == training_reference.page(), current
+
+
+@pytest.mark.parametrize("module", list(training_reference.modules()), ids=lambda module: module.__name__)
+def test_everything_that_a_module_defines_has_a_sentence(module: Any) -> None:
+    assert module.__doc__
+    assert [name for name, value in training_reference.defined(module) if not value.__doc__] == []
+
+
+class Regression(nn.Module):
+    """Takes and gives what a model of transformers does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return type("Output", (), {"loss": nn.functional.mse_loss(self.layer(x), y)})
+
+
+def test_the_loop_that_the_page_writes_out_trains(tmp_path: Path) -> None:
+    text = re.search(r"```python\n(Parts\(.*?)```", OF_TRAININGS.read_text(), re.DOTALL)
+    assert text is not None
+
+    class Written(Training):
+        Config = Config
+        toggles = shared_toggles("amp")
+
+        def build(self, config: Any, levels: Any, context: Context) -> Parts:
+            config.steps = 10
+            rows = [{"x": torch.ones(3) * row, "y": torch.ones(1)} for row in range(40)]
+            names = {"Parts": Parts, "torch": torch, "DataLoader": DataLoader, "OneCycleLR": OneCycleLR}
+            given = {"model": Regression(), "rows": rows, "held_out": rows[:5], "pad": None, "config": config}
+            return eval(text[1], {**names, **given})
+
+    workload = Written()
+    workload.setup(Config(4), {"amp": "off"}, Context(Device(), tmp_path, tmp_path))
+    before = workload.numbers()["loss"]
+    for _ in range(5):
+        workload.step(NullClock())
+    assert workload.progress() == 5 * 16
+    assert workload.numbers()["loss"] < before
+    workload.close()

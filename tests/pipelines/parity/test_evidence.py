@@ -92,33 +92,6 @@ def test_noise_above_the_margin_gets_three_more_seeds_and_then_stays_unchecked(r
     assert "pairs would decide" in results["wide"][0].note
 
 
-@pytest.mark.slow
-def test_no_more_seeds_are_drawn_than_planned_where_none_could_tell(tmp_path: Path) -> None:
-    found = measured("toys.dice:Rolls", tmp_path)
-    assert parity_of(found, "wide") is ParityVerdict.UNCHECKED
-    assert "no check is on a number that seeds could be compared by" in found["wide"][0].note
-    assert found["wide"][1] == 5
-
-
-@pytest.mark.slow
-def test_equal_draws_are_identical(results) -> None:
-    assert parity_of(results, "same") is ParityVerdict.IDENTICAL
-
-
-@pytest.mark.slow
-def test_the_reference_has_the_seeds_of_the_arm_that_needs_most_and_each_once(results) -> None:
-    assert results["own"][1] == 8 + 1, "and one repeat, since an arm is different"
-
-
-def test_levels_that_draw_nothing_need_no_further_seed(command) -> None:
-    toy = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
-    planned = plan.make_plan(toy, Device())
-    folder = SweepFolder(Path(toy.runs) / planned.sweep.name)
-    launch.prepare(folder, planned, "")
-    PackRun(folder, planned, planned.packs[0]).run()
-    assert not list(folder.path.glob("trials/*/p000-evidence1-*"))
-
-
 BF16 = DeclaredLevel(value="bf16", parity=Parity.TOLERANCE)
 NOISY = DeclaredLevel(value="noisy", parity=Parity.STOCHASTIC)
 LEVELS = {
@@ -184,6 +157,10 @@ def test_an_arm_that_rounds_may_differ_by_rounding_and_so_may_whatever_a_roundin
     assert between("fused", "base").verdict is ParityVerdict.DIFFERENT
     assert between("rounded", "base").verdict is ParityVerdict.WITHIN_TOLERANCE
     assert between("base", "rounded").verdict is ParityVerdict.WITHIN_TOLERANCE
+    again = sweep.manifest.arm("rounded")
+    runs = (Evidence({}, {"loss": loss}) for loss in (1.0, 1.001))
+    repeated = sweep.agreement.judged(*runs, again, again)
+    assert repeated.verdict is ParityVerdict.DIFFERENT, "it repeats itself exactly all the same"
 
 
 def test_an_arm_that_did_fewer_units_than_its_reference_is_different() -> None:
@@ -258,15 +235,6 @@ def test_seeds_are_wanted_in_pairs_and_a_reference_once_more_where_both_arms_are
         sweep.add(name, loss)
     wanted = sweep.agreement.replicates_wanted(pack(*ARMS))
     assert wanted == [*pairs, ("base", REPEAT)]
-
-
-def test_evidence_is_read_once_and_one_that_may_still_come_is_looked_for_again() -> None:
-    sweep = Sweep()
-    agreement = sweep.agreement
-    assert agreement.evidence("base") is None
-    sweep.add("base", 1.0)
-    assert agreement.evidence("base") is agreement.evidence("base") is not None
-    assert sweep.asked == [Path("base0")]
 
 
 def test_evidence_of_a_trial_that_failed_is_none_and_what_cannot_be_read_is_named() -> None:

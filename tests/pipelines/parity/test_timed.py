@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress import StoredTrial
-from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord
 from perfsweep.workloads.api import Check, Comparator, Device, Parity
 
@@ -132,20 +130,6 @@ def test_less_work_than_the_reference_is_a_departure_whatever_else_is_allowed(
     assert beside_reference(course(units=11.0), course(units=10.0), allowed, excused=excused) == ""
 
 
-def test_the_words_of_a_departure_say_both_numbers_and_when() -> None:
-    trials = Trials(courses={("arm", 0): [course(30, units=9.0)], ("base", 0): [course(30, units=12.0)]})
-    found = trials.numbers().judge("arm", "base", EXACT).departure
-    assert found is not None and not found.ok and found.value == 0.25
-    assert found.where == "units are 9 after 30 iterations, and the baseline's 12"
-    found = judged([130.0], 130.0, s1=100.0, s2=100.0).departure
-    assert found is not None and found.where == "norm is 130 after 40 iterations, and the baseline's 100"
-
-
-def test_beside_a_reference_that_fails_its_oracle_an_arm_may_have_other_numbers() -> None:
-    assert beside_reference(course(norm=1.0), course(norm=2.0)) == "norm"
-    assert beside_reference(course(norm=1.0), course(norm=2.0), excused=True) == ""
-
-
 @pytest.mark.parametrize(("off", "departs"), [(1e-10, "norm"), (1e-12, "")])
 def test_a_number_near_zero_is_held_against_a_thousandth_of_its_largest(off: float, departs: str) -> None:
     ours, theirs = (
@@ -161,13 +145,6 @@ def test_a_bound_on_a_number_is_of_its_size_unless_the_check_says_absolute(
     check = Check("nor*", Comparator(comparator), bound=0.5)
     allowed = Allowed(Parity.EXACT, {}, (check,))
     assert beside_reference(course(norm=0.2), course(norm=0.1), allowed) == departs
-
-
-def test_a_number_may_move_by_three_times_what_the_references_own_trials_do() -> None:
-    courses = {("arm", 0): [course(norm=107.0)], ("base", 0): [course(norm=100.0)]}
-    for own, departs in ((97.5, False), (98.0, True)):
-        numbers = Trials({"base": [timed(norm=own)]}, courses).numbers()
-        assert (numbers.judge("arm", "base", EXACT).departure is not None) is departs
 
 
 def test_trials_that_all_depart_from_their_course_ask_for_a_copy_of_it_and_then_convict() -> None:
@@ -186,12 +163,6 @@ def test_trials_that_all_depart_from_their_course_ask_for_a_copy_of_it_and_then_
         assert found[name].departure and found[name].doubts == (Asked("arm", 0, (40,), copy=1),), name
     assert found["alike"].departure and found["alike"].doubts == ()
     assert found["unlike"].departure is None and "depends on the hash seed" in found["unlike"].note
-
-
-def test_timing_trials_of_the_reference_are_held_against_its_own_course() -> None:
-    trials = Trials({"base": [timed(norm=150.0)]}, {("base", 0): [course(norm=100.0)]})
-    found = trials.numbers().judge("base", "base", EXACT).departure
-    assert found is not None and found.where == "timed norm is 150 after 40 iterations, and untimed 100"
 
 
 def test_a_job_is_held_against_the_numbers_of_its_evidence_at_its_end() -> None:
@@ -227,11 +198,6 @@ def test_a_number_that_is_none_any_more_is_a_departure_whatever_seeds_do() -> No
     assert judged([math.nan], math.nan, s1=0.0, s2=900.0).departure
 
 
-def test_a_looser_class_allows_more() -> None:
-    assert judged([100.5], 100.5).departure
-    assert judged([100.5], 100.5, Parity.TOLERANCE) == TimedParity()
-
-
 def test_a_departure_asks_for_seeds_and_counts_beyond_three_times_their_range() -> None:
     assert [asked.seed for asked in judged([110.0], 110.0).doubts] == [1, 2]
     assert judged([110.0], 110.0, s1=98.0, s2=103.0).departure is None
@@ -243,34 +209,3 @@ def test_rounds_that_differ_among_themselves_are_a_note_about_the_process(norms:
     found = judged(norms, 100.0)
     assert found.departure is None
     assert found.note.startswith("depends on the hash seed or the process: timed norm is 150")
-
-
-@pytest.mark.slow
-def test_each_arm_costs_one_more_trial_and_one_in_doubt_another(swept) -> None:
-    run, _ = swept
-    progress = read_progress(run.folder, run.manifest)
-    courses = Counter(
-        (run.manifest.arm(one.record.arm).label, one.record.replicate)
-        for one in progress.every
-        if one.record.kind is Kind.COURSE
-    )
-    assert courses["honest=yes", 0] == courses["stale=yes", 0] == 1
-    assert courses["timed_half=stack", 0] == 2, "it may have been the process"
-    assert [courses["baseline", seed] for seed in range(3)] == [1, 1, 1], "the spread over seeds was needed"
-
-
-@pytest.mark.slow
-def test_a_sweep_that_is_finished_runs_none_of_them_again(swept) -> None:
-    run, _ = swept
-    before = len(read_progress(run.folder, run.manifest).every)
-    PackRun(run.folder, run.manifest, run.manifest.packs[0]).run()
-    assert len(read_progress(run.folder, run.manifest).every) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_arms_that_cheat_are_different_in_sweeps_of_other_seeds(tmp_path: Path, seed: int) -> None:
-    swept = sweep(tmp_path, ARMS, seed=seed)
-    arms = ("stale=yes", "timed_half=stack", "timed_half=prepared")
-    assert {parity(swept, arm)[0] for arm in arms} == {ParityVerdict.DIFFERENT}
-    assert parity(swept, "honest=yes")[0] is ParityVerdict.IDENTICAL

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
+from perfsweep.pipelines.profiling.memory import Memory, holders
 from perfsweep.pipelines.profiling.tool import Measured
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import MemoryCourse, read_course
@@ -66,46 +66,6 @@ def test_on_a_host_it_is_what_was_allocated_above_what_there_was(tmp_path: Path)
         "peak_bytes p0": 3.0 * MB,
     }
     assert found.costs == () and read_course(tmp_path) is not None
-
-
-def test_on_a_device_it_is_what_tensors_hold_and_who_holds_it(tmp_path: Path) -> None:
-    found = finished(tmp_path, course(reserved=8 * MB), Allocator())
-    assert found.findings[0].startswith("at most 3.0 MB held by tensors")
-    assert found.findings[-1] == (
-        "0.0 MB in use of 6.0 MB reserved after the slice; open snapshot.pickle at https://pytorch.org/memory_viz"
-    )
-    facts = dict(found.facts)
-    assert (facts["reserved_bytes"], facts["peak_reserved_bytes"]) == (6.0 * MB, 8.0 * MB)
-
-
-def test_only_the_highest_phases_are_named_and_all_are_facts(tmp_path: Path) -> None:
-    found = finished(tmp_path, course(reserved=0, phases=6))
-    assert found.findings[1].count("p") - "peak by phase".count("p") == 4
-    assert sum(name.startswith("peak_bytes ") for name, _ in found.facts) == 6
-
-
-def test_a_slice_without_phases_names_none(tmp_path: Path) -> None:
-    assert len(finished(tmp_path, course(reserved=0, phases=0)).findings) == 1
-
-
-def test_without_a_course_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert finished(tmp_path, None).facts == ()
-    assert not list(tmp_path.iterdir())
-
-
-def test_phases_are_recorded_within_a_block_and_history_is_bounded(tmp_path: Path) -> None:
-    allocator = Allocator()
-    tool = Memory(ProfileConfig(tool="memory"), tmp_path, allocator)
-    assert tool.phase("data") is None
-    with tool.block(0, 1) as tick:
-        phase = tool.phase("data")
-        assert phase is not None
-        with phase:
-            tick()
-    assert tool.phase("data") is None
-    with tool.resting():
-        pass
-    assert allocator.asked == [(None, EVENTS), ("all", EVENTS)]
 
 
 def test_who_holds_most_comes_first_and_blocks_that_are_free_are_nobodys() -> None:

@@ -70,23 +70,6 @@ def test_a_whole_profile_takes_the_place_of_the_one_before_and_a_failed_one_does
     assert kept.profile.bare_ns == (2.0,)
 
 
-@pytest.mark.parametrize("level", ["off", "on"])
-def test_an_arm_with_variables_of_its_own_is_not_forked(
-    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forking: list[list[str]] = []
-    monkeypatch.setattr("perfsweep.pipelines.profiling.profile_trials.ForkServer", forking.append)
-    own = SweepCommand(
-        workload={"name": "toys.spinner:Spinner"},
-        toggles={"variable": level},
-        measure=MeasureConfig(),
-        sweep=SweepConfig(name="profile"),
-    )
-    manifest = plan.alone(plan.single_arm(own, Device()), own)
-    Stated(SweepFolder(tmp_path), manifest, manifest.arms[0])
-    assert bool(forking) == (level == "off")
-
-
 def test_where_a_process_cannot_do_without_its_tool_another_one_does(stated: Stated) -> None:
     ended = one(stated.of(torch=(), bare=(3.0,)))
     assert ended.kept is not None and stated.made == ["torch", "bare"]

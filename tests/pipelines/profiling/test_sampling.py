@@ -1,16 +1,20 @@
-"""Samples of the stack: whose time it is, and when there are too few."""
+"""Tools that sample stacks and trace operators: whose time it is, and when there is too little to tell."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from perfsweep.pipelines.profiling.sampling import Sampling, measured_in, self_times
+from perfsweep.pipelines.profiling.sampling import Sampling, self_times
 from perfsweep.pipelines.profiling.tool import Measured
+from perfsweep.pipelines.profiling.tracing import TABLE, TRACE, Tracing
 from perfsweep.pipelines.store.options import ProfileConfig
 
 MEASURED = Measured(1.0, {}, 1)
@@ -43,29 +47,6 @@ def test_a_function_has_the_time_that_what_it_called_has_not() -> None:
     ]
 
 
-def test_functions_without_time_of_their_own_are_left_out() -> None:
-    found = self_times(session(frame("main", 3.0, frame("step", 3.0))))
-    assert [cost.name for cost in found] == ["step"]
-    assert self_times(session(None)) == ()
-
-
-@pytest.mark.parametrize("file", ["", "<built-in>"])
-def test_what_is_built_in_has_no_place(file: str) -> None:
-    root = frame("sum", 3.0, file=file)
-    root.file_path = file
-    assert [cost.where for cost in self_times(session(root))] == [""]
-
-
-def test_one_name_at_two_places_is_two_functions() -> None:
-    root = frame("main", 5.0, frame("step", 3.0, line=1), frame("step", 2.0, line=2))
-    assert [cost.where for cost in self_times(session(root))] == ["study/model.py:1", "study/model.py:2"]
-
-
-@pytest.mark.parametrize(("last", "text"), [(None, "no time"), (SimpleNamespace(duration=0.0125), "12.5 ms")])
-def test_a_session_says_how_long_it_lasted(last: Any, text: str) -> None:
-    assert measured_in(last) == text
-
-
 def sampled(folder: Path, samples: int | None) -> Any:
     """What the tool finds in a session of so many samples; None: no session at all."""
     tool = Sampling(ProfileConfig(tool="pyinstrument", interval_s=0.002), folder)
@@ -89,10 +70,28 @@ def test_without_a_sample_there_are_no_files(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("samples", "few"), [(1, True), (29, True), (30, False)])
-def test_few_samples_are_said_beside_what_they_show(tmp_path: Path, samples: int, few: bool) -> None:
-    found = sampled(tmp_path, samples)
-    assert dict(found.facts) == {"samples": float(samples), "interval_s": 0.002}
-    assert [note.partition(" in ")[0] for note in found.notes] == [f"{samples} samples"] * few
-    names = {file.name for file in tmp_path.iterdir()}
-    assert names == {"profile.txt", "profile.html", "profile.speedscope.json"}
+def test_iterations_of_every_block_are_summed_and_the_files_show_the_first(tmp_path: Path) -> None:
+    tool = Tracing(ProfileConfig(tool="torch", warmup=1), tmp_path)
+    x = torch.ones(4, 4)
+    for products in (1, 2):
+        with tool.block(2, 2) as tick:
+            for iteration in range(4):
+                for _ in range(products if iteration >= 2 else 7):  # what leads to the slice does not count
+                    x @ x
+                tick()
+        size = (tmp_path / TRACE).stat().st_size
+    found = {cost.name: cost for cost in tool.finish(Measured(1.0, {}, 4)).costs}
+    assert found["aten::mm"].calls == 2 * 1 + 2 * 2
+    assert found["aten::mm"].self_ns > 0 and found["aten::mm"].device_ns == 0
+    assert "aten::mm" in (tmp_path / TABLE).read_text() and size > 0
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_trace_holds_pythons_calls_where_they_are_asked_for(tmp_path: Path, stacks: bool) -> None:
+    tool = Tracing(ProfileConfig(tool="torch", stacks=stacks), tmp_path)
+    with tool.block(0, 1) as tick:
+        torch.ones(4)
+        tick()
+    with gzip.open(tmp_path / TRACE) as file:
+        events = json.load(file)["traceEvents"]
+    assert any(event.get("cat") == "python_function" for event in events) is stacks

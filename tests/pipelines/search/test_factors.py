@@ -1,4 +1,4 @@
-"""What a search may change, and which arms there are: by the toggles of a toy."""
+"""What a search may change, within which limits, and which arms there are: by the toggles of a toy."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import math
 import pytest
 from toys.spinner import Config, Spinner
 
-from perfsweep.pipelines.config.types import TuneConfig
+from perfsweep.pipelines.config.types import MeasureConfig, TuneCommand, TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.factors import Grid, ladder_factor, search_factors
+from perfsweep.pipelines.search.factors import (
+    Grid,
+    ladder_factor,
+    refuse_too_much_memory,
+    search_factors,
+    take_memory,
+)
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.workloads.errors import ConfigError
 
 SPACE = Space(Spinner.toggles, Config())
-NAIVE = SPACE.complete({})
 
 
 def factors(reference: dict | None = None, **tune: object):
@@ -33,11 +38,6 @@ def test_a_toggle_is_searched_over_all_levels_that_the_reference_does_not_have()
     assert found.factors == (Factor("work", (None, "single")), Factor("idle", (None, "on")))
     assert found.left_out == {}
     assert factors({"work": "single"}, toggles=["work"]).factors == (Factor("work", (None, "double")),)
-
-
-def test_named_levels_are_searched_alone_and_a_toggle_named_twice_stands_once() -> None:
-    found = factors(toggles=["trouble"], levels={"trouble": ["oom", "late", "oom"], "idle": ["on"]})
-    assert found.factors == (Factor("trouble", (None, "oom", "late")), Factor("idle", (None, "on")))
 
 
 def test_levels_beyond_the_allowed_parity_or_not_supported_are_left_out_and_say_why() -> None:
@@ -64,24 +64,14 @@ def test_levels_beyond_the_allowed_parity_or_not_supported_are_left_out_and_say_
             "tune.toggles has 9 toggles, and a search takes 8; tune the likeliest first",
         ),
         (
-            {"levels": {"idle": ["off"]}},
-            "idle has no level to try but off, which the baseline has; choose from: ",
-        ),
-        (
             {"toggles": ["half", "device_only"], "parity": "exact"},
             "the limits leave nothing to search: half=on: its results may move as far as tolerance, and"
             " tune.parity=exact; device_only=on: needs a GPU",
         ),
-        ({"toggles": ["wrok"]}, "toggles.wrok is unknown; did you mean work?"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_and_says_what_to_do(tune: dict, words: str) -> None:
     assert refusal(**tune).startswith(words)
-
-
-def test_eight_toggles_are_searched() -> None:
-    names = ["work", "idle", "sign", "half", "after", "never", "variable", "group"]
-    assert len(factors(toggles=names).factors) == 8
 
 
 def test_the_ladder_comes_first_and_may_stand_alone() -> None:
@@ -95,7 +85,6 @@ def test_the_ladder_comes_first_and_may_stand_alone() -> None:
     ("sizes", "start", "values", "logs", "place"),
     [
         ([2, 8], 4, (2, 4, 8), (1.0, 2.0, 3.0), 1),
-        ([8, 2], 2, (2, 8), (1.0, 3.0), 0),
         ([2, 8], "auto", ("auto", 2, 8), (None, 1.0, 3.0), 0),
         ([0, 1], 3, (0, 1, 3), (None, 0.0, math.log2(3)), 2),
     ],
@@ -111,13 +100,6 @@ def grid(*names: str, **reference: str) -> Grid:
     return Grid(SPACE, levels, search_factors(SPACE, levels, TuneConfig(toggles=list(names))).factors)
 
 
-def test_a_point_is_the_reference_with_some_levels_changed() -> None:
-    around = grid("idle", "sign", work="single")
-    assert around.point({}) == (0, 0)
-    assert around.point({"sign": 1}) == (0, 1)
-    assert around.levels((0, 1)) == SPACE.complete({"work": "single", "sign": "wrong"})
-
-
 def test_what_a_level_needs_outside_the_search_is_added_and_inside_it_is_never_moved() -> None:
     assert grid("after").levels((1,)) == SPACE.complete({"work": "single", "after": "on"})
     inside = grid("after", "work")
@@ -125,14 +107,29 @@ def test_what_a_level_needs_outside_the_search_is_added_and_inside_it_is_never_m
     assert inside.legal((1, 1)) and inside.legal((0, 0)) and inside.legal((0, 1))
 
 
-def test_what_the_workload_refuses_is_no_arm() -> None:
-    odd = Space(Spinner.toggles, Config(size=3))
-    refused = Grid(odd, odd.complete({}), (Factor("never", (None, "with_odd")),))
-    assert not refused.legal((1,)) and refused.legal((0,))
+GIB = 2**30
 
 
-def test_a_ladder_moves_from_where_it_starts() -> None:
-    ladder = Grid(SPACE, SPACE.complete({"slab": 4}), (ladder_factor("slab", [2, 8], 4),))
-    assert ladder.point({}) == (1,)
-    moved = [ladder.levels((place,)) for place in range(3)]
-    assert [levels and levels["slab"] for levels in moved] == [2, 4, 8]
+def command(memory_gib: float | None = None, **tune: object) -> TuneCommand:
+    return TuneCommand(
+        workload={"name": "toys.spinner:Spinner"},
+        measure=MeasureConfig(memory_gib=memory_gib),
+        tune=TuneConfig(**tune),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(("measure", "search", "taken"), [(2.0, None, 2.0), (None, 3.0, 3.0)])
+def test_memory_may_be_limited_either_way(
+    measure: float | None, search: float | None, taken: float | None
+) -> None:
+    changed = command(measure)
+    take_memory(changed, "tune", search)
+    assert changed.measure.memory_gib == taken
+
+
+def test_only_a_limit_beyond_the_device_is_refused() -> None:
+    for limit, there in ((None, GIB), (1.0, GIB), (0.5, GIB), (9.0, 0)):  # 0: what is there is unknown
+        refuse_too_much_memory("tune", limit, there)
+    words = r"^frontier\.memory_gib=2 is more than the 1\.5 GiB of the device; leave it out$"
+    with pytest.raises(ConfigError, match=words):
+        refuse_too_much_memory("frontier", 2.0, 3 * GIB // 2)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from perfsweep.pipelines.search.factors import ladder_factor
-from perfsweep.pipelines.search.ladders import LadderResult, SizeResult, fastest, memory_model, sizes_of
+from perfsweep.pipelines.search.ladders import LadderResult, SizeResult, fastest, sizes_of
 from perfsweep.pipelines.search.search import Observation, explore
 from perfsweep.workloads.api import Level, Numbers, Toggle
 from perfsweep.workloads.errors import ConfigError
@@ -80,35 +80,6 @@ def test_the_largest_size_that_fits_is_found_and_what_stops_the_next_one(budget_
     assert budget_known is (found.skipped.get(256) == pytest.approx((100 + 5 * 256) * MIB))
 
 
-def test_a_ladder_that_gets_worse_early_still_says_what_fits() -> None:
-    there = 300 * MIB
-    found, _ = climbed(
-        lambda size: float(size), POWERS, memory_of=lambda size: (100 + size) * MIB, there=there, budget=there
-    )
-    assert found.fastest is not None and found.fastest.size == 1
-    assert found.largest is not None and found.largest.size == 128
-
-
-def test_measurements_are_limited_and_the_answer_says_that_it_is_not_sure() -> None:
-    found, measured = climbed(lambda size: 1 / size, POWERS, limit=3)
-    assert len(measured) == 3
-    assert not found.sure
-
-
-def test_where_nothing_fits_there_is_no_fastest_size() -> None:
-    found, measured = climbed(lambda size: 1.0, POWERS, there=1)
-    assert found.fastest is None and found.largest is None
-    assert len(measured) <= 4, "larger sizes than one without memory are not tried"
-
-
-def test_of_equal_sizes_the_smallest_is_taken_but_never_one_far_from_the_best() -> None:
-    results = {
-        size: SizeResult(size, value, 0.05) for size, value in ((1, 0.0), (2, -0.10), (4, -0.12), (8, -0.125))
-    }
-    best = fastest(results)
-    assert best is not None and best.size == 2
-
-
 @pytest.mark.parametrize(("error", "size"), [(0.0, 4), (0.006, 4), (0.008, 2), (0.1, 2)])
 def test_sizes_within_twice_the_error_of_their_difference_are_equal(error: float, size: int) -> None:
     results = {size: SizeResult(size, value, error) for size, value in ((1, 0.0), (2, -0.10), (4, -0.12))}
@@ -127,18 +98,6 @@ def test_where_memory_predicted_wrongly_what_is_left_is_halved() -> None:
     )
     assert found.sure and found.largest is not None and found.largest.size == 8
     assert measured[measured.index(1024) :] == [1024, 64, 16, 8]
-
-
-def test_memory_is_a_fixed_part_and_a_part_for_each_unit() -> None:
-    model = memory_model({size: SizeResult(size, 0.0, peak_bytes=100 + 3 * size) for size in (1, 2, 8)})
-    assert model is not None
-    assert model.peak_bytes(100) == pytest.approx(400)
-
-
-def test_sizes_are_powers_of_two_over_the_numbers_of_a_toggle_and_its_own_levels() -> None:
-    toggle = Toggle("size", (Level("all"), Level(12)), "", "", Numbers(3, 40))
-    assert sizes_of(toggle) == [4, 8, 12, 16, 32]
-    assert sizes_of(toggle, [40, 3]) == [3, 40]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A search as one sweep: how it grows by a proposal, and what an arm costs."""
+"""A search as one sweep: how it grows by a proposal, and what an arm costs by rounds of several packs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,19 @@ from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.launch import Launched
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.measurements import Candidate, Limits, PackBroke, SearchSweep, extended
+from perfsweep.pipelines.search.measurements import (
+    Candidate,
+    Limits,
+    PackBroke,
+    SearchSweep,
+    extended,
+    log_times,
+)
+from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.api import Device, Levels
 
 SPACE = Space(Tunable.toggles, Config())
-NAIVE = SPACE.complete({})
 
 
 def alone(rounds: int = 3) -> Manifest:
@@ -57,32 +64,6 @@ def test_new_arms_stand_in_packs_of_their_own_beside_the_reference() -> None:
     assert labels(second, 1) == {"baseline", "share=on"}
 
 
-def test_packs_have_room_for_so_many_arms_with_all_bases_in_each() -> None:
-    many = [candidate(slab=size) for size in (2, 4, 8)]
-    grown = extended(alone(), many, SPACE, 3)
-    assert [labels(grown, place) for place in range(2)] == [
-        {"baseline", "slab=2", "slab=4"},
-        {"baseline", "slab=8"},
-    ]
-    narrow = extended(alone(), many, SPACE, 1)
-    assert [len(pack.arms) for pack in narrow.packs] == [2, 2, 2], "one beside the reference at least"
-
-
-def test_what_is_measured_against_another_arm_has_it_in_its_packs_too() -> None:
-    fused = extended(alone(), [candidate(fuse="on")], SPACE, 8)
-    grown = extended(fused, [candidate({"fuse": "on"}, fuse="on", share="on")], SPACE, 8)
-    assert labels(grown, 1) == {"baseline", "fuse=on", "fuse=on,share=on"}
-    effect = grown.effects[-1]
-    ((arm, base),) = effect.pairs
-    assert (grown.arm(arm).label, grown.arm(base).label) == ("fuse=on,share=on", "fuse=on")
-    assert (effect.design, effect.toggle, effect.level, effect.reference) == (
-        "arms",
-        "fuse=on,share=on",
-        "vs naive",
-        "naive",
-    )
-
-
 def test_arms_and_effects_are_there_once_and_the_reference_is_no_effect_of_its_own() -> None:
     again = extended(alone(), [candidate(), candidate(fuse="on"), candidate(fuse="on")], SPACE, 8)
     assert [arm.label for arm in again.arms] == ["baseline", "fuse=on"]
@@ -90,16 +71,6 @@ def test_arms_and_effects_are_there_once_and_the_reference_is_no_effect_of_its_o
     whole = extended(again, [candidate(fuse="on")], SPACE, 8)
     assert (whole.arms, whole.effects) == (again.arms, again.effects)
     assert labels(whole, 1) == {"baseline", "fuse=on"}
-
-
-def test_a_reference_alone_is_a_pack_too() -> None:
-    grown = extended(alone(), [candidate()], SPACE, 8)
-    assert labels(grown, 0) == {"baseline"} and grown.effects == ()
-
-
-def test_equal_searches_grow_equally() -> None:
-    new = [candidate(fuse="on"), candidate(narrow="on")]
-    assert extended(alone(), new, SPACE, 8) == extended(alone(), new, SPACE, 8)
 
 
 def cost(levels: Levels) -> float:
@@ -126,15 +97,6 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sear
         return SearchSweep(Console(file=StringIO()), command, OmegaConf.create({}), limits, rounds, {})
 
     return begin
-
-
-def test_a_search_measures_its_rounds_and_nothing_that_only_a_comparison_needs(begun) -> None:
-    sweep = begun(rounds=4)
-    measure = sweep.manifest.sweep.measure
-    assert (measure.rounds, measure.precision, measure.budget_s) == (4, None, None)
-    assert (measure.placebo, measure.repeats, measure.timed_parity, measure.stall) == (0, 0, False, False)
-    assert [arm.label for arm in sweep.manifest.arms] == ["baseline"]
-    assert sweep.reference.label == "baseline" and sweep.trials == 0
 
 
 def test_what_was_measured_is_observed_against_the_reference(begun) -> None:
@@ -169,14 +131,6 @@ def test_arms_that_compute_something_else_or_have_no_round_are_ruled_out(begun) 
     assert (waiting.value, waiting.outcome, waiting.reason) == (None, "unfinished", "no finished round")
 
 
-def test_compiling_is_limited_and_counts_for_a_stated_number_of_iterations(begun) -> None:
-    machine = {"compile_of": lambda levels: 30.0 if levels["fuse"] == "on" else 0.0}
-    limited = begun(Limits(compile_s=10.0), **machine)
-    limited.measure([candidate(fuse="on")])
-    found = limited.observations()[limited.arm(SPACE.complete({"fuse": "on"}))]
-    assert (found.value, found.reason) == (None, "compiles for 30.0 s, and tune.compile_s=10")
-
-
 @pytest.mark.parametrize("iterations", [10.0, 1e6])
 def test_what_is_paid_once_counts_the_less_the_more_iterations_follow(begun, iterations: float) -> None:
     sweep = begun(
@@ -194,3 +148,50 @@ def test_a_pack_that_breaks_off_ends_the_search_with_the_end_of_its_log(begun, m
     monkeypatch.setattr(launch, "launch", lambda *arguments: Launched({"p000": "killed"}))
     with pytest.raises(PackBroke, match=r"pack p000 broke off; the end of .*p000/log.txt:\nkilled"):
         sweep.measure([candidate(fuse="on")])
+
+
+def cells(pack: str, **times: list[float | None]) -> list[Cell]:
+    """Times of arms by round; None where an arm was not measured in one."""
+    return [
+        Cell(pack, number, None, arm, time)
+        for arm, every in times.items()
+        for number, time in enumerate(every)
+        if time is not None
+    ]
+
+
+def test_a_time_is_the_log_of_its_ratio_to_the_reference_whatever_rounds_do() -> None:
+    found = log_times(cells("p000", ref=[1, 2, 4], half=[0.5, 1, 2], double=[2, 4, 8]), "ref")
+    assert {arm: time.value for arm, time in found.items()} == pytest.approx(
+        {"ref": 0.0, "half": -math.log(2), "double": math.log(2)}, abs=1e-9
+    )
+
+
+def test_arms_of_different_packs_compare_through_what_their_packs_share() -> None:
+    found = log_times([*cells("p000", ref=[1, 1], a=[2, 2]), *cells("p001", ref=[5, 5], b=[20, 20])], "ref")
+    assert found["b"].value - found["a"].value == pytest.approx(math.log(2))
+
+
+def test_the_variance_follows_the_scatter_of_rounds() -> None:
+    up, down = math.exp(0.1), math.exp(-0.1)
+    found = log_times(cells("p000", ref=[1, 1, 1, 1], a=[up, down, up, down]), "ref")
+    # Residuals of 0.05 in eight cells, of which 1 + 4 coefficients were fitted: three are free.
+    assert found["a"].value == pytest.approx(0.0, abs=1e-9)
+    assert found["a"].variance == pytest.approx(8 * 0.05**2 / 3 / 4)
+
+
+def test_an_outlying_round_pulls_little() -> None:
+    times = [2.0, 2.02, 1.98, 2.01, 1.99, 2.0, 2.0, 20.0]
+    found = log_times(cells("p000", ref=[1.0] * 8, other=[3.0] * 8, a=times), "ref")
+    plain = math.log(2) + math.log(10) / 8
+    assert abs(found["a"].value - math.log(2)) < 0.1 * (plain - math.log(2))
+
+
+def test_arms_have_times_as_far_as_rounds_join_them_to_the_reference_from_arm_to_arm() -> None:
+    chain = [*cells("p001", a=[4.0, 4.0], b=[8.0, 8.0]), *cells("p002", ref=[1.0, 1.0], a=[2.0, 2.0])]
+    apart = cells("p003", c=[5.0, 5.0], d=[10.0, 10.0])  # where the reference failed in every round
+    found = log_times([*chain, *apart], "ref")
+    assert {arm: time.value for arm, time in found.items()} == pytest.approx(
+        {"ref": 0.0, "a": math.log(2), "b": math.log(4)}, abs=1e-9
+    )
+    assert log_times(cells("p000", ref=[1, 1]), "ref") == {}, "compared with nothing"

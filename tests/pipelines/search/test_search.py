@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from machines import Machine
 
 from perfsweep.pipelines.search.measurements import log_times
@@ -21,7 +19,7 @@ from perfsweep.pipelines.search.search import (
     search,
     stack,
 )
-from perfsweep.pipelines.search.surrogate import Factor, Measured, Point, predict
+from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.log_ratios import Cell
 
 ROUNDS = 3
@@ -132,23 +130,6 @@ def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_o
     assert max(regrets) <= 0.10
 
 
-@pytest.mark.parametrize("noise", [0.04, 0.15])
-def test_noise_makes_no_search_longer_than_a_quarter_of_all_arms(noise: float) -> None:
-    """Of 160 arms, five sizes and five toggles worth nothing: on a noisy machine all may promise."""
-    sizes = Factor("size", (1, 2, 4, 8, 16), (0.0, 1.0, 2.0, 3.0, 4.0), 2)
-    factors = [sizes, *(Factor(f"t{i}", (None, "on")) for i in range(5))]
-    for seed in range(4):
-        done = simulated(
-            factors, lambda point: 0.0, np.random.default_rng(seed), machine=Machine(noise=noise)
-        )
-        assert done.trials <= 0.25 * ROUNDS * exhaustive(factors, lambda point: True)
-
-
-def test_illegal_arms_are_not_among_all_arms() -> None:
-    factors = [Factor(f"t{i}", (None, "on")) for i in range(3)]
-    assert exhaustive(factors, lambda point: sum(point) < 3) == 7
-
-
 def test_arms_that_break_a_limit_never_win_and_leave_with_their_reason() -> None:
     factors = factors_of(4, 0)
 
@@ -172,23 +153,6 @@ def test_illegal_combinations_are_never_asked_for_and_a_level_that_needs_another
         factors, log_time, np.random.default_rng(5), legal=lambda point: not point[2] or bool(point[1])
     )
     assert done.result.best == (2, 1, 1, 0)
-
-
-def test_the_best_of_three_levels_is_found() -> None:
-    factors = [Factor("mode", (None, "slow", "quick")), Factor("other", (None, "on"))]
-    costs = {0: 0.0, 1: 0.2, 2: -0.3}
-    done = simulated(factors, lambda point: costs[point[0]] - 0.1 * point[1], np.random.default_rng(1))
-    assert done.result.best == (2, 1)
-
-
-def test_equal_arms_leave_the_reference_where_it_is() -> None:
-    factors = [Factor(f"t{i}", (None, "on")) for i in range(3)]
-    quiet = Machine(node=0, drift=0, noise=0.001, spikes=0)
-    kept = [
-        simulated(factors, lambda point: 0.0, np.random.default_rng(seed), machine=quiet).result.best
-        for seed in range(5)
-    ]
-    assert kept == [(0, 0, 0)] * 5
 
 
 def test_a_reference_that_breaks_a_limit_ends_the_search_at_once() -> None:
@@ -215,94 +179,6 @@ def test_a_size_that_ran_out_of_memory_rules_out_it_and_larger_ones_of_the_same_
     out = [point for point in itertools.product(range(5), (0, 1), range(3)) if state.cannot_fit(point)]
     assert out == [(3, 1, 0), (4, 1, 0)]
     assert not _SearchState(factors_of(2, 0)[1:], lambda point: True).cannot_fit((1, 1))
-
-
-def test_beside_the_best_arm_stand_single_changes_and_the_next_sizes() -> None:
-    state = knowing()
-    assert state.changes((2, 1, 0)) == [(2, 0, 0), (2, 1, 1), (2, 1, 2), (1, 1, 0), (3, 1, 0)]
-    assert state.changes((4, 0, 0))[-1] == (3, 0, 0)
-    state.dropped["t1"] = "different"
-    assert state.changes((0, 0, 0)) == [(0, 1, 0)], "and no size is next to one that is no number"
-
-
-def test_arms_that_nothing_is_known_of_promise_something_unless_they_cannot_fit() -> None:
-    state = knowing(_100=Observation(0.0, 1e-6), _210=Observation(None, outcome="oom"))
-    assert {(1, 0, 1), (1, 1, 0), (4, 0, 0)} <= {*state.promising((1, 0, 0))}
-    state.observations = {**state.observations, (2, 0, 0): Observation(None, outcome="oom")}
-    promising = {*state.promising((1, 0, 0))}
-    assert (1, 1, 0) in promising and not {(2, 0, 0), (3, 0, 0), (4, 0, 0)} & promising
-
-
-@pytest.mark.parametrize(("toggles", "arms"), [(1, 0), (2, 4), (3, 4), (8, 16), (9, 0)])
-def test_two_to_eight_toggles_are_screened_together(toggles: int, arms: int) -> None:
-    state = _SearchState(factors_of(toggles, 0), lambda point: True)
-    state.best_levels = dict.fromkeys(range(1, toggles + 1), 1)
-    asked = next(state.screen()).points if arms else ()
-    assert len({*asked}) == arms
-    if not arms:
-        assert not [*state.screen()]
-
-
-def test_a_search_that_has_spent_its_trials_polishes_once() -> None:
-    state = knowing(_100=Observation(0.0, 1e-6))
-    state.measured = 1000
-    polishing = state.polish()
-    proposal = next(polishing)
-    assert (proposal.name, proposal.base, proposal.points[0]) == ("polish 1", (1, 0, 0), (1, 0, 0))
-    with pytest.raises(StopIteration):
-        polishing.send(dict.fromkeys(proposal.points, Observation(0.0, 1e-6)))
-
-
-def test_what_an_arm_is_expected_to_cost_is_told_against_the_best() -> None:
-    seen = {"_100": 0.0, "_110": -0.3, "_101": 0.4, "_111": 0.1, "_210": -0.1, "_102": 0.2}
-    state = knowing(**{name: Observation(value, 1e-6) for name, value in seen.items()})
-    result = state.result()
-    assert result.best == (1, 1, 0)
-    assert result.expected["t0", 0][0] == pytest.approx(0.3, abs=0.02)
-    assert result.expected["t1", 1][0] == pytest.approx(0.4, abs=0.02)
-    assert result.expected["size", 2][0] == pytest.approx(0.2, abs=0.02)
-    assert all(error > 0 for _, error in result.expected.values())
-
-
-def test_arms_of_different_packs_compare_through_the_reference_and_spikes_do_not_count() -> None:
-    rng = np.random.default_rng(2)
-    truth = {"base": 0.0, "a": -0.2, "b": 0.3}
-    cells = []
-    for number, arm in enumerate(("a", "b")):
-        for round_ in range(5):
-            speed = rng.normal(0, 1)
-            for name in ("base", arm):
-                spike = 1.5 if (name, round_) == ("a", 1) else 0.0
-                cells.append(
-                    Cell(
-                        f"p{number}",
-                        round_,
-                        None,
-                        name,
-                        math.exp(truth[name] + speed + spike + rng.normal(0, 0.003)),
-                    )
-                )
-    found = log_times(cells, "base")
-    assert {name: found[name].value for name in truth} == pytest.approx(truth, abs=0.02)
-
-
-def test_an_arm_that_shares_no_round_with_others_has_no_estimate() -> None:
-    cells = [
-        Cell("p0", 0, None, "base", 1.0),
-        Cell("p0", 0, None, "a", 2.0),
-        Cell("p1", 0, None, "lonely", 5.0),
-    ]
-    assert set(log_times(cells, "base")) == {"base", "a"}
-
-
-def test_what_few_noisy_arms_suggest_counts_for_less_than_what_many_agree_on() -> None:
-    factors = [Factor(f"t{i}", (None, "on")) for i in range(4)]
-    points = list(itertools.product((0, 1), repeat=4))
-    values = np.array([-0.2 * point[0] for point in points])
-    values[points.index((0, 1, 1, 1))] -= 0.15  # a lucky arm
-    means, _ = predict(factors, Measured(points, values, np.full(16, 0.05**2)), points)
-    assert points[int(np.argmin(means))][0] == 1
-    assert means[points.index((0, 1, 1, 1))] > -0.12
 
 
 def stacked(true: Callable[[Point], float | None], factors: list[Factor], error: float = 0.01) -> tuple:
@@ -333,22 +209,6 @@ def test_levels_that_surely_gain_by_themselves_are_measured_together() -> None:
     assert [step.name for step in steps] == ["alone", "stack"]
     assert steps[1].points == ((2, 1, 0, 0),), "c may be noise, d costs time"
     assert result.best == (2, 1, 0, 0)
-
-
-def test_one_level_that_gains_needs_no_stack_and_none_leaves_the_reference() -> None:
-    steps, result = stacked(lambda point: -0.2 * point[1], FACTORS)
-    assert [step.name for step in steps] == ["alone"] and result.best == (0, 1, 0, 0)
-    steps, result = stacked(lambda point: 0.1 * sum(point), FACTORS)
-    assert [step.name for step in steps] == ["alone"] and result.best == (0, 0, 0, 0)
-
-
-def test_a_level_that_is_ruled_out_is_not_stacked() -> None:
-    def true(point: Point) -> float | None:
-        return None if point[1] else -0.2 * (point[0] > 0) - 0.1 * point[2]
-
-    steps, result = stacked(true, FACTORS)
-    assert steps[1].points == ((1, 0, 1, 0),) and result.best == (1, 0, 1, 0)
-    assert result.dropped == {"b": "no"}
 
 
 def test_levels_that_exclude_each_other_are_stacked_as_far_as_they_go() -> None:

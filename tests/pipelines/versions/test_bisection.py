@@ -34,17 +34,3 @@ def test_the_answer_always_lies_among_the_suspects_and_only_silent_commits_widen
         assert first in suspects and len(looked) <= 8
         assert set(suspects) - silent <= {max(suspects)}
         assert len(suspects) == 1 or silent.intersection(suspects)
-
-
-def test_where_nothing_but_the_ends_runs_the_answer_is_all_of_them() -> None:
-    suspects, looked = bisected(6, 2, frozenset(range(5)))
-    assert list(suspects) == list(range(6)) and sorted(looked) == list(range(5))
-
-
-def test_the_steps_that_remain_are_those_that_halving_takes() -> None:
-    state = Bisection(16, {})
-    remaining = [state.steps_left]
-    while (place := state.next) is not None:
-        state = state.marked(place, Mark.WITH if place >= 11 else Mark.WITHOUT)
-        remaining.append(state.steps_left)
-    assert remaining == [4, 3, 2, 1, 0]

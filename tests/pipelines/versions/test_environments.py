@@ -1,17 +1,19 @@
-"""What a person may name as an environment, and what is said of anything else."""
+"""What may be named as an environment, what is said of anything else, and how a process starts in one."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 from environments import answering
 
-from perfsweep.pipelines.store.schema import Environment, Version
+from perfsweep.pipelines.store.schema import Environment
+from perfsweep.pipelines.versions.activation import variables
 from perfsweep.pipelines.versions.environments import find
-from perfsweep.pipelines.versions.tree import notices
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.user_environment import INTERPRETER
 
 GOOD = {"version": [3, 12, 4], "prefix": "/opt/env", "abi": "cpython-312", "missing": []}
 
@@ -30,20 +32,6 @@ def test_a_folder_and_the_interpreter_in_it_are_one_environment(folder: Path, tm
     assert one.interpreter == str(folder / "bin/python")
 
 
-def test_a_link_to_an_interpreter_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    """It is what leads to the packages of a virtual environment."""
-    (tmp_path / "venv/bin").mkdir(parents=True)
-    (tmp_path / "venv/bin/python").symlink_to(folder / "bin/python")
-    assert find(str(tmp_path / "venv"), tmp_path).interpreter == str(tmp_path / "venv/bin/python")
-
-
-def test_an_interpreter_may_be_named_as_on_the_path(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(folder / "bin"), prepend=":")
-    assert find("python", tmp_path).interpreter == str(folder / "bin/python")
-
-
 def test_this_interpreter_tells_what_it_is(tmp_path: Path) -> None:
     found = find(sys.executable, tmp_path)
     assert found.prefix == sys.prefix and found.python == "{}.{}.{}".format(*sys.version_info)
@@ -54,7 +42,6 @@ def test_this_interpreter_tells_what_it_is(tmp_path: Path) -> None:
     [
         ({"version": [3, 9, 2]}, r"Python 3\.9\.2, and what measures needs 3\.11 or newer$"),
         ({"missing": ["torch"]}, r"has no torch, which trials need: \S+bin/python -m pip install torch$"),
-        ({"missing": ["torch", "numpy"]}, "has no torch and no numpy, which trials need"),
     ],
 )
 def test_an_environment_that_cannot_measure_says_what_it_lacks(
@@ -84,38 +71,6 @@ def test_what_is_no_environment_is_named_in_one_sentence(tmp_path: Path) -> None
         assert "\n" not in str(refused.value)
 
 
-def test_environments_are_named_with_what_differs_in_all_of_them_first() -> None:
-    def version(level: str, **packages: str) -> Version:
-        environment = Environment(interpreter="", prefix="", python="3.12.4", abi="", packages=packages)
-        return Version(
-            levels={"environment": level}, digest=level, code="", config={}, environment=environment
-        )
-
-    one = version("a", torch="2.13.0+cpu", sympy="1.13", numpy="2.0", extra="1")
-    other = version("b", torch="2.14.1", sympy="1.14", numpy="2.0")
-    assert list(notices([one, other])) == [
-        "environment=a: Python 3.12.4, torch 2.13.0+cpu",
-        "environment=b: Python 3.12.4, torch 2.14.1",
-        "packages that differ between environments: sympy 1.13 / 1.14, extra 1 / none",
-    ]
-
-
-def test_the_oldest_python_that_measures_may_print_before_it_answers(tmp_path: Path) -> None:
-    program = answering(tmp_path / "env/bin/python", **{**GOOD, "version": [3, 11, 0]})
-    program.write_text(program.read_text().replace("\n", "\necho welcome\n", 1))
-    assert find(str(tmp_path / "env"), tmp_path).python == "3.11.0"
-
-
-def test_a_program_that_never_answers_is_asked_whether_it_is_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perfsweep.pipelines.versions.environments.FACTS_S", 0.05)
-    (tmp_path / "hangs").write_text("#!/bin/sh\nexec sleep 60\n")
-    (tmp_path / "hangs").chmod(0o755)
-    with pytest.raises(ConfigError, match=r"did not answer within 0\.05 s; is it a Python interpreter\?$"):
-        find(str(tmp_path / "hangs"), tmp_path)
-
-
 def test_what_lies_where_somebody_works_is_not_taken_for_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,3 +80,24 @@ def test_what_lies_where_somebody_works_is_not_taken_for_installed(
     program.write_text(program.read_text().replace("\n", "\n[ -e numpy.py ] && exit 1\n", 1))
     with pytest.raises(ConfigError, match="has no numpy, which trials need"):
         find("./python", tmp_path)
+
+
+@pytest.mark.parametrize("is_venv", [True, False])
+def test_it_finds_our_code_its_packages_and_its_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_venv: bool
+) -> None:
+    python = tmp_path / "env/bin/python"
+    python.parent.mkdir(parents=True)
+    if is_venv:
+        (tmp_path / "env/pyvenv.cfg").touch()
+    monkeypatch.setenv("PATH", "/usr/bin")
+    own = Environment(interpreter=str(python), prefix=str(tmp_path / "env"), python="3.12", abi="cpython-312")
+    found = variables(own, tmp_path / "code", ["/ours", "/users", "", "/ours"])
+    assert found == {
+        INTERPRETER: str(python),
+        "PYTHONPATH": os.pathsep.join(["/ours", "/users"]),
+        "PATH": os.pathsep.join([str(python.parent), "/usr/bin"]),
+        "VIRTUAL_ENV": str(tmp_path / "env") if is_venv else "",
+    }
+    monkeypatch.delenv("PATH")
+    assert variables(own, tmp_path, [])["PATH"] == os.pathsep.join([str(python.parent), os.defpath])

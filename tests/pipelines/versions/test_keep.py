@@ -47,9 +47,3 @@ def test_files_that_were_edited_since_are_not_taken_for_what_was_planned(root: P
         keep(tmp_path / "code", checkout, [])
     keep(tmp_path / "there", checkout, [])
     keep(tmp_path / "code", one, [])
-
-
-def test_the_sweeps_own_code_is_not_kept_again(tmp_path: Path) -> None:
-    own = Version(levels={"commit": "x"}, digest="d", code="", config={})
-    keep(tmp_path / "code", own, [])
-    assert not (tmp_path / "code").exists()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from git_repository import begin, commit, git
+from git_repository import begin, commit
 
-from perfsweep.pipelines.store.schema import Environment, Version
-from perfsweep.pipelines.versions.environments import environment_lines
+from perfsweep.pipelines.store.schema import Version
 from perfsweep.pipelines.versions.tree import notices
 
 
@@ -32,7 +31,6 @@ def version(root: Path | None, commit: str | None, **own: object) -> Version:
     [
         (("one", "all"), "data/a.csv, data/b.csv, data/c.csv and 1 more: "),
         (("all", "few"), "data/a.csv, data/b.csv, data/c.csv: "),
-        (("one", "few"), "data/d.csv: "),
         (("one", "one"), None),
     ],
 )
@@ -52,36 +50,3 @@ def test_the_checkout_differs_from_its_commit_by_what_was_edited(root: Path) -> 
     (found,) = notices([version(root, "few"), version(root, None)])
     file.write_text(before)
     assert found.startswith("data/d.csv: ")
-
-
-def test_versions_without_a_repository_have_no_files() -> None:
-    assert list(notices([version(None, "a"), version(None, "b")])) == []
-
-
-def environment(level: str, toggle: str = "environment", **packages: str) -> Version:
-    own = Environment(interpreter="", prefix="", python="3.12", abi="", packages=packages)
-    return version(None, None, levels={toggle: level, "commit": "x"}, environment=own)
-
-
-def test_environments_have_their_python_and_torch() -> None:
-    one = environment("a", numpy="2.0")
-    assert list(environment_lines([one, one])) == ["environment=a: Python 3.12, torch unknown"]
-    assert list(environment_lines([environment("a", toggle="other"), version(None, "x")])) == []
-
-
-def test_many_packages_that_differ_are_counted() -> None:
-    names = [f"p{number}" for number in range(8)]
-    both = [environment("a", **dict.fromkeys(names, "1")), environment("b", **dict.fromkeys(names, "2"))]
-    line = list(environment_lines(both))[-1]
-    assert line.endswith("p4 1 / 2, p5 1 / 2 and 2 more")
-
-
-def test_submodules_are_said_to_be_the_checkouts(tmp_path: Path) -> None:
-    root = begin(tmp_path / "repo")
-    commit(root, {"train.py": ""}, "before")
-    for name in ("lib", "data"):
-        git(root, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{name}")
-    git(root, "commit", "-q", "-m", "with")
-    *_, line = notices([version(root, "before"), version(root, None)])
-    assert line == "data, lib: submodules, of which all versions import what is checked out"
-    assert not list(notices([version(root, "before")]))

@@ -59,12 +59,6 @@ def test_a_file_that_has_changed_since_is_named_and_nothing_is_written(
     assert script.read_bytes() == before
 
 
-def test_a_file_that_is_gone_has_changed(folder: Path, script: Path) -> None:
-    script.with_name("model.py").unlink()
-    with pytest.raises(ConfigError, match=r"model\.py has changed since it was measured"):
-        patched.apply(folder)
-
-
 def test_what_is_known_of_a_patch_is_read_back(folder: Path) -> None:
     facts = patched.kept(folder)
     assert (facts.args, facts.parity, facts.bounds) == (("--lr=1",), Parity.TOLERANCE, {"losses": 1e-3})
@@ -87,14 +81,3 @@ def test_a_patch_and_the_original_are_two_versions_of_the_same_files(
     tree.keep(tmp_path / "code", version, files)
     kept = Snapshot(code_snapshot.sources_place(tmp_path / "code", changed.digest))
     assert kept.is_version and kept.copies[script].read_bytes() == AFTER
-
-
-def test_files_that_changed_between_plan_and_start_are_not_measured_as_the_patch(
-    folder: Path, script: Path, tmp_path: Path
-) -> None:
-    files = [script, script.with_name("model.py")]
-    planned = tree.with_patch(str(folder), files)
-    files[1].write_text("x = 2\n")
-    own = {"digest": "d", "code": "", "config": {}, "levels": {"patch": str(folder)}}
-    with pytest.raises(ConfigError, match="files of the script changed while the sweep was planned"):
-        tree.keep(tmp_path / "code", Version(sources=planned.digest, **own), files)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from git_repository import Planned, begin, commit, git, imported, state
 
-from perfsweep.pipelines.versions import tree
 from perfsweep.pipelines.versions.repository import Repository, submodules
 from perfsweep.workloads.errors import ConfigError
 
@@ -39,24 +38,12 @@ def test_a_line_follows_first_parents_oldest_first(root: Path) -> None:
     assert state(root) == before
 
 
-def test_configuration_of_the_user_changes_no_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Repository(root).first_parents("one", "main")
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "3")
-    for number, (key, value) in enumerate(
-        [("log.showSignature", "true"), ("color.ui", "always"), ("format.pretty", "fuller")]
-    ):
-        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
-        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
-    assert Repository(root).first_parents("one", "main") == plain
-
-
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
         ("nowhere", "main", "nowhere is no commit of"),
         ("main", "main~0", "main and main~0 are the same commit; name two"),
         ("two", "further", "further does not descend from two; begin at {one}, which both descend from"),
-        ("main", "apart", "apart does not descend from main"),
     ],
 )
 def test_two_commits_without_a_line_are_refused(root: Path, old: str, new: str, sentence: str) -> None:
@@ -69,44 +56,6 @@ def test_a_shallow_clone_says_what_it_may_lack(root: Path, tmp_path: Path) -> No
     git(tmp_path, "clone", "-q", "--depth", "1", "--no-single-branch", root.as_uri(), "copy")
     with pytest.raises(ConfigError, match="a shallow clone, which may lack it: run `git fetch --unshallow`"):
         Repository(tmp_path / "copy").first_parents("origin/side", "origin/main")
-
-
-def test_code_is_told_apart_without_reading_it(root: Path) -> None:
-    repository = Repository(root)
-    same = [tree.blobs(repository, name) for name in ("joined", "prose")]
-    assert same[0] == same[1]
-    assert len({tree.blobs(repository, name) for name in ("one", "two", "joined", "aside")}) == 4
-
-
-def test_the_branch_that_others_start_from_is_the_remotes_then_main_then_master(
-    root: Path, tmp_path: Path
-) -> None:
-    assert Repository(root).default_branch == "main"
-    git(tmp_path, "clone", "-q", "-b", "side", str(root), "copy")
-    clone = Repository(tmp_path / "copy")
-    assert clone.default_branch == "origin/main", "beside a branch that is checked out"
-    git(clone.root, "remote", "set-head", "origin", "other")
-    assert clone.default_branch == "origin/other"
-    git(clone.root, "remote", "remove", "origin")
-    assert clone.default_branch is None
-    git(clone.root, "branch", "master")
-    assert clone.default_branch == "master"
-    git(clone.root, "branch", "main")
-    assert clone.default_branch == "main"
-
-
-def test_the_best_common_commit_is_found_or_missed_in_a_sentence(root: Path) -> None:
-    repository = Repository(root)
-    assert repository.merge_base("further", "prose") == repository.commit("further")
-    with pytest.raises(ConfigError, match=rf"^two and apart have no common commit in {root}$"):
-        repository.merge_base("two", "apart")
-
-
-def test_what_git_says_of_a_mistake_is_told_in_one_line_whatever_bytes_it_has(root: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
-        Repository(root).entries("no\udcff")
-    assert str(refused.value).startswith(f"{root}: git ls-tree failed: fatal: ")
-    assert "no\ufffd" in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_git_that_is_not_installed_is_asked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,9 @@ from git_repository import begin, commit, git, state
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.plan.plan import make_plan
-from perfsweep.pipelines.store.records import SweepFolder, Version
+from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.versions import tree
 from perfsweep.pipelines.versions.repository import Repository
-from perfsweep.pipelines.versions.tree import notices
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.snapshot import Snapshot
@@ -55,21 +54,6 @@ def test_a_commit_has_its_own_code_and_the_checkout_what_is_not_committed(root: 
     assert here == {"train.py": "A = 3\n", "pkg/new.py": "N = 1\n", "fresh.py": ""}
 
 
-def test_the_same_code_is_the_same_version_whatever_else_a_commit_changed(root: Path) -> None:
-    digests = [
-        tree.read(Repository.of(root / "train.py"), name).digest for name in ("second", "prose", "first")
-    ]
-    assert digests[0] == digests[1] != digests[2]
-
-
-def test_code_that_trades_places_is_another_version(tmp_path: Path) -> None:
-    root = begin(tmp_path / "repo")
-    commit(root, {"a/model.py": "X = 1", "b/model.py": "X = 2"}, "one")
-    commit(root, {"a/model.py": "X = 2", "b/model.py": "X = 1"}, "other")
-    one, other = (tree.read(Repository(root), name).digest for name in ("one", "other"))
-    assert one != other
-
-
 def test_an_export_holds_the_version_and_names_what_the_checkout_has_beside_it(
     root: Path, tmp_path: Path
 ) -> None:
@@ -84,23 +68,6 @@ def test_an_export_holds_the_version_and_names_what_the_checkout_has_beside_it(
     assert state(root) == before
 
 
-def test_a_link_has_the_code_that_it_leads_to(tmp_path: Path) -> None:
-    root = begin(tmp_path / "repo")
-    (root / "link.py").symlink_to("real.py")
-    commit(root, {"real.py": "R = 1"}, "one")
-    assert names(tree.read(Repository(root), "one")) == {"link.py": "R = 1", "real.py": "R = 1"}
-
-
-def test_data_that_differs_between_versions_is_said_to_be_the_checkouts(root: Path) -> None:
-    def version(level: str) -> Version:
-        own = {"repository": str(root), "digest": level, "sources": level, "code": "", "config": {}}
-        return Version(levels={"commit": level}, commit=git(root, "rev-parse", level), **own)
-
-    (line,) = notices([version("second"), version("data")])
-    assert line.startswith("conf.yaml:") and "checkout" in line
-    assert not list(notices([version("second"), version("prose")]))
-
-
 def test_a_mistake_is_one_sentence(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nonsense is no commit of .*repo$"):
         tree.read(Repository.of(root / "train.py"), "nonsense")
@@ -108,20 +75,6 @@ def test_a_mistake_is_one_sentence(root: Path, tmp_path: Path) -> None:
         tree.read(Repository.of(root / "train.py"), "--all")
     with pytest.raises(ConfigError, match="in no git repository"):
         Repository.of(tmp_path / "train.py")
-
-
-def test_a_shallow_clone_says_how_to_get_the_rest(root: Path, tmp_path: Path) -> None:
-    git(tmp_path, "clone", "-q", "--depth=1", f"file://{root}", "clone")
-    with pytest.raises(ConfigError, match=r"first is no commit .* shallow clone.*git fetch --unshallow"):
-        Repository(tmp_path / "clone").commit("first")
-
-
-def test_a_branch_began_where_it_left_the_main_one(root: Path, tmp_path: Path) -> None:
-    git(tmp_path, "clone", "-q", str(root), "clone")
-    clone = Repository(tmp_path / "clone")
-    assert clone.default_branch == "origin/main" and not clone.is_dirty and Repository(root).is_dirty
-    git(clone.root, "checkout", "-q", "-b", "topic", "second")
-    assert clone.merge_base("origin/main", "HEAD") == clone.commit("second")
 
 
 def test_sweeps_inside_the_repository_are_no_code_of_it(root: Path, command) -> None:
@@ -152,13 +105,6 @@ def test_files_outside_of_the_repository_belong_to_a_version_by_their_names(tmp_
     assert tree.read(Repository(root), "one", [helper]).digest != first.digest
 
 
-def test_a_version_that_is_there_already_is_not_written_again(root: Path, tmp_path: Path) -> None:
-    place = tmp_path / "copies"
-    place.mkdir()
-    tree.export(tree.read(Repository(root), "first"), place)
-    assert list(tmp_path.iterdir()) == [place] and not list(place.iterdir())
-
-
 def test_where_two_commands_export_a_version_the_first_one_stays_and_nothing_is_left(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,12 +119,3 @@ def test_where_two_commands_export_a_version_the_first_one_stays_and_nothing_is_
     monkeypatch.setattr(tree, "hidden", slow)
     tree.export(tree.read(Repository(root), "first"), place)
     assert list(tmp_path.iterdir()) == [place] and list(place.iterdir()) == [place / "first"]
-
-
-def test_a_link_in_the_place_of_a_file_is_other_code_to_git(tmp_path: Path) -> None:
-    root = begin(tmp_path / "repo")
-    commit(root, {"a.py": "b.py"}, "file")
-    (root / "a.py").unlink()
-    (root / "a.py").symlink_to("b.py")
-    commit(root, {}, "link")
-    assert tree.blobs(Repository(root), "file") != tree.blobs(Repository(root), "link")

@@ -104,10 +104,6 @@ def test_a_level_that_crashes_fails_with_what_it_said(done: Done) -> None:
     assert "status 1 instead of 0; last it wrote: out of luck" in result.note
 
 
-def test_a_level_whose_witness_stays_is_inert(done: Done) -> None:
-    assert done.effect("idle").word == "inert"
-
-
 def test_memory_is_the_commands_and_times_are_of_single_runs(done: Done) -> None:
     ok = done.trials.filter((pl.col("kind") == "timing") & (pl.col("outcome") == "ok"))
     assert ok.height == 5 * 4 and (ok["units"] == 1).all()
@@ -119,7 +115,3 @@ def test_the_command_sees_the_environment_that_the_sweep_was_started_in(done: Do
     assert {k: v for k, v in seen.items() if k not in OF_PYTHON} == {
         k: v for k, v in user_environment(done.environ).items() if k not in OF_PYTHON
     }
-
-
-def test_the_users_folder_holds_what_the_command_wrote_and_nothing_else(done: Done) -> None:
-    assert sorted(path.name for path in done.folder.iterdir()) == ["environment.json", "job.py", "runs"]

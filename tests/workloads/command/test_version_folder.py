@@ -71,17 +71,6 @@ def test_a_program_runs_the_versions_code_and_finds_its_data(root: Path, ran: Ma
     assert not (root / "out.json").exists(), "what a program writes beside itself stays out of the checkout"
 
 
-def test_what_a_program_starts_runs_the_version_too(root: Path, ran: Make) -> None:
-    inner = "import subprocess, sys; subprocess.run([sys.executable, '-S', 'train.py'], check=True)"
-    workload = ran(f'{PYTHON} -c "{inner}"', evidence=REPORTED)
-    assert workload.numbers()["main"] == 2
-
-
-def test_files_that_are_evidence_are_those_of_the_version(root: Path, ran: Make) -> None:
-    evidence = ran(f"{PYTHON} train.py", evidence={"file": ["out.json"]}).evidence()
-    assert evidence.numbers["out.json/main"] == 2
-
-
 def test_import_paths_into_the_checkout_lead_to_the_version(
     root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,9 +82,3 @@ def test_import_paths_into_the_checkout_lead_to_the_version(
         command = [sys.executable, "-S", "-c", "import tool; print(tool.X)"]
         assert subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout == "2\n"
     assert (place / "src/rows.csv").read_text() == "9" and (place / "data").is_symlink()
-
-
-def test_a_command_of_no_version_runs_where_it_was_typed(ran: Make, tmp_path: Path) -> None:
-    write(tmp_path, {"train.py": TRAIN.replace("MAIN", "1"), "work.py": "X = 1", "rows.txt": "7"})
-    assert ran(f"{PYTHON} train.py", evidence=REPORTED).numbers()["main"] == 1
-    assert (tmp_path / "out.json").exists()

@@ -92,39 +92,3 @@ def test_what_is_seen_becomes_a_patch_that_is_python(seen: Seen, tmp_path: Path)
     ):
         assert line in module.splitlines()
     assert "gc.freeze()\nfor epoch in" in done.files[str(tmp_path / "train.py")].decode()
-
-
-def test_code_that_is_executed_from_a_text_is_no_line_of_the_users(seen: Seen) -> None:
-    text = SCRIPT.replace("t = trainer", "exec('o = torch.optim.SGD([torch.ones(1)], 0.1)')\nt = trainer")
-    first, _ = (site for site in seen(text, trainer=MODULE) if site.what == OPTIMIZER)
-    assert first.file == "<string>" and not first.is_users
-    assert first.lines[0].line == 4
-
-
-def test_a_call_that_a_library_makes_is_told_with_the_line_that_led_to_it(seen: Seen) -> None:
-    text = """
-    import torch
-    from torch.distributed.optim import _apply_optimizer_in_backward as library
-    model = torch.nn.Linear(2, 1)
-    library(torch.optim.SGD, model.parameters(), {"lr": 0.1})
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    while True:
-        model(torch.ones(4, 2)).sum().backward()
-        optimizer.step()
-    """
-    sites = [site for site in seen(text) if site.what == OPTIMIZER]
-    assert [site.is_users for site in sites] == [False, True]
-    assert sites[0].lines[0].line == 4
-
-
-def test_a_model_in_evaluation_is_no_call_to_change(seen: Seen) -> None:
-    text = """
-    import torch
-    model = torch.nn.Linear(2, 1)
-    frozen = torch.nn.Linear(2, 2).eval()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    while True:
-        model(frozen(torch.ones(4, 2))).sum().backward()
-        optimizer.step()
-    """
-    assert of(seen(text), FORWARD).holders[0].name == "model"

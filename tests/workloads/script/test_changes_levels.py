@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from loops import ADVERSARIES, ATTENTION, IMAGES
+from loops import ATTENTION, IMAGES
 from script_levels import counters, evidence, verdict, witness
 
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script import toggles
-from perfsweep.workloads.script.changes.calls import Call, wrap
-from perfsweep.workloads.script.changes.change import nothing
+from perfsweep.workloads.script.changes.change import Call, nothing, wrap
 from perfsweep.workloads.script.changes.scene import Scene
 
 LEVELS: list[tuple[str, dict[str, Any]]] = [
@@ -93,50 +91,8 @@ def test_a_level_that_computes_something_else_is_found(
     assert found.verdict is ParityVerdict.DIFFERENT
 
 
-def test_loader_workers_that_compute_something_else_are_not_taken_for_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = toggles.CHANGES["num_workers"]
-
-    def begin(scene: Scene, level: LevelValue) -> None:
-        right.begin(scene, level)
-        for module in scene.modules:
-            wrap(module, _larger)
-
-    monkeypatch.setitem(toggles.CHANGES, "num_workers", dataclasses.replace(right, begin=begin))
-    levels = {"num_workers": 1}
-    found = verdict(evidence(ATTENTION, tmp_path), evidence(ATTENTION, tmp_path, **levels), **levels)
-    assert found.verdict is ParityVerdict.UNCHECKED and found.reason == "needs paired seeds"
-
-
 def _larger(call: Call) -> Call:
     return lambda *args: call(*args) * 1.2
-
-
-def test_a_kernel_that_is_chosen_anyway_leaves_its_witness(tmp_path: Path) -> None:
-    counter = witness("sdpa", "flash")
-    assert counters(ATTENTION, tmp_path, sdpa="flash")[counter] == counters(ATTENTION, tmp_path)[counter]
-
-
-@pytest.mark.parametrize("levels", [{"num_workers": 0}, {"threads": torch.get_num_threads()}], ids=str)
-def test_a_number_that_the_script_has_already_is_refused(levels: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedHere, match="already"):
-        counters(ATTENTION, tmp_path, **levels)
-
-
-@pytest.mark.parametrize("script", [ATTENTION, ADVERSARIES], ids=["attention", "adversaries"])
-def test_changes_of_modules_go_together(script: str, tmp_path: Path) -> None:
-    blocks = {"grad_checkpointing": "on"} if script is ATTENTION else {}
-    levels: dict[str, Any] = {"amp": "bf16", "compile": "default", "optimizer": "fused", **blocks}
-    found = verdict(evidence(script, tmp_path), evidence(script, tmp_path, **levels, **BLOCKS), **levels)
-    assert found.verdict is ParityVerdict.WITHIN_TOLERANCE, found.reason
-    base, arm = counters(script, tmp_path), counters(script, tmp_path, **levels, **BLOCKS)
-    assert base["compiled_graphs"] != arm["compiled_graphs"]
-    assert base["low_precision_ops"] != arm["low_precision_ops"]
-
-
-def test_a_model_of_torchs_own_classes_is_compiled_whole(tmp_path: Path) -> None:
-    assert counters(IMAGES, tmp_path, compile="default")["compiled_graphs"] == 1
 
 
 def test_what_stands_inside_ddp_is_compiled_and_its_call_autocast(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterating
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import loaders
@@ -47,18 +49,6 @@ def test_without_workers_a_loader_is_not_given_what_only_workers_have() -> None:
     assert plain.persistent_workers is False
 
 
-def test_afterwards_loaders_are_made_as_ever() -> None:
-    making = DataLoader.__init__
-    seen = Seen({}, batch_size=2)
-    assert seen.made[0].batch_size == 2
-    assert DataLoader.__init__ is making and DataLoader(DATA).batch_size == 1
-
-
-def test_batches_of_loaders_without_workers_are_counted_as_such() -> None:
-    counts = Seen({"batch_size": 4}).watched.counts
-    assert (counts["batches"], counts["loader_workers"], counts["batches_ahead"]) == (2, 0, 0)
-
-
 WORKERS = {"num_workers": 2}
 NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
 
@@ -69,11 +59,8 @@ NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
         ([], {}, "num_workers", 2, "makes no DataLoader before its first iteration ends"),
         ([{}], {}, "num_workers", 2, None),
         ([WORKERS, WORKERS], {}, "num_workers", 2, "has loaders with num_workers=2 already"),
-        ([WORKERS, {}], {}, "num_workers", 2, None),
         ([{}], {}, "persistent_workers", "on", NO_WORKERS),
         ([{}], {"num_workers": 1}, "persistent_workers", "on", None),
-        ([WORKERS], {"num_workers": 0}, "persistent_workers", "on", NO_WORKERS),
-        ([WORKERS, {}], {}, "persistent_workers", "on", None),
         (
             [{**WORKERS, "persistent_workers": True}, {}],
             {},
@@ -81,10 +68,8 @@ NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
             "on",
             "has loaders with persistent_workers=True already",
         ),
-        ([{**WORKERS, "persistent_workers": True}, {}], {"num_workers": 1}, "persistent_workers", "on", None),
         ([{**WORKERS, "prefetch_factor": 4}], {}, "prefetch_factor", 4, "has loaders with prefetch_factor=4"),
         ([{**WORKERS, "prefetch_factor": 2}], {}, "prefetch_factor", 4, None),
-        ([{"pin_memory": True}], {}, "pin_memory", "on", "has loaders with pin_memory=True already"),
     ],
 )
 def test_a_level_that_cannot_act_says_why(
@@ -100,3 +85,20 @@ def test_a_level_is_given_as_the_value_that_loaders_take() -> None:
     loaders.give("pin_memory", seen.scene, "on")
     loaders.give("num_workers", seen.scene, "2")
     assert seen.options.given == {"pin_memory": True, "num_workers": 2}
+
+
+def test_a_kept_iterator_draws_what_a_new_one_would_have_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(Iterating, "_reset", lambda one, loader, first_iter=False: seen.append(first_iter))
+    options, before = LoaderOptions(), Iterating._reset
+    loader: Any = SimpleNamespace(generator=torch.Generator().manual_seed(1))
+    new = torch.Generator().manual_seed(1)
+    with ExitStack() as undo:
+        loaders.keep_workers(SimpleNamespace(loaders=options, undo=undo), "on")  # type: ignore[arg-type]
+        assert options.given == {"persistent_workers": True}
+        Iterating._reset(None, loader, True)  # type: ignore[arg-type]
+        assert torch.equal(loader.generator.get_state(), new.get_state()), "it has drawn already"
+        Iterating._reset(None, loader)  # type: ignore[arg-type]
+    torch.empty((), dtype=torch.int64).random_(generator=new)
+    assert torch.equal(loader.generator.get_state(), new.get_state())
+    assert seen == [True, False] and Iterating._reset is before

@@ -1,4 +1,4 @@
-"""Settings of the process are made, counted and put back; what a script chooses itself is seen."""
+"""Settings of the process and updates of optimisers are changed and put back; own choices are seen."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.optim import SGD, Adagrad, AdamW, Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import settings
-from perfsweep.workloads.script.changes.change import NO_MODULE
 from perfsweep.workloads.script.changes.own_choices import OwnChoices
+from perfsweep.workloads.script.changes.update_options import UpdateOptions
 
 
 @pytest.fixture
@@ -57,35 +58,6 @@ def test_a_setting_shows_in_its_counter_alone_and_is_put_back(
     assert gc.isenabled()
 
 
-def test_what_was_frozen_before_a_script_began_is_no_sign_of_the_level() -> None:
-    gc.freeze()
-    try:
-        with ExitStack() as undo:
-            scene = scene_of(undo)
-            assert settings.counts(scene)["frozen_iterations"] == 0
-            more = [[] for _ in range(1000)]
-            settings.begin_collector(scene, "frozen")
-            assert settings.counts(scene)["frozen_iterations"] == 5 and more
-    finally:
-        gc.unfreeze()
-
-
-def test_threads_that_are_there_already_are_no_change(undo: ExitStack) -> None:
-    torch.set_num_threads(1)
-    assert settings.threads_obstacle(scene_of(undo), 1) == "runs with threads=1 already"
-    assert settings.threads_obstacle(scene_of(undo), 2) is None
-    told = settings.threads_obstacle(scene_of(undo, threads="sets its number of threads"), 2)
-    assert told == "sets its number of threads itself"
-
-
-def test_cudnn_can_choose_where_a_module_convolves(undo: ExitStack) -> None:
-    convolving = nn.Sequential(nn.ReLU(), nn.Conv1d(1, 1, 1))
-    assert settings.benchmark_obstacle(scene_of(undo, nn.Linear(1, 1), convolving), "on") is None
-    told = settings.benchmark_obstacle(scene_of(undo, nn.Linear(1, 1)), "on")
-    assert told == "has no convolution in the modules it calls"
-    assert settings.benchmark_obstacle(scene_of(undo), "on") == NO_MODULE
-
-
 def disabled_autocast() -> None:
     with torch.autocast("cpu", enabled=False):
         pass
@@ -112,11 +84,9 @@ def recomputes(reentrant: bool) -> Callable[[], None]:
         (autocast, {"amp": "autocasts"}),
         (disabled_autocast, {}),
         (lambda: torch.amp.GradScaler("cpu"), {"amp": "scales its losses"}),
-        (lambda: torch.amp.GradScaler("cpu", enabled=False), {}),
         (lambda: torch.compile(None), {"compile": "calls torch.compile"}),
         (lambda: torch.compile(None, backend="eager"), {}),
         (chooses_kernels, {"sdpa": "chooses the kernels of its attention"}),
-        (recomputes(True), {"grad_checkpointing": "recomputes activations"}),
         (recomputes(False), {"grad_checkpointing": "recomputes activations"}),
         (lambda: torch.set_num_threads(2), {"threads": "sets its number of threads"}),
         (gc.disable, {"gc": "sets Python's collector"}),
@@ -141,9 +111,7 @@ def test_what_a_script_does_itself_is_known_at_its_first_mark(
         torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize(
-    ("instead", "dropped"), [(None, [True, False]), (True, [True, True]), (False, [False, False])]
-)
+@pytest.mark.parametrize(("instead", "dropped"), [(None, [True, False]), (False, [False, False])])
 def test_how_gradients_are_reset_is_seen_and_can_be_replaced(
     instead: bool | None, dropped: list[bool]
 ) -> None:
@@ -169,3 +137,32 @@ def test_how_gradients_are_reset_is_seen_and_can_be_replaced(
         assert (torch.optim.Optimizer.zero_grad is resetting) == (instead is None)
     assert found == dropped
     assert torch.optim.Optimizer.zero_grad is resetting
+
+
+def made(kind: type[Optimizer], level: str, **asked: bool) -> tuple[Optimizer, UpdateOptions]:
+    """An optimiser that a script makes under a level, and what was seen of it."""
+    options = UpdateOptions()
+    options.level = level
+    with ExitStack() as undo:
+        options.watch(undo, CallSites())
+        return kind([torch.zeros(2, requires_grad=True)], **asked), options
+
+
+# AdamW makes itself by Adam's constructor.
+@pytest.mark.parametrize("kind", [AdamW, Adagrad])
+def test_every_optimiser_is_made_with_the_level(kind, level: str = "fused") -> None:
+    optimiser, seen = made(kind, level)
+    assert optimiser.defaults[level] is True
+    assert not seen.asked
+
+
+@pytest.mark.parametrize("kind", [SGD, AdamW])
+def test_what_a_script_asks_for_itself_is_seen_and_given_way_to_the_level(kind) -> None:
+    optimiser, seen = made(kind, "fused", foreach=True)
+    assert seen.asked == {"foreach"}
+    assert optimiser.defaults["fused"] is True and optimiser.defaults["foreach"] is False
+
+
+def test_an_optimiser_without_the_implementation_is_left_as_it_is() -> None:
+    optimiser, _ = made(torch.optim.Rprop, "fused")
+    assert optimiser.defaults["foreach"] is None, "as where nothing is asked for"

@@ -23,7 +23,6 @@ toggles:
 sweeps:
   quick: {toggles: [optimizer], measure: {rounds: 2, look: true, iterations: 32, servers: 2}}
 """
-SMALL = ("measure.rounds=2", "measure.look=true", "measure.servers=1", "measure.repeats=0")
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +74,3 @@ def test_a_script_is_checked(folder: Path) -> None:
         folder, "check", "script:train.yaml", "workload.toggles={}", "--toggles", "amp,optimizer"
     )
     assert "no defects" in told
-
-
-def test_the_fastest_arm_of_a_script_is_searched(folder: Path) -> None:
-    """A look decides nothing: whatever the search found, its times are held back."""
-    told = perfsweep(
-        folder, "tune", "workload=script:train.yaml", "tune.toggles=[optimizer]", "tune.rounds=2", *SMALL,
-        statuses=(0, 1),
-    )  # fmt: skip
-    assert "searched 3 of 3 arms" in told
-    assert "no preset is written" in told
-
-
-def test_the_frontier_of_a_toggle_of_ones_own_is_climbed(folder: Path) -> None:
-    told = perfsweep(
-        folder, "frontier", "workload=script:train.yaml", "frontier.toggle=batch",
-        "frontier.sizes=[16,64]", "frontier.rounds=2", *SMALL,
-    )  # fmt: skip
-    assert "64" in told

@@ -41,7 +41,6 @@ def measured(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         ("trainer.py", "--output_dir={scratch}", 16, 2),
         ("lightning_module.py", "", 16, 1),
         ("accelerated.py", "", 16, 2),
-        ("dict_batches.py", "", 8, 1),
     ],
 )
 def test_an_iteration_is_one_update_of_whatever_library(
@@ -55,8 +54,7 @@ def test_an_iteration_is_one_update_of_whatever_library(
 
 
 @pytest.mark.parametrize(
-    ("script", "args"),
-    [("gan.py", ""), ("hydra_app.py", "hydra.run.dir={scratch}"), ("elsewhere.py", ""), ("marked.py", "")],
+    ("script", "args"), [("gan.py", ""), ("hydra_app.py", "hydra.run.dir={scratch}"), ("marked.py", "")]
 )
 def test_a_script_of_its_own_ways_is_measured(measured: Any, script: str, args: str) -> None:
     record = measured(script, args=args)
@@ -82,7 +80,6 @@ def test_a_crash_is_told_with_type_message_and_the_scripts_own_line(measured: An
     ("script", "args", "message"),
     [
         ("no_marks.py", "", "ended before its first mark"),
-        ("elsewhere.py", "5", "status 3"),
         ("plain.py", "--epochs=1 --batch_size=128", "ended by itself after 4 iterations"),
         ("plain.py", "--nonsense", "status 2"),
     ],

@@ -14,51 +14,6 @@ from perfsweep.workloads.script import output
 from perfsweep.workloads.script.output import Bounded
 
 
-class Target(io.BytesIO):
-    """Remembers what reached it."""
-
-
-def test_little_output_passes_at_once_and_whole() -> None:
-    target = Target()
-    stream = Bounded(target, 100, 10)
-    stream.write(b"some")
-    assert target.getvalue() == b"some"
-    stream.end()
-    assert target.getvalue() == b"some"
-
-
-def test_of_much_output_the_first_and_the_last_part_are_kept() -> None:
-    target = Target()
-    stream = Bounded(target, 100, 50)
-    for number in range(100_000):
-        stream.write(f"line {number}\n".encode())
-    assert len(target.getvalue()) == 100
-    stream.end()
-    shown = target.getvalue().decode()
-    assert shown.startswith("line 0\n")
-    assert shown.endswith("line 99999\n")
-    assert shown.count("MB left out") == 1
-    assert len(shown) < 300
-
-
-def test_one_huge_write_is_bounded_too() -> None:
-    target = Target()
-    stream = Bounded(target, 100, 50)
-    stream.write(b"a" * 1000 + b"end")
-    stream.end()
-    assert target.getvalue().startswith(b"a" * 100)
-    assert target.getvalue().endswith(b"aend")
-    assert len(target.getvalue()) < 250
-
-
-def test_nothing_is_said_to_be_missing_where_nothing_is() -> None:
-    target = Target()
-    stream = Bounded(target, 4, 50)
-    stream.write(b"all of it")
-    stream.end()
-    assert target.getvalue() == b"all of it"
-
-
 def test_a_script_that_prints_without_end_does_not_fill_the_disk(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,11 +45,25 @@ def test_a_script_that_ends_itself_is_quoted(
         pass
 
 
-def test_a_process_that_the_script_forks_does_not_become_a_trial(tmp_path: Path) -> None:
-    text = f"import os\nchild = os.fork()\n{LOOP}\nif child: print(os.waitpid(child, 0))"
-    marker = tmp_path / "both"
-    with started(tmp_path, text) as script:
-        run(script, 3)
-        with marker.open("a") as file:  # the child would come here as well
-            file.write("once\n")
-    assert marker.read_text() == "once\n"
+@pytest.mark.parametrize(
+    ("writes", "at_once", "late", "left_out"),
+    [
+        (["abcde"], "abcde", "", 0),
+        (["abcd", "efg"], "abcde", "fg", 0),
+        (["abcde", "fg", "hij"], "abcde", "fghij", 0),  # without fg there would be three bytes
+        (["abcde", "fg", "hij", "k"], "abcde", "hijk", 2),
+        (["abcdefghijk"], "abcde", "hijk", 2),
+    ],
+)
+def test_what_passes_at_once_and_what_in_the_end(
+    writes: list[str], at_once: str, late: str, left_out: int
+) -> None:
+    target = io.BytesIO()
+    stream = Bounded(target, 5, 4)
+    for text in writes:
+        assert stream.write(text.encode()) == len(text)
+    assert target.getvalue().decode() == at_once
+    stream.end()
+    gap = f"\n... {left_out / 2**20:.1f} MB left out ...\n" if left_out else ""
+    assert target.getvalue().decode() == at_once + gap + late
+    assert stream.last.decode() == "".join(writes)

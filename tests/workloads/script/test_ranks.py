@@ -6,11 +6,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import torch
 from torch import distributed as dist
 
 from perfsweep.workloads.api import Context, Device
-from perfsweep.workloads.script.ranks import mean_over_ranks, share_group, variables
+from perfsweep.workloads.script.ranks import share_group, variables
 
 
 def test_a_rank_is_told_its_place_on_its_node_and_among_all() -> None:
@@ -34,13 +33,6 @@ def test_a_rank_is_told_its_place_on_its_node_and_among_all() -> None:
     }
 
 
-def test_without_a_group_a_script_makes_its_own() -> None:
-    before = dist.init_process_group
-    with ExitStack() as undo:
-        share_group(undo)
-        assert dist.init_process_group is before
-
-
 def test_the_scripts_group_is_that_of_the_trial_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     before = dist.init_process_group, dist.destroy_process_group
@@ -50,8 +42,3 @@ def test_the_scripts_group_is_that_of_the_trial_until_the_end(monkeypatch: pytes
         assert dist.destroy_process_group() is None
         assert dist.distributed_c10d.init_process_group("nonsense") is None
     assert (dist.init_process_group, dist.destroy_process_group) == before
-
-
-def test_the_mean_over_one_rank_is_its_own() -> None:
-    values = torch.tensor([1.0, 2.0])
-    assert mean_over_ranks(values, 1) is values

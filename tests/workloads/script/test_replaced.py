@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script.replaced import MAIN, Replacements, imported
+from perfsweep.workloads.script.replaced import MAIN, Replacements
 
 
 @pytest.fixture
@@ -84,22 +83,3 @@ def test_a_name_that_a_module_does_not_have_is_refused(modules, target: str) -> 
     with ExitStack() as undo, pytest.raises(ConfigError, match=f"replace: rp_early has no {target[9:]}$"):
         Replacements({target: twice}, "train").install(undo)
         importlib.import_module("rp_early")
-
-
-def test_what_stands_instead_is_imported_when_it_is_needed(modules) -> None:
-    changes = [imported(target) for target in ("rp_better:C.f", "rp_better:C.g", "rp_none:f")]
-    modules(rp_better="class C:\n    def f(): return 7\n")
-    assert changes[0](None)() == 7
-    for change, said in zip(changes[1:], ("rp_better:C.g", "rp_none:f"), strict=True):
-        with pytest.raises(ConfigError, match=f"^replace: {said} cannot be found \\("):
-            change(None)
-
-
-def kept(function: Any) -> Any:
-    return function
-
-
-def test_a_change_belongs_to_the_module_it_names_alone(modules) -> None:
-    changes = Replacements({"rp_early:f": kept}, "train")
-    assert changes.knows("rp_early") and not changes.knows("train") and not changes.knows(MAIN)
-    assert Replacements({"train:f": kept}, "train").knows(MAIN)

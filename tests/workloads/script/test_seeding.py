@@ -1,4 +1,4 @@
-"""Whether a script seeds the generators that it draws from."""
+"""Whether a script seeds what it draws from, and that its runs differ by the trial's seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from perfsweep.workloads.script import seeding
 from perfsweep.workloads.script.seeding import Seeding
+from perfsweep.workloads.script.sight import UNSEEDED
 
 
 def missing(script: Callable[[], object]) -> tuple[str, ...]:
@@ -28,10 +30,8 @@ def missing(script: Callable[[], object]) -> tuple[str, ...]:
         (lambda: torch.randn(2), ("torch",)),
         (lambda: (torch.manual_seed(0), torch.randn(2)), ()),
         (lambda: (random.random(), np.random.rand()), ("numpy", "random")),
-        (lambda: (torch.manual_seed(0), random.random()), ("random",)),
         (lambda: (random.seed(1), np.random.seed(1), random.random(), np.random.rand()), ()),
         (lambda: (torch.randn(2), torch.manual_seed(0), torch.randn(2)), ("torch",)),
-        (lambda: torch.ones(2), ()),
         (lambda: np.random.default_rng(0).random(), ()),
     ],
 )
@@ -45,3 +45,47 @@ def test_the_functions_that_seed_are_as_they_were_afterwards() -> None:
     before = torch.manual_seed, torch.random.manual_seed, random.seed, np.random.seed
     missing(lambda: None)
     assert (torch.manual_seed, torch.random.manual_seed, random.seed, np.random.seed) == before
+
+
+SEED = (torch.manual_seed, random.seed, np.random.seed)
+
+
+def drawn(seed: int, moved_by: int) -> list[float]:
+    with ExitStack() as undo:
+        seeding.move(moved_by, undo)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed=seed)
+        own = np.random.default_rng(seed).random()
+        return [float(torch.rand(())), random.random(), float(np.random.random()), own]
+
+
+def test_every_generator_that_the_script_seeds_is_moved_by_the_trials_seed() -> None:
+    assert drawn(3, moved_by=2) == drawn(5, moved_by=0)
+    assert all(one != other for one, other in zip(drawn(3, 1), drawn(3, 0), strict=True))
+    assert (torch.manual_seed, random.seed, np.random.seed) == SEED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rng = np.random.default_rng()",
+        "name = os.urandom(8)",
+        "key = uuid.uuid4()",
+        "s = int(time.time())",
+        "random.seed(None)",
+        "random.seed(time.time())",
+        "torch.seed()",
+        "t = secrets.token_hex(8)",
+    ],
+)
+def test_it_may_draw_without_a_seed(line: str) -> None:
+    assert UNSEEDED.search(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["rng = np.random.default_rng(0)", "random.seed(3)", "start = time.perf_counter()", "my_default_rng_()"],
+)
+def test_it_does_not(line: str) -> None:
+    assert not UNSEEDED.search(line)

@@ -11,11 +11,8 @@ from loops import LOOP
 from scripted import context, run, running
 
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.workloads import registry
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script.config import ScriptConfig
 from perfsweep.workloads.script.workload import Script
-from perfsweep.workloads.snapshot import VARIABLE
 
 NAMES = ("snapped", "snapped_package", "snapped_package.inner", "snapped_bare", "snapped_bare.deep")
 TRAIN = f"""
@@ -71,52 +68,3 @@ def test_what_was_edited_or_deleted_meanwhile_runs_as_it_was(
     assert f"{folder / 'snapped.py'} data beside it" in shown, "__file__ is the original's"
     assert "return 'as planned'" in shown, "and its lines are those that run"
     assert not any(isinstance(one, type) and one.__name__ == "_Finder" for one in map(type, sys.meta_path))
-
-
-def test_the_digest_of_the_copies_is_that_of_the_originals(
-    folder: Path, config: ScriptConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied = registry.digest(registry.sources(Script.configured(config)))
-    (folder / "snapped.py").write_text("VALUE = 'edited'")
-    assert registry.digest(registry.sources(Script.configured(config))) == copied
-    monkeypatch.delenv(VARIABLE)
-    assert registry.digest(registry.sources(Script.configured(config))) != copied, (
-        "planned anew it is another"
-    )
-
-
-def test_without_copies_the_originals_are_run(
-    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with running(ScriptConfig("train.py", folder=str(folder)), context(tmp_path / "runs")):
-        pass
-    assert "first first third" in capfd.readouterr().out
-    (folder / "train.py").unlink()
-    with pytest.raises(ConfigError, match="does not exist"):
-        Script.configured(ScriptConfig("train.py", folder=str(folder)))
-
-
-def test_copies_are_taken_once_and_anew_where_the_same_files_lie_elsewhere(
-    folder: Path, tmp_path: Path
-) -> None:
-    code, first = tmp_path / "code", folder / "snapped.py"
-    code_snapshot.take_sources(code, "digest", [first])
-    (copy,) = [file for file in code.rglob("*") if file.is_file()]
-    inode = copy.stat().st_ino
-    code_snapshot.take_sources(code, "digest", [first])
-    assert copy.stat().st_ino == inode
-    moved = folder.rename(tmp_path / "elsewhere") / "snapped.py"
-    code_snapshot.take_sources(code, "digest", [moved])
-    assert [file.read_text() for file in code.rglob("*.py")] == [moved.read_text()]
-    assert not copy.exists()
-
-
-def test_the_packages_that_jobs_import_are_not_mistaken_for_copies_of_sources(
-    folder: Path, tmp_path: Path
-) -> None:
-    code = tmp_path / "code"
-    ours = code / "0123456789ab" / code_snapshot.ARCHIVE
-    ours.parent.mkdir(parents=True)
-    ours.touch()
-    code_snapshot.take_sources(code, "digest", [folder / "snapped.py"])
-    assert code_snapshot.latest(code) == ours

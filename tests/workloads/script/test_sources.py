@@ -39,7 +39,6 @@ def test_relative_imports_in_its_packages_are_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "sys.path.insert(0, 'library')",
         "sys.path.append(str(Path(__file__).parent.parent / 'library'))",
         "sys.path.append(os.path.join(os.path.dirname(__file__), '..', 'library'))",
     ],
@@ -75,16 +74,6 @@ def test_installed_packages_and_perfsweep_itself_do_not(tmp_path: Path) -> None:
     assert found(tmp_path) == {"train.py"}
 
 
-@pytest.mark.parametrize(("name", "place"), [("perfsweep__mine", "perfsweep"), ("perfsweep", "perfsweep.py")])
-def test_what_has_the_name_of_perfsweep_is_refused_with_its_path(
-    tmp_path: Path, name: str, place: str
-) -> None:
-    write(tmp_path, train="import torch", **{name: ""})
-    said = f"workload.path=train.py: {tmp_path / place} has the name of perfsweep, .*; rename it"
-    with pytest.raises(ConfigError, match=said):
-        found(tmp_path)
-
-
 def test_an_iteration_ends_at_the_scripts_own_marks_where_it_has_some(tmp_path: Path) -> None:
     write(tmp_path, train="import model", model="import perfsweep")
     sources = Sources(ScriptConfig("train.py", folder=str(tmp_path)))
@@ -98,17 +87,9 @@ def test_an_iteration_ends_at_the_scripts_own_marks_where_it_has_some(tmp_path: 
     ("line", "sets"),
     [
         ("os.environ['OMP_NUM_THREADS'] = '1'", True),
-        ("environ[name] = value", True),
         ("os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')", True),
-        ("os.environ |= {'A': 'b'}", True),
-        ("del os.environ['A']", True),
-        ("settings = os.environ  # set below", True),
-        ("mp.set_start_method('spawn')", True),
-        ("load_dotenv()", True),
         ("rank = int(os.environ['RANK'])", False),
         ("if os.environ['LOCAL_RANK'] == '0': pass", False),
-        ("ddp = os.environ.get('RANK', -1) != -1", False),
-        ("environment = {**os.environ}", False),
     ],
 )
 def test_only_a_script_that_sets_variables_needs_a_process_from_exec(
@@ -139,14 +120,10 @@ def test_what_python_cannot_read_is_named_with_its_line_where_there_is_one(text:
     [
         ("", "workload.path is missing: name the script"),
         ("trian.py", r"trian\.py does not exist; did you mean train\.py\? there is train\.py$"),
-        ("two/nothing.py", r"nothing\.py does not exist; there are a\.py, b\.py$"),
-        ("none/train.py", r"does not exist; a path is relative to the current folder$"),
         ("run.sh", r"run.sh is no Python script.* workload=command"),
         ("two", r"two is a folder\. Name the script in it; there are a\.py, b\.py$"),
         ("two/pipe", r"pipe is a pipe or a device\. Name a file that ends in \.py$"),
         ("two/loop", r"leads nowhere: Too many levels of symbolic links\. Name a file"),
-        ("a\0.py", r"leads nowhere: embedded null byte\. Name a file"),
-        (f"{'a' * 300}.py", r"leads nowhere: File name too long\. Name a file"),
     ],
 )
 def test_what_is_no_script_is_refused_with_what_may_have_been_meant(
@@ -166,9 +143,3 @@ def test_a_module_of_a_package_finds_the_package_around_it(tmp_path: Path) -> No
     config = ScriptConfig("pkg/train.py", module="pkg.train", folder=str(tmp_path))
     files = {file.relative_to(tmp_path).as_posix() for file in Sources(config).files}
     assert files == {"pkg/__init__.py", "pkg/train.py", "pkg/net.py", "pkg/data.py"}
-
-
-def test_a_console_script_is_followed_to_what_it_imports(tmp_path: Path) -> None:
-    write(tmp_path, mine="")
-    (tmp_path / "train").write_text("#!/usr/bin/python3\nfrom mine import main\n")
-    assert found(tmp_path, "train") == {"train", "mine.py"}

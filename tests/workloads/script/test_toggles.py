@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from perfsweep.workloads.api import Device, LevelValue
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.toggles import EVERY, apply, counters, obstacles
+from perfsweep.workloads.script.toggles import apply, counters, obstacles
 from perfsweep.workloads.script.watched import Watched
 
 Set = Callable[..., Scene]
@@ -52,32 +52,6 @@ def at_first_mark(made: Scene) -> None:
         change()
 
 
-def test_what_a_level_prepares_is_there_before_the_script_runs(scene: Set) -> None:
-    scene(num_workers=2, pin_memory="on", prefetch_factor=4, persistent_workers="on", optimizer="fused")
-    loader = DataLoader(TensorDataset(torch.ones(4)), 2)
-    given = (loader.num_workers, loader.pin_memory, loader.prefetch_factor, loader.persistent_workers)
-    assert given == (2, True, 4, True)
-    (group,) = torch.optim.AdamW(nn.Linear(1, 1).parameters()).param_groups
-    assert group["fused"] is True
-
-
-def test_batches_are_kept_from_the_first_epoch_on(scene: Set) -> None:
-    made = scene(data="cached")
-    loader = DataLoader(TensorDataset(torch.arange(6.0)), 2, shuffle=True)
-    first, second = ([batch[0].tolist() for batch in loader] for _ in range(2))
-    assert first == second and made.watched.counts["kept_batches"] == 6
-
-
-def test_baselines_change_nothing(scene: Set) -> None:
-    made = scene(**{toggle.name: toggle.levels[0].value for toggle in EVERY})
-    assert made.levels == {}
-    asked = train()[1].param_groups[0]
-    assert (asked["fused"], asked["foreach"]) == (None, None)
-    at_first_mark(made)
-    made.watched.end_iteration()
-    assert counters(made)["iterations"] == 1
-
-
 def test_a_level_acts_from_the_first_mark_on_and_until_the_end(scene: Set) -> None:
     before = torch.get_num_threads()
     made = scene(amp="bf16", threads=before + 1)
@@ -96,7 +70,6 @@ def test_a_level_acts_from_the_first_mark_on_and_until_the_end(scene: Set) -> No
     ("levels", "does", "said"),
     [
         ({"amp": "bf16"}, lambda: None, "toggles.amp=bf16: train.py calls no module with parameters"),
-        ({"num_workers": 0}, train, "toggles.num_workers=0: train.py has loaders with num_workers=0 already"),
         (
             {"sdpa": "math", "amp": "bf16"},
             train,
@@ -111,16 +84,6 @@ def test_a_level_that_can_act_on_nothing_is_refused_at_the_first_mark(
     does()
     with pytest.raises(UnsupportedHere, match=f"^{said}"):
         at_first_mark(made)
-
-
-def test_what_takes_an_iteration_to_know_is_refused_after_it_once(scene: Set) -> None:
-    made = scene(zero_grad="zero")
-    train(zeroes=False)
-    at_first_mark(made)
-    with pytest.raises(UnsupportedHere, match=r"^toggles.zero_grad=zero: train.py does not call zero_grad"):
-        made.watched.end_iteration()
-    made.watched.end_iteration()
-    assert made.own.complete
 
 
 def test_obstacles_are_named_by_toggle_or_where_some_levels_can_act_by_level(scene: Set) -> None:
@@ -143,19 +106,3 @@ def test_obstacles_are_named_by_toggle_or_where_some_levels_can_act_by_level(sce
     )
     assert {"amp", "amp=bf16", "optimizer=fused", "threads=2"} & found.keys() == set()
     assert found["zero_grad"].startswith("train.py does not call zero_grad")
-
-
-def test_counters_name_what_was_never_seen_too(scene: Set) -> None:
-    made = scene()
-    train(batches=3)
-    found = counters(made)
-    assert (found["batches"], found["optimizer_steps"], found["examples"]) == (3, 3, 12)
-    for name in (
-        "channels_last_inputs",
-        "unwaited_copies",
-        "kept_batches",
-        "pinned_batches",
-        "skipped_updates",
-    ):
-        assert found[name] == 0
-    assert found["attention_kernels"] == 0 and set(map(type, found.values())) <= {float, int}

@@ -1,19 +1,22 @@
-"""What is seen of a training loop from PyTorch's side, and that nothing of it stays."""
+"""What is seen of a training loop and its batches from PyTorch's side, and that nothing of it stays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 from torch.optim import LBFGS, SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfsweep.workloads.script.batches import DIGESTED_ROWS
-from perfsweep.workloads.script.watched import KEPT_LOSSES, Watched, gradients_of
+from perfsweep.workloads.script.batches import DIGESTED_ROWS, rows_of, tensors_of
+from perfsweep.workloads.script.watched import Watched
 
 ROWS = torch.arange(40.0).reshape(10, 4)
 
@@ -72,23 +75,6 @@ def test_after_the_search_counts_begin_anew_and_models_are_as_they_were(watched:
     assert watched.cadence == 1  # three batches of set-up are one iteration of an epoch of three
 
 
-@pytest.mark.parametrize(
-    ("batches", "batch", "cadence"), [(1, 4, 3), (1, 1, 10), (2, 1, 5), (3, 1, 4), (1, 10, 1)]
-)
-def test_an_epoch_is_as_many_iterations_as_its_batches_need(
-    watched: Watched, batches: int, batch: int, cadence: int
-) -> None:
-    train(model(), batches, batch)
-    watched.end_search()
-    assert watched.cadence == cadence
-
-
-def test_an_epoch_that_is_too_long_is_not_waited_for(watched: Watched) -> None:
-    train(model(), 1, 1, torch.zeros(51, 4))
-    watched.end_search()
-    assert (watched.epoch, watched.cadence) == (51, 1)
-
-
 def test_the_loss_of_an_iteration_is_the_sum_of_what_backward_was_called_on(watched: Watched) -> None:
     weight = nn.Parameter(torch.tensor(2.0))
     for factors in ((1.0, 3.0), (5.0,), ()):
@@ -98,17 +84,6 @@ def test_the_loss_of_an_iteration_is_the_sum_of_what_backward_was_called_on(watc
         watched.end_iteration()
     assert [float(loss) for loss in watched.losses] == [8.0, 10.0]
     assert watched.counts["iterations"] == 3
-
-
-def test_losses_are_kept_in_memory_that_neither_the_script_nor_later_ones_use(watched: Watched) -> None:
-    for value in range(KEPT_LOSSES + 3):
-        loss = nn.Parameter(torch.tensor(float(value))) * 1
-        loss.backward()
-        with torch.no_grad():
-            loss.fill_(-1.0)
-        watched.end_iteration()
-    assert [float(loss) for loss in watched.losses] == [float(value) for value in range(3, KEPT_LOSSES + 3)]
-    assert len({loss.untyped_storage().data_ptr() for loss in watched.losses}) == 1
 
 
 def test_closures_and_updates_within_updates_are_one_update(watched: Watched) -> None:
@@ -137,18 +112,6 @@ def test_closures_and_updates_within_updates_are_one_update(watched: Watched) ->
     assert watched.closures == {"Twice", "LBFGS"}
 
 
-def test_backward_passes_that_nobody_uses_are_told_once(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perfsweep.workloads.script.watched.FRUITLESS", 3)
-    told: list[int] = []
-    watched.fruitless = lambda: told.append(watched.counts["backward_calls"])
-    weight = nn.Parameter(torch.ones(()))
-    for _ in range(5):
-        (weight * 1).backward()
-    assert told == [3]
-
-
 def digest(batch: int, rows: torch.Tensor = ROWS) -> str:
     with ExitStack() as undo:
         watched = Watched(undo)
@@ -167,17 +130,6 @@ def test_data_are_recognised_however_they_are_cut_and_told_apart_by_a_row() -> N
     assert digest(4, changed) == digest(4)
 
 
-def test_without_a_loader_the_inputs_of_the_models_tell_the_data_apart(watched: Watched) -> None:
-    assert watched.data_digest == ""
-    model()(ROWS)
-    first = watched.data_digest
-    assert len(first) == 64
-    with ExitStack() as undo:
-        other = Watched(undo)
-        model()(ROWS + 1)
-        assert other.data_digest not in ("", first)
-
-
 def test_in_the_end_pytorch_is_as_it_was() -> None:
     names = [(nn.Module, "__call__"), (Optimizer, "__init__"), (torch.autograd, "backward")]
     before = [getattr(owner, name) for owner, name in names]
@@ -189,18 +141,45 @@ def test_in_the_end_pytorch_is_as_it_was() -> None:
     assert not watched.counts and not watched.made
 
 
-def test_gradients_stand_in_a_row_with_zeros_where_there_are_none() -> None:
-    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(1, 2))
-    (3 * first.double()).sum().backward()
-    assert gradients_of([first, second]).tolist() == [3, 3, 0, 0]
-    assert gradients_of([]).shape == (0,)
+ONE, TWO = torch.zeros(3), torch.zeros(2, 2)
 
 
-def test_sparse_gradients_are_read_with_all_of_their_zeros() -> None:
-    gradients = []
-    for sparse in (False, True):
-        torch.manual_seed(0)
-        table = nn.Embedding(5, 3, sparse=sparse)
-        table(torch.tensor([1, 1, 4])).square().sum().backward()
-        gradients.append(gradients_of(table.parameters()))
-    assert torch.equal(*gradients)
+@dataclass(slots=True)
+class Pair:
+    image: Tensor
+    target: Tensor
+
+
+class Encoding:
+    data = {"ids": TWO}
+
+
+def graphs(count: int) -> Any:
+    """A batch as libraries of graphs have it: a row for each node, further inside one for each edge."""
+    store = SimpleNamespace(x=torch.zeros(40, 3), edge_index=torch.zeros(2, 90))
+    return SimpleNamespace(num_graphs=count, store=store)
+
+
+def test_tensors_are_found_in_what_libraries_give_as_batches() -> None:
+    assert [*tensors_of([{"a": ONE}, (Encoding(), "text", 3)])] == [ONE, TWO]
+    assert [*tensors_of(Pair(ONE, TWO))] == [ONE, TWO]
+    assert len([*tensors_of(graphs(2))]) == 2
+
+
+@pytest.mark.parametrize(
+    ("batch", "asked", "rows"),
+    [
+        ([torch.tensor(1.0), TWO, ONE], None, 2),
+        (graphs(5), None, 5),
+        ([(torch.zeros(3, 9, 9), 1)] * 4, 4, 4),  # a list of examples, as detection has it
+        (tuple(zip(*[(torch.zeros(3, 9, 9), 1)] * 4, strict=True)), 4, 4),
+        (pack_sequence([torch.zeros(5), torch.zeros(2)]), 2, 2),
+        ({"tokens": torch.zeros(57), "offsets": torch.zeros(8)}, 8, 8),
+        ((torch.zeros(7, 4), torch.zeros(7)), 8, 7),  # the last batch of an epoch
+        ((torch.zeros(32, 4), torch.zeros(32)), 1, 32),  # the data set gives whole batches
+    ],
+)
+def test_examples_are_counted_by_what_a_batch_says_and_its_lengths(
+    batch: Any, asked: int | None, rows: int
+) -> None:
+    assert rows_of(batch, asked) == rows

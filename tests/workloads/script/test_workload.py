@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,7 @@ import torch
 from loops import loop
 from scripted import Start, Write, run
 
-from perfsweep.workloads.api import Clock, Context, Device, NullClock
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.api import Context, Device
 from perfsweep.workloads.script.config import ScriptConfig
 from perfsweep.workloads.script.toggles import TOGGLES
 from perfsweep.workloads.script.workload import Script
@@ -40,12 +37,6 @@ def planned(folder: Path, text: str, **fields: Any) -> type[Script]:
     return found
 
 
-def test_a_script_names_the_modules_that_its_levels_and_its_mark_replace_something_in(tmp_path: Path) -> None:
-    toggles = {"norm": {"off": {}, "on": {"replace": {"model:Norm": "fast:Norm"}}}}
-    script = planned(tmp_path, "import torch", toggles=toggles, iteration="trainer:Trainer.step")
-    assert script.replaces == {"model", "trainer"}
-
-
 def test_a_script_says_what_it_is_by_its_text(tmp_path: Path) -> None:
     plain = planned(tmp_path, "import torch")
     assert (plain.__name__, plain.title, plain.unit) == ("Script_My_Train", "my_train", "iteration")
@@ -68,15 +59,7 @@ def test_a_toggle_of_the_scripts_own_stands_in_the_place_of_ours(tmp_path: Path)
     assert [level.value for level in found.toggles[-2].levels] == ["off", "on"]
 
 
-def test_jobs_elsewhere_run_it_in_the_folder_where_it_was_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert Script.planned(ScriptConfig("train.py")).folder == str(tmp_path)
-    assert Script.planned(ScriptConfig("train.py", folder="inner")).folder == str(tmp_path / "inner")
-
-
-@pytest.mark.parametrize(("fields", "each"), [({}, 2), ({"units": 7}, 7), ({"every": 3}, 6)])
+@pytest.mark.parametrize(("fields", "each"), [({}, 2), ({"units": 7}, 7)])
 def test_progress_is_examples_or_what_an_iteration_is_said_to_be(
     start: Start, write: Write, fields: dict[str, Any], each: int
 ) -> None:
@@ -84,11 +67,6 @@ def test_progress_is_examples_or_what_an_iteration_is_said_to_be(
     assert script.progress() == 0
     assert run(script, 4).progress() == 4 * each
     assert script.counters()["iterations"] == 4
-
-
-def test_without_a_loader_progress_is_iterations(start: Start, write: Write) -> None:
-    script = start(write(loop()))
-    assert (run(script, 3).progress(), script.unit) == (3, "iteration")
 
 
 def test_examples_of_every_rank_count(start: Start, write: Write) -> None:
@@ -130,11 +108,6 @@ def test_a_script_that_updates_by_hand_shows_the_gradients_of_its_models(start: 
     assert len(found.tensors["losses"]) == 3
 
 
-def test_a_script_without_a_loss_has_no_last_one(start: Start, write: Write) -> None:
-    script = start(write("def done(): pass\nwhile True: done()"), iteration="train:done")
-    assert run(script, 2).numbers() == {} and script.evidence().tensors["losses"].shape == (0,)
-
-
 SEEDED = {"off": "", "on": {"args": "--seed=1"}}
 
 
@@ -154,82 +127,7 @@ def test_data_are_identified_unless_some_level_has_others(
     assert len(script.data_digest()) == (64 if known else 0)
 
 
-SEEN = "import os\nseen = os.environ.get('WANDB_MODE')\n"
-
-
-@pytest.mark.parametrize(("level", "mode"), [("off", "disabled"), ("on", None)])
-def test_a_tracker_is_switched_off_where_no_level_sets_it(
-    start: Start, write: Write, monkeypatch: pytest.MonkeyPatch, level: str, mode: str | None
-) -> None:
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    toggles = {"tracked": {"off": "", "on": {"env": {"WANDB_MODE": "offline"}}}}
-    script = start(write(loop(head=SEEN)), {"tracked": level}, toggles=toggles)
-    assert vars(sys.modules["__main__"])["seen"] == mode
-    script.close()
-    assert "WANDB_MODE" not in os.environ
-
-
 def test_arguments_of_levels_are_filled_in_too(start: Start, write: Write, tmp_path: Path) -> None:
     toggles = {"save": {"off": "--out=none", "on": "--out={scratch}/{seed}"}}
     start(write(loop(head="import sys")), {"save": "on"}, toggles=toggles, args="--out=x --n={seed}")
     assert sys.argv[1:] == [f"--out={tmp_path}/scratch/rank0/0", "--n=0"]
-
-
-def test_a_function_to_replace_that_nobody_defines_is_named(start: Start, write: Write) -> None:
-    toggles = {"norm": {"off": "", "on": {"replace": {"train:gone": "math:sqrt", "train:f": "math:sqrt"}}}}
-    head = "def f(x): return x\nseen = f(9)"
-    with pytest.raises(ConfigError, match=r"^train:gone: neither defined at the top of train\.py nor in a"):
-        start(write(loop(head=head)), {"norm": "on"}, toggles=toggles)
-    assert start(write(loop(head=head)), {"norm": "off"}, toggles=toggles)
-    assert vars(sys.modules["__main__"])["seen"] == 9
-
-
-def test_the_time_for_the_first_mark_is_most_of_what_the_trial_has(
-    start: Start, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = start(write(loop()))
-    monkeypatch.setattr("perfsweep.workloads.script.workload.time.monotonic", lambda: 100.0)
-    for deadline, patience in ((110.0, 8.0), (100.5, 1.0), (None, 600.0)):
-        folders = script.context.scratch_dir, script.context.cache_dir
-        script.context = Context(Device(), *folders, deadline=deadline)
-        assert script._patience() == pytest.approx(patience)
-
-
-def test_what_was_refused_before_an_error_is_told_with_it(start: Start, write: Write, tmp_path: Path) -> None:
-    head = "try:\n    open('kept.txt', 'w')\nexcept PermissionError:\n    pass\nimport sys; sys.exit(3)"
-    (tmp_path / "home").mkdir()
-    file = tmp_path / "home" / "train.py"
-    file.write_text(loop(head=head))
-    with pytest.raises(
-        ConfigError, match=r"with status 3, before .*\. Before that, .*train\.py:\d+ wants to"
-    ):
-        start(file, folder=str(tmp_path / "home"), writes="refuse")
-
-
-def test_the_time_that_the_script_waits_for_batches_is_its_own_phase(start: Start, write: Write) -> None:
-    seen: list[str] = []
-
-    class Phases(NullClock):
-        @staticmethod
-        @contextmanager
-        def phase(name: str) -> Any:
-            seen.append(name)
-            yield
-
-    script = start(write(loop(head=LOADED, step=FROM_LOADER)))
-    clock: Clock = Phases()
-    script.step(clock)
-    assert seen == ["data"]
-
-
-def test_a_first_step_that_takes_too_long_is_told_from_no_step(start: Start, write: Write) -> None:
-    torch.optim.SGD([torch.ones(1)], lr=1.0)  # imports what the first optimiser of a process does
-    text = """
-        import time, torch
-        lbfgs = torch.optim.LBFGS([torch.ones(1, requires_grad=True)])
-        def closure():
-            while True: time.sleep(0.05)
-        lbfgs.step(closure)
-    """
-    with pytest.raises(ConfigError, match=r"the first step of LBFGS took too long; .*measure.timeout_s"):
-        start(write(text), seconds=3.0)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.calls import Call, wrap
-from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.change import NO_MODULE, Call, wrap
 from perfsweep.workloads.script.changes.loss_scaling import LossScaling
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.training.precision import AUTOCAST, autocast, grad_scaler

@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.calls import wrap
-from perfsweep.workloads.script.changes.change import NO_MODULE
+from perfsweep.workloads.script.changes.change import NO_MODULE, wrap
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.training.compilation import GRAPHED, compile_call
 
@@ -39,11 +37,8 @@ def late_obstacle(scene: Scene, level: LevelValue) -> str | None:
 def begin(scene: Scene, level: LevelValue) -> None:
     """Compile what the outermost modules call; their first calls from here on generate the code."""
     for module in scene.modules:
-        wrap(_compiled_part(module), partial(compile_call, level=str(level)))
+        # What is inside DDP: its own code waits for other processes between its buckets.
+        inner = module.module if isinstance(module, DistributedDataParallel) else module
+        wrap(inner, partial(compile_call, level=str(level)))
     if level in GRAPHED:
         scene.watched.end_of_iteration.append(torch.compiler.cudagraph_mark_step_begin)
-
-
-def _compiled_part(module: nn.Module) -> nn.Module:
-    """What stands inside DDP, whose own code waits for other processes between its buckets."""
-    return module.module if isinstance(module, DistributedDataParallel) else module

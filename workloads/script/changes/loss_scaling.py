@@ -85,7 +85,7 @@ class LossScaling:
         if id(one) in self._unscaled:
             return
         if id(one) in self._stepped:  # a second update of one optimiser before the first of another
-            self._scaler.update(self._scaler.scale(torch.ones((), device=_device_of(one))))
+            self._scaler.update(self._scaler.scale(torch.ones((), device=next(_parameters(one)).device)))
             self._stepped.discard(id(one))
         self._scaler.unscale_(one)
         self._unscaled.add(id(one))
@@ -116,7 +116,3 @@ class LossScaling:
 def _parameters(one: Optimizer) -> Iterator[Tensor]:
     for group in one.param_groups:
         yield from group["params"]
-
-
-def _device_of(one: Optimizer) -> torch.device:
-    return next(_parameters(one)).device

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.calls import Call, wrap
+from perfsweep.workloads.script.changes.change import Call, wrap
 from perfsweep.workloads.script.changes.scene import Scene
 
 LAST = torch.channels_last
@@ -23,7 +23,7 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
     weights = list(_weights(scene))
     if not weights:
         return "has no convolution over images in the modules it calls"
-    if any(_lies_so(weight) for weight in weights):
+    if any(one.is_contiguous(memory_format=LAST) and not one.is_contiguous() for one in weights):
         return "keeps its convolutions in channels_last itself"
     if not any(4 in scene.watched.input_dims.get(module, ()) for module in scene.modules):
         return "passes no images, tensors of 4 dimensions, to its outermost modules"
@@ -70,7 +70,3 @@ def _weights(scene: Scene) -> Iterator[Tensor]:
         for one in module.modules():
             if isinstance(one, _ConvNd) and one.weight.dim() == 4:
                 yield one.weight
-
-
-def _lies_so(weight: Tensor) -> bool:
-    return weight.is_contiguous(memory_format=LAST) and not weight.is_contiguous()

@@ -50,7 +50,8 @@ def _arguments(draft: Draft) -> None:
     """Arguments of loaders, optimisers, `zero_grad` and copies: all of a call at once."""
     for site in draft.sites:
         if values := _values(site, draft.levels):
-            wanted = f"{site.called}(..., {_listed(values)})"
+            listed = ", ".join(f"{name}={value}" for name, value in values.items())
+            wanted = f"{site.called}(..., {listed})"
             innermost = site.lines[0] if site.lines else Line(site.file, 0, site.line)
             draft.attempt(
                 innermost.file,
@@ -94,10 +95,6 @@ def _of_loader(site: Site, levels: Levels) -> dict[str, str]:
         return values
     neutral = {name: value for name, value in _OF_WORKERS.items() if name in site.given}
     return {name: value for name, value in values.items() if name not in _OF_WORKERS} | neutral
-
-
-def _listed(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _shown(source: Source, call: ast.Call, values: Mapping[str, str]) -> str:

@@ -58,19 +58,6 @@ def test_gradients_are_added_up_at_one_scale_and_clipped_without_it_in_every_ite
         assert one.item() == pytest.approx(2 - 1.5 * number, rel=1e-5)
 
 
-def test_of_two_optimisers_each_has_its_own_turn(scaling: LossScaling, watched: Watched) -> None:
-    one, other = weight(), weight(3.0)
-    first, second = SGD([one], lr=1.0), SGD([other], lr=1.0)
-    scaling.begin()
-    for number in range(1, 4):
-        for parameter, optimizer in ((one, first), (one, first), (other, second)):
-            optimizer.zero_grad()
-            parameter.sum().backward()
-            optimizer.step()
-        assert (one.item(), other.item()) == (2 - 2 * number, 3 - number)
-    assert watched.counts["optimizer_steps"] == 9 and not watched.counts["skipped_updates"]
-
-
 def test_an_update_that_overflowed_is_skipped_alone_and_told(scaling: LossScaling, watched: Watched) -> None:
     told: list[object] = []
     watched.over.append(told.append)

@@ -1,15 +1,17 @@
-"""Channels beside one another: weights, what belongs to them, and the images of every call."""
+"""Copies that do not wait, and channels that lie next to one another: what each changes, and where."""
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from perfsweep.workloads.script.changes import memory_format
+from perfsweep.workloads.script.changes import copies, memory_format
 
 LAST = torch.channels_last
 
@@ -59,11 +61,31 @@ def test_gradients_and_momenta_lie_as_their_weights_do() -> None:
     assert state["step"].dim() == 0 and net.head.weight.is_contiguous()
 
 
-def test_a_script_that_lays_out_its_convolutions_itself_is_left_alone() -> None:
-    net = Net().to(memory_format=LAST)  # type: ignore[call-overload]
-    assert memory_format.obstacle(scene(net), "on") == "keeps its convolutions in channels_last itself"
-    thin = nn.Conv2d(1, 4, 1)  # lies both ways at once
-    assert memory_format.obstacle(scene(thin), "on") is None
-    assert memory_format.obstacle(scene(nn.Conv1d(3, 4, 3)), "on") == (
-        "has no convolution over images in the modules it calls"
-    )
+@pytest.mark.parametrize(
+    ("pinned", "copy", "waits", "counted"),
+    [
+        (True, lambda one: one.to("cuda"), False, 1),
+        (True, lambda one: one.to("cpu"), False, 0),
+        (True, lambda one: one.to("cuda", non_blocking=False), True, 1),
+        (True, lambda one: one.to("cuda", torch.float64, False), True, 1),
+        (False, lambda one: one.to("cuda"), True, 1),
+    ],
+)
+def test_only_copies_from_pinned_memory_return_at_once(
+    monkeypatch: pytest.MonkeyPatch, pinned: bool, copy: Any, waits: bool, counted: int
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def copying(tensor: Tensor, *place: Any, **options: Any) -> Any:
+        seen.append(options)
+        return SimpleNamespace(is_cuda=place[:1] != ("cpu",))
+
+    monkeypatch.setattr(Tensor, "is_pinned", lambda one: pinned)
+    counts = Counter[str]()
+    with ExitStack() as undo:
+        Tensor.to = Tensor.cuda = copying  # type: ignore[method-assign, assignment]
+        copies.begin(SimpleNamespace(watched=SimpleNamespace(counts=counts), undo=undo), "on")  # type: ignore[arg-type]
+        assert copy(torch.zeros(2)).is_cuda == counted
+    assert [options.get("non_blocking", False) for options in seen] == [not waits]
+    assert counts["unwaited_copies"] == (0 if waits else counted)
+    assert "to" not in vars(Tensor) and "cuda" not in vars(Tensor)

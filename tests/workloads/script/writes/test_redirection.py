@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -32,47 +31,17 @@ ROUTES = {
         except FileExistsError: pass
         else: raise SystemExit('made again')
         """,
-    "its name": """
-        assert open('new.txt', 'w').name == 'new.txt' and open('n.bin', 'wb').name == 'n.bin'
-        """,
-    "no folder": """
-        try: open('absent/new.txt', 'w')
-        except FileNotFoundError as e: assert e.filename.endswith('absent/new.txt')
-        else: raise SystemExit('made')
-        """,
     "descriptor": """
         d = os.open('new.txt', os.O_CREAT | os.O_WRONLY)
         os.write(d, b'x')
         os.close(d)
         assert Path('new.txt').read_bytes() == b'x'
         """,
-    "path": """
-        Path('new.txt').write_text('x')
-        assert Path('new.txt').exists() and Path('new.txt').is_file()
-        """,
-    "touch": """
-        Path('new.txt').touch()
-        os.utime('there.txt', (1, 1))
-        assert os.stat('there.txt').st_mtime == 1
-        """,
     "folder": """
         os.makedirs('out/deep')
         os.makedirs('out/deep', exist_ok=True)
         open('out/deep/x', 'w')
         assert os.listdir('out/deep') == ['x'] and 'out' in os.listdir('.') and 'there.txt' in os.listdir()
-        """,
-    "inside a folder": """
-        open('full/new.txt', 'w')
-        assert sorted(os.listdir('full')) == ['inner.txt', 'new.txt']
-        """,
-    "glob": """
-        open('full/n.txt', 'w')
-        assert sorted(glob.glob('full/*')) == ['full/inner.txt', 'full/n.txt']
-        assert len([*Path('full').glob('*.txt')]) == 2 == len([*Path('full').iterdir()])
-        """,
-    "walk": """
-        open('full/n.txt', 'w')
-        assert [sorted(f) for p, d, f in os.walk('full')] == [['inner.txt', 'n.txt']]
         """,
     "remove": """
         os.remove('there.txt')
@@ -81,19 +50,6 @@ ROUTES = {
         try: open('there.txt')
         except FileNotFoundError: pass
         else: raise SystemExit('still there')
-        """,
-    "remove twice": """
-        Path('there.txt').unlink()
-        try: os.remove('there.txt')
-        except FileNotFoundError: pass
-        else: raise SystemExit('twice')
-        """,
-    "remove and write": """
-        os.remove('there.txt')
-        open('there.txt', 'w').write('x')
-        assert open('there.txt').read() == 'x'
-        os.remove('there.txt')
-        assert not Path('there.txt').exists()
         """,
     "remove by descriptor": """
         os.unlink('there.txt', dir_fd=os.open('.', os.O_RDONLY))
@@ -105,50 +61,21 @@ ROUTES = {
         os.mkdir('full')
         assert not os.listdir('full')
         """,
-    "tree of both": """
-        os.makedirs('full/a/b')
-        open('full/a/b/c', 'w')
-        shutil.rmtree('full')
-        assert not os.path.isdir('full')
-        """,
-    "full folder": """
-        try: os.rmdir('full')
-        except OSError as e: assert e.errno == 39
-        else: raise SystemExit('gone')
-        """,
     "rename": """
         os.replace('there.txt', 'new.txt')
         assert open('new.txt').read() == 'mine'
         assert not os.path.exists('there.txt')
-        """,
-    "rename a folder": """
-        os.rename('full', 'other')
-        assert os.listdir('other') == ['inner.txt']
-        assert not os.path.exists('full') and open('other/inner.txt').read() == 'mine'
         """,
     "written whole": """
         open('new.tmp', 'w').write('x')
         os.replace('new.tmp', 'there.txt')
         assert open('there.txt').read() == 'x' and not Path('new.tmp').exists()
         """,
-    "from elsewhere": """
-        import tempfile
-        d = tempfile.mkdtemp()
-        open(d + '/x', 'w').write('x')
-        shutil.move(d + '/x', 'there.txt')
-        assert open('there.txt').read() == 'x'
-        assert not os.path.exists(d + '/x')
-        """,
     "copy": """
         shutil.copy('there.txt', 'new.txt')
         assert Path('new.txt').read_text() == 'mine'
         shutil.copytree('full', 'again')
         assert Path('again/inner.txt').read_text() == 'mine'
-        """,
-    "copied tree": """
-        open('full/n.txt', 'w').write('x')
-        shutil.copytree('full', 'again')
-        assert open('again/n.txt').read() == 'x' and len(os.listdir('again')) == 2
         """,
     "link": """
         os.symlink('there.txt', 'latest')
@@ -157,25 +84,10 @@ ROUTES = {
         assert open('there.txt').read() == 'x'
         assert os.readlink('latest') == 'there.txt'
         """,
-    "link to a new folder": """
-        os.mkdir('step1')
-        os.symlink(os.path.abspath('step1'), 'latest')
-        open('latest/x', 'w').write('x')
-        assert open('step1/x').read() == 'x'
-        """,
     "hard link": """
         os.link('there.txt', 'new.txt')
         open('new.txt', 'a').write('!')
         assert open('there.txt').read() == 'mine'
-        """,
-    "through a link": """
-        open('linked/new.txt', 'w').write('x')
-        assert open('full/new.txt').read() == 'x'
-        """,
-    "elsewhere and back": """
-        os.chdir('/')
-        open(HERE + '/new.txt', 'w').write('x')
-        assert open(HERE + '/new.txt').read() == 'x'
         """,
     "into its own folder": """
         os.mkdir('run')
@@ -208,37 +120,10 @@ ROUTES = {
         torch.save(torch.ones(2), Path('t.pt'))
         assert torch.load('t.pt', mmap=True).sum() == 2
         """,
-    "torch.jit": """
-        torch.jit.save(torch.jit.script(torch.nn.ReLU()), 'new.pt')
-        torch.jit.load('new.pt')
-        """,
-    "torch.jit by name": "torch.jit.save(m=torch.jit.script(torch.nn.ReLU()), f='new.pt')",
     "safetensors": """
         import safetensors.torch as s
         s.save_file({'a': torch.ones(1)}, 'new.st')
         assert s.load_file('new.st')['a'] == 1
-        """,
-    "log": """
-        import logging
-        h = logging.FileHandler('new.log')
-        h.stream.write('x')
-        h.close()
-        assert os.path.getsize('new.log') == 1
-        """,
-    "archive": """
-        import tarfile
-        t = tarfile.open('new.tar', 'w')
-        t.add('there.txt')
-        t.close()
-        assert tarfile.open('new.tar').getnames() == ['there.txt']
-        """,
-    "temporary": """
-        import tempfile
-        f = tempfile.NamedTemporaryFile(dir='.', delete=False)
-        f.write(b'x')
-        f.close()
-        os.replace(f.name, 'new.txt')
-        assert open('new.txt').read() == 'x'
         """,
     "program": """
         import subprocess
@@ -282,32 +167,6 @@ def test_a_checkpoint_at_an_epochs_end_is_known_by_path_and_line(folder: Path) -
         (where,) = script._guard.written.items()
     assert where == (str(folder / "new.pt"), f"{folder / 'train.py'}:11")
     assert not (folder / "new.pt").exists()
-
-
-THREAD = """
-import os, threading
-go = threading.Event()
-os.makedirs("logs")
-def log():
-    go.wait()
-    open("logs/events", "a").write("x")
-    assert open("logs/events").read() == "x"
-    noted.append("written")
-noted = []
-writer = threading.Thread(target=log, daemon=True)
-writer.start()
-"""
-"""As TensorBoard's writer does it, whenever enough has come."""
-
-
-def test_a_thread_of_the_scripts_finds_its_folder_while_the_trial_works(folder: Path) -> None:
-    with started(folder, THREAD + LOOP) as script:
-        run(script, 1)
-        ours = sys.modules["__main__"]
-        ours.go.set()
-        ours.writer.join()
-        assert ours.noted == ["written"]
-    assert not (folder / "logs").exists()
 
 
 def test_what_gets_around_is_refused_and_that_is_said(folder: Path) -> None:

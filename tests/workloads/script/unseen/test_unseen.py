@@ -1,4 +1,4 @@
-"""Scripts that train in processes which they start themselves."""
+"""Scripts that no optimiser of theirs shows: updates by hand, and training in processes of their own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,35 @@ import multiprocessing
 
 import pytest
 from loops import LOOP
-from scripted import Start, Write
+from scripted import Start, Write, run
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.config import BACKWARD
+
+NET = "import torch\ntorch.manual_seed(0)\nnet = torch.nn.Linear(4, 1)\n"
+UPDATE = "for p in net.parameters(): p.data.add_(p.grad, alpha=-0.01)"
+PASS = "net(torch.randn(8, 4)).square().mean().backward()"
+
+HANDS = {
+    "data": f"{NET}while True:\n    net.zero_grad()\n    {PASS}\n    {UPDATE}\n",
+    "a class of one's own": f"{NET}class Mine:\n    def step(self):\n        {UPDATE}\nmine = Mine()\n"
+    f"while True:\n    net.zero_grad()\n    {PASS}\n    mine.step()\n",
+    "no module": "import torch\nw = torch.ones(4, requires_grad=True)\nwhile True:\n"
+    "    (torch.randn(8, 4) @ w).square().mean().backward()\n"
+    "    w.data -= 0.01 * w.grad\n    w.grad = None\n",
+    "tensors made again": "import torch\nw = torch.ones(4, requires_grad=True)\nwhile True:\n"
+    "    (torch.randn(8, 4) @ w).square().mean().backward()\n"
+    "    w = (w - 0.01 * w.grad).detach().requires_grad_()\n",
+}
+
+
+@pytest.mark.parametrize("how", HANDS)
+def test_an_iteration_is_the_backward_pass_before_each_update(start: Start, write: Write, how: str) -> None:
+    script = start(write(HANDS[how]))
+    assert script.iteration == BACKWARD
+    assert run(script, 3).counters()["backward_calls"] == 3
+    assert len(script.evidence().tensors["losses"]) == 4
+
 
 TRAINS = """
 import torch, torch.multiprocessing as mp
