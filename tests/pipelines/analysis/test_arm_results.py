@@ -35,7 +35,7 @@ from perfsweep.pipelines.store.records import (
     RankFigures,
     SweepFolder,
 )
-from perfsweep.workloads.api import Check, Comparator, Device, Evidence, Levels
+from perfsweep.workloads.api import Check, Comparator, Evidence, Levels
 
 
 def seconds(levels: Levels) -> float:
@@ -198,16 +198,6 @@ def test_an_arm_costs_once_what_it_takes_with_nothing_compiled_yet(
     assert records.cold_compile_s("arm") == cold
     assert records.one_off_s("arm") == once
     assert records_of(counted(counters=counters)).one_off_s("arm") is None, "without a round"
-
-
-@pytest.mark.parametrize(("kept", "capability"), [([9, 0], (9, 0)), (None, None)])
-def test_the_device_is_the_one_that_a_trial_recorded(
-    kept: list[int] | None, capability: tuple | None
-) -> None:
-    facts = {"type": "cuda", "count": 2, "capability": kept}
-    records = records_of(counted("bare"), counted(environment={"device": facts}))
-    assert records.device() == Device("cuda", 2, capability=capability)
-    assert records_of(counted("bare")).device() == Device()
 
 
 COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))

@@ -298,20 +298,3 @@ def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style)
     assert speed.style(result) is style, "a terminal has no column of verdicts below headings"
     counts = verdict is not Verdict.FEWER_UNITS
     assert (speed.cell(result) == "fewer units") is not counts
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({}, "62% (4 ranks, weak)"),
-        ({"scaling": Scaling(4, 2, Work.OTHER, 0.5, None, None)}, "50% (4 ranks)"),
-        ({"verdict": Verdict.HELD_BACK}, "62% (4 ranks, weak), too noisy"),
-    ],
-)
-def test_efficiency_says_of_how_many_ranks_and_which_work(change: dict, text: str) -> None:
-    assert effect_cells(replace(FULL_EFFECT, **change))["efficiency"] == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.009, None), (0.01, "0.0 s"), (0.06, "0.1 s")])
-def test_compiling_under_a_hundredth_of_a_second_is_none(seconds: float, text: str | None) -> None:
-    assert effect_cells(replace(FULL_EFFECT, compile_s=seconds)).get("compile_s") == text

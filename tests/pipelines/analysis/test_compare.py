@@ -281,6 +281,18 @@ def test_arms_that_had_other_data_are_compared_on_no_machine(command) -> None:
     assert [one.effects for one in compared(folder, manifest).elsewhere] == [()]
 
 
+def test_of_an_arm_that_had_several_data_the_trials_with_those_of_most_count(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    ((arm, _),) = manifest.effects[0].pairs
+    for record in sorted(folder.path.glob(f"trials/{arm}/*-r*/record.json"))[:3]:
+        change(record, keys={"device": "fake", "data": "other"})
+    found = compared(folder, manifest)
+    assert [effect.rounds for effect in found.effects] == [7]
+    said = "3 timing trials of work=single are left out: they had other data; "
+    assert [note.startswith(said) for note in found.notes if "left out" in note] == [True]
+
+
 @pytest.mark.parametrize(
     ("effects", "arms", "failures", "failed"),
     [

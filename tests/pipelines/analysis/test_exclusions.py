@@ -202,11 +202,3 @@ def test_an_arm_is_inert_by_its_level_alone_and_not_by_what_is_measured_against_
         measured.manifest = measured.manifest.model_copy(update={"effects": effects})
         found = measured.exclusions().of_arm(measured.arm)
         assert (found.outcome if found else None) == outcome
-
-
-def test_a_witness_that_only_one_side_counted_rules_nothing_out(measured: Sweep) -> None:
-    measured.count(measured.base, products=3.0)
-    measured.count(measured.arm, others=3.0)
-    assert measured.exclusions().of_effect(measured.effect) is None
-    measured.count(measured.base, others=3.0)
-    assert measured.exclusions().of_effect(measured.effect) is None, "nobody counted it"

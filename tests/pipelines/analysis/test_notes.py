@@ -174,11 +174,6 @@ def test_twenty_files_that_cannot_be_read_are_named_and_the_others_counted(swept
         assert len(found) == said and found[20:] == more and "record.json" in found[0]
 
 
-def test_what_so_many_rounds_can_show_is_told_from_the_spread_they_have(swept) -> None:
-    (note,) = notes_of(swept(), "you can see")
-    assert note.startswith("with 4 rounds you can see ") and "% spread between pairs" in note
-
-
 NAMES = {arm: arm.upper() for arm in "abcdefg"}
 SECOND_NS = 10**9
 
@@ -209,11 +204,6 @@ def test_arms_that_fault_more_or_less_than_the_reference_are_named_the_furthest_
 def test_arms_that_spend_more_or_less_time_in_the_kernel_are_named() -> None:
     rows = [("a", 0, 0.20), ("b", 0, 0.205), ("c", 0, 0.1), ("d", 0, 0.5)]
     assert notes(*rows, region_s=2.0) == ["system time: 20 % of A's time, 50 % of D's, 10 % of C's"]
-
-
-def test_four_arms_are_named_at_most() -> None:
-    (line,) = notes(*[(arm, 100.0 * place, 0) for place, arm in enumerate("abcdefg")])
-    assert line.startswith("minor faults an iteration: 0 of A, 600 of G, 500 of F, 400 of E, 300 of D;")
 
 
 def test_the_median_of_trials_counts() -> None:

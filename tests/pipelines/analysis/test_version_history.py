@@ -83,13 +83,6 @@ def test_each_version_is_compared_with_the_one_before_that_has_the_arm() -> None
     assert not arm_history([version("1"), version("2", 0.5)], "fast").slower
 
 
-def test_across_devices_only_the_ratio_to_the_reference_goes_anywhere() -> None:
-    found = arm_history([version("1", 1.0), version("2", 5.0, 10.0, device="other")], "fast").versions[1]
-    assert (found.other_machine, found.direction) == (True, "")
-    found = arm_history([version("1", 1.0), version("2", 8.0, 10.0, device="other")], "fast").versions[1]
-    assert found.direction == "slower"
-
-
 def test_all_arms_of_the_newest_version_are_followed_unless_some_are_named() -> None:
     both = [version("1"), version("2", rounds={"naive": rounds(2.0), "new": rounds(1.0)})]
     found = history(both)
@@ -138,12 +131,6 @@ def test_change_points_are_not_looked_for_where_nothing_could_be_told(
     found = arm_history(versions, arm)
     assert found.reason == reason
     assert (found.points is None) is bool(reason)
-
-
-def test_where_a_level_begins_stands_by_how_much_it_lies_off_the_one_before() -> None:
-    found = arm_history([version(str(n), 1.0 if n < 6 else 1.5) for n in range(12)], "fast")
-    assert [place for place, one in enumerate(found.versions) if one.level] == [6]
-    assert found.versions[6].level == pytest.approx(1.5, rel=1e-6)
 
 
 def test_times_are_compared_on_one_device_and_ratios_to_the_reference_on_several() -> None:

@@ -20,7 +20,6 @@ from perfsweep.pipelines import cli
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
 from perfsweep.pipelines.analysis.across.version_history import (
     ArmHistory,
-    History,
     Series,
     Version,
     arm_history,
@@ -30,8 +29,6 @@ from perfsweep.pipelines.analysis.columns import Style, row_values
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
-from perfsweep.pipelines.report.pictures.history_picture import history_chart
-from perfsweep.pipelines.report.pictures.svg import BLUE, RED
 from perfsweep.pipelines.report.regressions import (
     JudgedChange,
     against,
@@ -100,16 +97,6 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         cli.main(["history", *words])
     said = capsys.readouterr()
     return int(ended.value.code or 0), said.out, said.err
-
-
-def test_the_table_names_the_new_level_and_how_often_one_is_shown_by_chance() -> None:
-    console = Console(file=io.StringIO(), record=True, width=160)
-    reporting.show(console, history(twelve({7: 0.6})))
-    text = console.export_text()
-    assert "new level" in text and "fast: new level from s-" in text and "1.20x slower" in text
-    assert "of arms that do not change, 5% at most show one by chance" in " ".join(text.split())
-    reporting.show(console, history(twelve({})[:3]))
-    assert "no change points are looked for: fewer than 10 versions (3)" in console.export_text()
 
 
 def test_changes_intervals_and_words_stay_whole_at_eighty_columns() -> None:
@@ -190,41 +177,6 @@ def arm(
     )
     found = ChangePoints(tuple(ChangePoint(*one) for one in points), 0.01) if points else None
     return ArmHistory(name, versions, series, found, "")
-
-
-def panels(*arms: ArmHistory):
-    return history_chart(History("pair", "naive", 0.05, False, 3, arms), 700).axes
-
-
-def test_each_arm_has_a_panel_with_its_change_in_percent_against_its_first_version() -> None:
-    first, second = panels(arm(1.0, 1.5, 0.5), arm(2.0, 2.0, name="naive", beside=True))
-    (points,) = [
-        one for one in first.collections if hasattr(one, "get_sizes") and len(one.get_offsets()) == 3
-    ]
-    assert [float(y) for _, y in points.get_offsets()] == pytest.approx([0.0, 50.0, -50.0])
-    whiskers = first.collections[0].get_segments()
-    assert [segment[:, 1].tolist() for segment in whiskers][1] == pytest.approx([35.0, 65.0])
-    assert first.get_title(loc="left") == "fast"
-    assert second.get_title(loc="left") == "naive, against the baseline"
-    assert first.get_ylabel() == "change of time, %"
-
-
-def levels(one: ArmHistory) -> list[tuple[float, float, float]]:
-    """Begin, end and height of each level."""
-    (axes,) = panels(one)
-    found = []
-    for lines in axes.collections[2:]:
-        ((begin, height), (end, _)) = lines.get_segments()[0]
-        found.append((float(begin), float(end), round(float(height), 6)))
-    return found
-
-
-def test_levels_lie_between_changes_and_rise_in_red_and_fall_in_blue() -> None:
-    one = arm(1.0, 1.0, 2.0, 2.0, 1.5, 1.5, points=((2, 0.7), (4, -0.3)))
-    assert levels(one) == [(-0.4, 1.4, 0.0), (1.6, 3.4, 100.0), (3.6, 5.4, 50.0)]
-    (axes,) = panels(one)
-    assert [line.get_xdata()[0] for line in axes.lines] == [1.5, 3.5]
-    assert [line.get_color() for line in axes.lines] == [RED, BLUE]
 
 
 ROUNDS = {"p000-0": 100.0, "p000-1": 102.0, "p000-2": 98.0}

@@ -19,21 +19,19 @@ from matplotlib.figure import Figure
 from planned_sweeps import arm
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
-from perfsweep.pipelines.analysis.combinations import Corners, Together
+from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.analysis.todo import ToDo
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.pictures import charts, phases_chart, svg, waterfall_chart
+from perfsweep.pipelines.report.pictures import charts, phases_chart, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
-    POINTS,
     SizeCurve,
     SizeResult,
     last_traces,
     size_curves,
     spikes,
-    thin,
 )
 from perfsweep.pipelines.report.pictures.charts import fold
 from perfsweep.pipelines.report.pictures.effects_chart import LOOKS, chart, effect_rows, limits
@@ -104,15 +102,6 @@ SCHEMA = {
 def trials(*rows: dict[str, Any]) -> pl.DataFrame:
     usual = {"round": 0, "used": True, "outcome": "ok", "ns_per_unit": 1.0, "peak_bytes": 10, "folder": ""}
     return pl.DataFrame([{**usual, **row} for row in rows], schema=SCHEMA)
-
-
-def test_a_long_series_is_drawn_as_medians_of_equal_bins() -> None:
-    values = np.arange(3 * POINTS, dtype=float)
-    values[1] = 1e6  # one outlier of a bin of three
-    x, y = thin(values, 10)
-    assert (len(x), len(y)) == (POINTS, POINTS)
-    assert (x[0], y[0]) == (11.0, 2.0)
-    assert (x[-1], y[-1]) == (10 + 3 * POINTS - 2, 3 * POINTS - 2)
 
 
 def series(folder: Path, wall_ns: list[int], warm_ns: list[int] | None = None) -> str:
@@ -347,21 +336,6 @@ def test_bars_end_at_the_time_of_their_arm_which_stands_next_to_them() -> None:
     assert axes.get_xlabel() == "nanoseconds per pair"
     texts = [label.get_text() for label in axes.child_axes[0].get_yticklabels()]
     assert texts == ["100 ns", "50 ns"]
-
-
-def together(*ratios: float | None) -> Together:
-    return Together(
-        "x", phased_effect("all", 0.3), tuple(phased_effect(f"t{n}", ratio) for n, ratio in enumerate(ratios))
-    )
-
-
-def test_unmeasured_steps_are_hatched_and_all_together_is_what_was_measured() -> None:
-    axes = waterfall_chart.chart(together(0.5, None, 0.75), "naive", svg.HALF).axes[0]
-    assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, False, True, False]
-    assert [bar.get_width() for bar in axes.patches[:2]] == [100.0, pytest.approx(30.0)]
-    texts = [label.get_text() for label in axes.child_axes[0].get_yticklabels()]
-    assert texts == ["", "2.00x faster", "not measured", "1.33x faster", "3.33x faster [3.03 .. 3.70]"]
-    assert [label.get_text() for label in axes.get_yticklabels()][-1] == "all together"
 
 
 MB = 10**6

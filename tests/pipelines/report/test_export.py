@@ -101,16 +101,6 @@ def test_latex_has_the_groups_and_cells_of_the_table_with_names_escaped() -> Non
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
 
 
-def test_braces_are_balanced_and_rows_have_as_many_cells_as_there_are_columns() -> None:
-    plain = re.sub(r"\\[{}&%$#_\\]", "", re.sub(r"^%.*$", "", effects_latex(DEMO), flags=re.MULTILINE))
-    depth = 0
-    for character in plain:
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        assert depth >= 0
-    assert depth == 0 and not re.search(r"[%$#_]", plain)
-    assert len({line.count("&") for line in plain.splitlines() if "&" in line}) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "written"),
     [

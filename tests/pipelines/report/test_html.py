@@ -136,24 +136,6 @@ def test_energy_and_money_are_weighed_where_they_are_known(page: Page) -> None:
     assert "every other arm takes longer, draws more energy, or costs more, by more than the margin" in text
 
 
-LEVELS = DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wrong"]})
-
-
-def test_iterations_are_those_of_the_baseline_and_the_fastest_arm_whose_time_counts(
-    command: Callable,
-) -> None:
-    manifest = plan.make_plan(command(LEVELS), Device())
-    baseline = manifest.sweep.references["naive"]
-    arms = tuple(
-        arm(name, ns, 1) for name, ns in (("slow", 900.0), ("fast", 50.0), ("wrong", 5.0), (baseline, 90.0))
-    )
-    effects = (effect("wrong", Verdict.DIFFERENT, 0.1, same=False), effect("fast", Verdict.FASTER, 0.5))
-    comparison = replace(WHOLE, effects=effects, arms=arms)
-    assert html.baseline_and_fastest(manifest, comparison) == [baseline, "fast"]
-    nothing = tuple(replace(one, paired_ns=None) for one in arms)
-    assert html.baseline_and_fastest(manifest, replace(comparison, arms=nothing)) == [baseline]
-
-
 @pytest.mark.parametrize("quantity", ["+37.5 %", "6.61x less", "1.5 GiB", "-39.0 .. -23.7", "[0.621, 0.852]"])
 def test_a_quantity_stays_in_one_line(quantity: str) -> None:
     assert unbroken(

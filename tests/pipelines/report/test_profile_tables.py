@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from perfsweep.pipelines.report import profile_diff
-from perfsweep.pipelines.report.profile_diff import differences, pairs, profiles_at
+from perfsweep.pipelines.report.profile_diff import differences, pairs, per, profiles_at
 from perfsweep.pipelines.report.profile_tables import LinkedProfile, linked_profiles, shorten, show
 from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, arm_folder, write_profile
 from perfsweep.pipelines.store.records import Arm, SweepFolder
@@ -44,15 +44,6 @@ def test_times_are_those_of_an_iteration_and_shares_those_of_the_whole(tmp_path:
         "operator or kernel self per iteration on device share calls",
         "aten::mm 3 us 60% 2",
         "copy[0] 1 us 2 us 40% 0.5",
-    ]
-
-
-def test_without_times_on_a_device_and_without_calls_there_are_no_columns_for_them(tmp_path: Path) -> None:
-    costs = [Cost(name="f", where="a.py:1", self_ns=3000.0), Cost(name="g", where="b.py:2", self_ns=1000.0)]
-    assert rows(shown(tmp_path, "pyinstrument", costs)) == [
-        "function where self per iteration share",
-        "f a.py:1 1.5 us 75%",
-        "g b.py:2 500 ns 25%",
     ]
 
 
@@ -132,20 +123,6 @@ def test_a_profile_names_the_three_lines_that_take_most_with_their_shares_of_all
     assert found.files == (("trace.json", "profiles/fuse-on-abc123/torch/trace.json"),)
 
 
-@pytest.mark.parametrize(
-    ("tool", "fields", "most"),
-    [
-        ("memory", {"costs": (Cost(name="f", bytes=9.0),), "findings": ("peak 9 B", "more")}, "peak 9 B"),
-        ("dynamo", {"findings": ("one break", "more")}, "one break; mm 50 ns; add 30 ns; copy 15 ns"),
-        ("torch", {"costs": (Cost(name="idle"), *COSTS[:1])}, "mm 100%"),
-    ],
-)
-def test_where_lines_have_no_times_the_first_finding_stands_there(
-    sweep, tool: str, fields: dict, most: str
-) -> None:
-    assert linked(sweep, tool, **fields).most == most
-
-
 def profile(label: str, costs: dict[str, float], **changes: Any) -> Profile:
     values: dict[str, Any] = {
         "tool": "torch",
@@ -176,6 +153,13 @@ def test_times_are_per_unit_and_the_largest_change_comes_first() -> None:
         ("only slow", 5.0, 0.0),
         ("only fast", 0.0, 0.5),
     ]
+
+
+def test_where_a_side_finished_no_unit_times_are_per_iteration() -> None:
+    unfinished = FAST.model_copy(update={"units": 0.0})
+    assert per(SLOW, unfinished) == "iteration"
+    changed = {one.name: one.change_ns for one in differences(SLOW, unfinished)}
+    assert changed == {"mm": 0.0, "copy": -8.0, "only slow": -5.0, "only fast": 1.0}
 
 
 def test_a_function_is_the_same_where_only_its_line_moved() -> None:

@@ -187,21 +187,6 @@ def test_an_adaptive_sweep_is_never_said_to_take_longer_than_its_budget(
     assert lines[5].endswith("about 0:02:15 left") and lines[8].endswith("about 0:01:45 left")
 
 
-def test_a_log_has_each_line_of_progress_in_one_piece_and_why_the_total_changed_once(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
-    missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
-    out = StringIO()
-    with progress_display.live(Console(file=out, width=30), manifest, ahead(manifest)) as progress:
-        for one in (missing, *(event(manifest, 0, Outcome.OK, number=number) for number in range(3))):
-            progress(one)
-    lines = [line for line in out.getvalue().splitlines() if " trials, " in line]
-    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4"]
-    assert all("baseline" in line or "work=single" in line for line in lines)
-    assert " ".join(out.getvalue().split()).count("arms that cannot go on") == 1
-
-
 def test_an_arm_that_is_retired_says_so_and_leaves_the_count(manifest: Manifest) -> None:
     text = shown(manifest, [event(manifest, 1, Outcome.OOM, "too large", number) for number in range(2)])
     assert text.count("work=single: oom: too large\n") == 1
@@ -322,13 +307,6 @@ def test_a_terminal_has_the_newest_table_below_the_line_and_none_of_them_stays(
     assert "so far, 6 rounds" in during and GROUP in during
     left = after[len(during) :]
     assert "18/24 trials" in left and "so far" not in left
-
-
-def test_records_are_read_the_more_seldom_the_more_there_are(
-    manifest: Manifest, tmp_path: Path, known: list[int]
-) -> None:
-    *_, end = measured(manifest, tmp_path, 100)
-    assert end[0] == 100 and known[:6] == [2, 3, 4, 5, 6, 8] and len(known) < 24
 
 
 def test_an_arm_that_has_left_is_not_waited_for(manifest: Manifest, tmp_path: Path, known: list[int]) -> None:

@@ -6,14 +6,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from machines import effects_of, rounds_of
-from measured import change, compared, cost, simulated, with_everything
-from rich.console import Console
+from measured import compared, cost, simulated, with_everything
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
 from perfsweep.pipelines.analysis.combinations import Gain, Part, Together
@@ -23,7 +21,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.explanation import explanation, pair_table, row_of, show
+from perfsweep.pipelines.report.explanation import explanation, row_of
 from perfsweep.pipelines.report.sentences import (
     conclusions,
     footnotes,
@@ -155,12 +153,6 @@ def test_a_step_that_may_still_gain_is_not_left_out_nor_one_before_it() -> None:
     between = stacked(GAIN, NOTHING, OPEN, parts=(FASTER, None, STACK))
     assert (between["Use it"], between["Kept"]) == (USE_ALL, "a=1; the others are not measured without it")
     assert "Left out" not in between
-
-
-@pytest.mark.parametrize("part", [None, replace(PART, verdict=Verdict.UNDECIDED)])
-def test_what_is_not_measured_without_a_step_keeps_it(part: EffectResult | None) -> None:
-    found = stacked(GAIN, OPEN, NOTHING, parts=(FASTER, part, STACK))
-    assert (found["Use it"], found["Kept"]) == (USE_ALL, "a=1; the others are not measured without it")
 
 
 def test_where_all_together_are_not_faster_the_part_is_that_is() -> None:
@@ -401,17 +393,6 @@ def test_a_row_without_a_time_says_why(tmp_path) -> None:
     assert "Holm" not in text
 
 
-def test_pairs_name_their_servers_by_number(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
-    folder, manifest = simulated(sweep, cost)
-    for record in folder.path.glob("trials/*/p*-r*/record.json"):
-        change(record, server=10**12 + int(record.parent.name.split("-")[1][1:]) // 2)
-    row = row_of(compared(folder, manifest), "work=single")
-    table = pair_table(row)
-    assert [pair.server for pair in table.rows] == [1, 1, 2, 2, 3, 3]
-    assert [one.heading for one in table.columns if one.number] == ["server", "round", "time"]
-
-
 def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -> list[str]:
     """The steps of an effect whose rounds scatter evenly about a ratio, judged among two comparisons."""
     scatter = 1 + 0.001 * np.linspace(-1, 1, rounds)
@@ -447,20 +428,3 @@ def test_the_note_and_the_rulings_are_said_where_there_are_any() -> None:
     assert derived(code=ReasonCode.NO_RECORDS, note="a note")[-1].endswith("yet (a note)")
     held = derived(note="a note", held_back="too few", rulings=(RULED,))
     assert "a note" not in held[-2] and held[-1] == "claim: twice as fast: confirmed"
-
-
-def test_what_is_printed_are_the_words_as_they_are_with_the_pairs_below_the_title() -> None:
-    effect = effects_of(2)[0].model_copy(update={"toggle": "[bold]", "level": "[red]"})
-    times = rounds_of(np.array([[1.0, 1.0, 1.0], [0.9, 0.91, 0.92]]))
-    derivation = decide(times, [effect], {}, 0.01).derivation(effect, times)
-    found = EffectResult(effect, "a[0]", "b[1]", Verdict.FASTER, derivation=derivation, trials={"ok": 3})
-    output = StringIO()
-    show(Console(file=output, width=120), Comparison("demo", "pair", 0.01, None, (found,), (), ()), "1")
-    lines = [" ".join(line.split()) for line in output.getvalue().splitlines() if line.strip()]
-    assert lines[:3] == [
-        "[bold]=[red] (one at a time): faster [no_records]",
-        "Pairs",
-        "pack server round time",
-    ]
-    assert lines[4].startswith("p000 0 1.11x faster")
-    assert "- arm a[0] against its base b[1]; trials: 3 ok" in lines

@@ -19,8 +19,6 @@ from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report import sweep_status
-from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
 from perfsweep.pipelines.report.tables import (
     Table,
     answer_tables,
@@ -64,7 +62,6 @@ ELSEWHERE = effect("d", 0.7, "leave_one_out")
 CLAIM = Claim("twice as fast", "A report", "2.1", ({"amp": "b"},), low=2.0)
 RULED = RuledClaim(CLAIM, "amp=b", "one_at_a_time", Ruling.REFUTED, "", "speed", 0.9, 0.8, 0.95)
 QUALITY = Quality("naive", (OracleDeviation("excess_loss", 0.5, 0.01), OracleDeviation("gap", 0.001, 0.01)))
-NOT_KNOWN = "helps with the others; alone it is not known"
 CORNERS = Corners(("a", "b"), ("off", "off"), ("on", "on"), 0.5, 1.1, 0.6)
 
 
@@ -106,19 +103,6 @@ def test_two_toggles_at_a_time_have_what_both_take_and_what_was_to_be_expected()
         "both": "1.67x faster",
         "expected of both": "1.82x faster",
     }
-
-
-@pytest.mark.parametrize(
-    ("alone", "cells"),
-    [
-        (FAST, ["amp=d", "1.11x faster", "faster", "1.43x faster", "faster", "helps either way"]),
-        (None, ["amp=d", "", "not measured alone", "1.43x faster", "faster", NOT_KNOWN]),
-    ],
-)  # fmt: skip
-def test_a_level_alone_and_beside_the_others(alone: EffectResult | None, cells: list[str]) -> None:
-    (table,) = answer_tables(comparison(alone_and_beside=(AloneAndBeside(alone, ELSEWHERE),)), Where.HTML)
-    assert [one.key for one in table.columns if one.number] == ["alone", "beside"]
-    assert rows(table) == [cells]
 
 
 def test_oracle_checks_stand_under_their_bounds_and_what_fails_stands_out() -> None:
@@ -244,21 +228,6 @@ def test_no_line_is_wider_than_the_terminal_and_no_quantity_is_broken(room: int)
     text = printed(room)
     assert max(map(len, text.splitlines())) <= room
     assert "-12.5 %" in text
-
-
-@pytest.mark.parametrize("width", [30, 80])
-def test_a_status_cuts_nothing_off_why_a_job_waits(width: int) -> None:
-    reason = "QOSMaxJobsPerUserLimit: waits until others of yours have ended"
-    pack = PackStatus(
-        pack="p000", arms=12, rounds=3, rounds_planned=10, trials=99, not_ok=1, job="pending", note=reason
-    )
-    console = Console(file=io.StringIO(), width=width)
-    sweep_status.show(
-        console, SweepStatus(sweep="demo", workload="digits", folder="x", exit=1, packs=(pack,), skipped=())
-    )
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert not Counter("".join(reason.split())) - Counter(text)
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text
 
 
 def test_a_failure_says_what_raised_and_where_its_log_lies_in_one_piece() -> None:

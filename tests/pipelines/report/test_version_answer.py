@@ -8,7 +8,7 @@ import pytest
 
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find, Step, mark_of
 from perfsweep.pipelines.report.version_answer import Answer, Side, duration_of, judged
 from perfsweep.pipelines.statistics.verdicts import Verdict
@@ -66,42 +66,9 @@ def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("own", "reason"),
-    [
-        ({"note": "no loss was logged"}, "no loss was logged"),
-        ({"held_back": "others had the cores", "note": "no loss"}, "others had the cores"),
-        ({}, ""),
-    ],
-)
-def test_why_it_is_as_it_is_stands_behind_the_answer(own: dict, reason: str) -> None:
-    answer = Answer(BASE, HEAD, margin=0.025, **judged(replace(RESULT, **own)))
-    assert answer.reason == reason
-    assert answer.line.endswith(f"results identical; {reason}" if reason else "results identical")
-
-
 @pytest.mark.parametrize(("seconds", "text"), [(99.0, "99 s"), (100.0, "2 min"), (6000.0, "1.7 h")])
 def test_a_time_that_somebody_waits_for_is_told_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
     assert duration_of(seconds) == text
-
-
-WORST = Deviation("loss", 0.0234, 0.01, "worst at [3]", False)
-
-
-@pytest.mark.parametrize(
-    ("parity", "deviation"),
-    [
-        (ParityResult(ParityVerdict.DIFFERENT, Parity.EXACT, WORST), "loss: 0.023, allowed 0.01"),
-        (ParityResult(ParityVerdict.WITHIN_TOLERANCE, Parity.EXACT, WORST), ""),
-        (None, ""),
-    ],
-)
-def test_of_different_results_the_check_that_is_furthest_off_is_told(
-    parity: ParityResult | None, deviation: str
-) -> None:
-    found = judged(replace(RESULT, parity=parity))
-    assert found["deviation"] == deviation
-    assert found["results"] == (parity.verdict.value if parity else "unchecked")
 
 
 @pytest.mark.parametrize(
@@ -256,16 +223,6 @@ def test_the_first_commit_is_found_or_one_of_some_or_there_is_none(
 def test_the_answer_is_one_line(found: BisectAnswer, line: str) -> None:
     said = found.line.replace(" (8 rounds, 30 s)", "")
     assert said == line
-
-
-def test_a_commit_that_changes_results_is_found_with_what_they_depart_by() -> None:
-    changed = answer("different results", "different", deviation="loss: 0.1, allowed 0.01")
-    steps = (Step(4, LINE[4], WITH, changed), Step(3, LINE[3], WITHOUT, LIKE))
-    found = replace(bisected(), find=Find.DIFFERENT, steps=steps)
-    assert found.line == (
-        '5555555555 is the first commit that changes results: "change 5", loss: 0.1, allowed 0.01 against'
-        " v1 (aaaaaaaaaa) (2 steps, 123 s)"
-    )
 
 
 def test_the_log_has_every_step_and_what_cannot_be_told_apart() -> None:

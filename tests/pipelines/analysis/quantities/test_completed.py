@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from measured import change, compared, cost, simulated, spec_of, write
+from measured import change, compared, cost, simulated
 from rich.console import Console
 
 from perfsweep.pipelines import api
@@ -28,7 +28,6 @@ from perfsweep.pipelines.analysis.quantities.completed import (
     QuantityResults,
     arm_table,
     change_text,
-    chosen,
     effect_table,
 )
 from perfsweep.pipelines.analysis.quantities.cost import energy_text
@@ -50,7 +49,7 @@ from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
 from perfsweep.pipelines.store.provenance import read_provenance
-from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.store.schema import Effect
 from perfsweep.workloads.errors import ConfigError
 
@@ -164,22 +163,11 @@ def test_arms_that_lack_a_quantity_are_named_with_the_reason() -> None:
     assert notes({"a": 1.0}, {"x": CHANGE}) == []
 
 
-def test_five_arms_are_named_and_the_rest_counted() -> None:
-    values: dict[str, Any] = {"h": 1.0, **dict.fromkeys("abcdefg", LACKING)}
-    assert notes(values, {}) == ["the energy of A, B, C, D, E and 2 more: no counter"]
-
-
 def test_effects_that_lack_a_quantity_are_named_unless_their_arms_were() -> None:
     zero, without = QuantityResult(withheld="it is zero"), QuantityResult(withheld="no counter")
     assert notes({"a": 1.0, "b": 1.0}, {"x": zero, "y": CHANGE}) == ["the energy of x: it is zero"]
     assert notes({"a": 1.0, "b": LACKING}, {"x": without, "y": CHANGE}) == ["the energy of B: no counter"]
     assert notes({"a": 1.0}, {"x": QuantityResult(withheld=NO_ROUND.reason), "y": CHANGE}) == []
-
-
-def test_remarks_stand_before_what_is_lacking_and_are_said_once() -> None:
-    remarks = {"remarks": lambda measured: ("from counters",)}
-    other = quantity("cost", Stated({"a": 1.0}), **remarks)
-    assert notes({"a": LACKING}, {}, other, **remarks) == ["from counters", "the energy: no counter"]
 
 
 JOULES = Quantity(
@@ -219,13 +207,6 @@ def test_a_change_reads_with_its_interval_below_or_as_the_word_in_its_place(
     result: QuantityResult, text: str
 ) -> None:
     assert change_text(result) == text
-
-
-def test_quantities_are_shown_in_the_order_in_which_they_were_chosen_and_once() -> None:
-    keys = list(COLUMNS)
-    assert [one.key for one in chosen(reversed(keys))] == keys[::-1]
-    assert [one.key for one in chosen([keys[1], keys[0], keys[1]])] == [keys[1], keys[0]]
-    assert chosen(["none such"]) == ()
 
 
 NOTHING: Any = None
@@ -371,13 +352,6 @@ def test_an_effect_without_a_ratio_says_why_and_keeps_the_arms_own_value(
     assert energy_of(*joules(**arms)).of_effect(AGAINST) == QuantityResult(value=value, withheld=withheld)
 
 
-def test_trials_outside_rounds_count_for_the_arm_alone() -> None:
-    looks = [Record(arm, None, {"energy_j": 10.0}) for arm in ("arm", "base")]
-    found = energy_of(*looks)
-    assert found.of_arm("arm") == 1.0
-    assert found.of_effect(AGAINST).ratio is None
-
-
 def test_cells_are_those_of_arms_that_are_above_zero_in_every_round() -> None:
     found = energy_of(*joules(base=[1.0, 2.0], arm=[0.0, 2.0])).positive_cells()
     assert {arm: [one.value for one in cells] for arm, cells in found.items()} == {"base": [1.0, 2.0]}
@@ -480,20 +454,6 @@ def test_a_quantity_that_cannot_be_had_says_why_once_and_the_other_columns_stay(
     assert "water" not in [column.heading for column in table.columns]
     (effect,) = comparison.effects
     assert effect.ratio is not None and effect.quantities["water"].withheld == "the tap is closed"
-
-
-def test_a_level_that_does_nothing_changes_nothing(sweep) -> None:
-    folder, manifest = sweep()
-    pour(folder, manifest)
-    for arm in manifest.arms:
-        write(folder, spec_of(manifest, arm.id, "p000", None, Kind.COUNTING), counters={"products": 8.0})
-    comparison = compared(folder, manifest)
-    (effect,) = comparison.effects
-    found = effect.quantities["water"]
-    assert (effect.outcome, effect.ratio) == ("inert", None)
-    assert (found.ratio, found.low, found.text) == (None, None, "inert") and found.value is not None
-    why = "not compared: inert, products is the same with and without it"
-    assert f"water: {why}" in comparison.notes
 
 
 def test_an_unknown_column_is_refused_by_name(sweep) -> None:

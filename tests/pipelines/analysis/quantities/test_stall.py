@@ -143,16 +143,6 @@ def test_the_share_of_an_arm_has_an_interval_over_its_rounds(stalled: Callable[.
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("share", "rounds"), [(0.0, 6), (PLANTED, 1)], ids=["no stall", "one round"])
-def test_without_anything_to_tell_it_from_a_share_has_no_interval(
-    stalled: Callable[..., Comparison], share: float, rounds: int
-) -> None:
-    comparison = stalled(share, rounds)
-    found = {one.label: one for one in comparison.arms}["work=single"]
-    assert "stall" not in found.bounds and found.quantities["stall"] == pytest.approx(share, abs=0.02)
-
-
 def test_shares_of_arm_and_base_stand_side_by_side(
     command: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
