@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 MB = 10**6
 """Bytes in what tables call MB."""
 
@@ -44,6 +46,16 @@ def bounds_text(ratio: float | None, low: float | None, high: float | None) -> s
         return ""
     ends = (1 / high, 1 / low) if ratio < 1 else (low, high)
     return " .. ".join(_digits(end, like=max(ratio, 1 / ratio)) for end in ends)
+
+
+NAMED = 5
+"""Things that a sentence names; the tables have the rest."""
+
+
+def few(names: Sequence[str], what: str = "") -> str:
+    """Name some things, and count the rest: ``a, b, c, d, e and 2 more packs``."""
+    more = " ".join(filter(None, [f" and {len(names) - NAMED} more", what]))
+    return ", ".join(names[:NAMED]) + more * (len(names) > NAMED)
 
 
 def megabytes_more(difference: float | None) -> str:

@@ -250,11 +250,6 @@ class Scaling:
     low: float | None
     high: float | None
 
-    @property
-    def more(self) -> float:
-        """Times as many ranks as the base has."""
-        return self.ranks / self.base_ranks
-
 
 def ranks_of(records: ArmRecords, arm: str) -> int | None:
     """Ranks of an arm's timing trials; None without any."""

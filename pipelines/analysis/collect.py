@@ -46,14 +46,6 @@ def _of_ranks(trial: Trial, name: str) -> float | None:
     return getattr(trial.record.ranks, name) if trial.record.ranks else None
 
 
-def _reason(record: TrialRecord) -> str:
-    return record.failure.message.partition("\n")[0] if record.failure else ""
-
-
-def _keys_text(record: TrialRecord) -> str:
-    return "; ".join(f"{name}={value}" for name, value in sorted(record.keys.items()))
-
-
 TRIALS: tuple[Column[Trial], ...] = (
     _recorded("arm"),
     file_column("label", lambda trial: trial.label),
@@ -64,7 +56,7 @@ TRIALS: tuple[Column[Trial], ...] = (
     _recorded("server", int),
     file_column("outcome", lambda trial: trial.record.outcome.value),
     file_column("used", lambda trial: trial.used, bool),
-    file_column("reason", lambda trial: _reason(trial.record)),
+    file_column("reason", lambda t: t.record.failure.message.partition("\n")[0] if t.record.failure else ""),
     file_column("ns_per_unit", lambda trial: _per_unit(trial, trial.record.time_ns), float),
     file_column("wall_ns_per_unit", lambda trial: _per_unit(trial, trial.record.region_ns), float),
     file_column("cpu_ns_per_unit", lambda trial: _per_unit(trial, trial.record.region_cpu_ns), float),
@@ -91,7 +83,7 @@ TRIALS: tuple[Column[Trial], ...] = (
     file_column("collectives", lambda trial: _of_ranks(trial, "collectives"), float),
     file_column("straggling", lambda trial: _of_ranks(trial, "straggling"), float),
     file_column("disturbed", lambda trial: "; ".join(trial.record.disturbed)),
-    file_column("keys", lambda trial: _keys_text(trial.record)),
+    file_column("keys", lambda t: "; ".join(f"{k}={v}" for k, v in sorted(t.record.keys.items()))),
     _recorded("started", float),
     file_column("folder", lambda trial: str(trial.folder)),
 )

@@ -45,7 +45,7 @@ def comparable_trials(
         kept = keyed.filter(pl.col("_machine") == machine)
         others = keyed.filter(pl.col("_machine") != machine)["_machine"].unique().sort().to_list()
         notes += [
-            f"{_count(keyed, '_machine', other)} timing trials are left out:"
+            f"{keyed.filter(pl.col('_machine') == other).height} timing trials are left out:"
             f" {told_apart(keys_of(machine), keys_of(other))}"
             for other in others
         ]
@@ -134,7 +134,3 @@ def _commonest(trials: pl.DataFrame, column: str) -> str | None:
         return None
     counts = trials.group_by(column).agg(pl.len().alias("count"), pl.col("started").max().alias("last"))
     return counts.sort("count", "last", column)[column][-1]
-
-
-def _count(trials: pl.DataFrame, column: str, value: str) -> int:
-    return trials.filter(pl.col(column) == value).height

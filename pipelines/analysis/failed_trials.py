@@ -10,8 +10,9 @@ from pathlib import Path
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, file_column, soft
 from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
 from perfsweep.pipelines.store.progress import BAD, Progress, StoredTrial
-from perfsweep.pipelines.store.records import Manifest, Outcome, Pack
+from perfsweep.pipelines.store.records import Manifest, Outcome
 from perfsweep.pipelines.store.trial_schema import JOB_OOM
+from perfsweep.pipelines.units import few
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,16 @@ def failed_trials(progress: Progress, manifest: Manifest) -> tuple[FailedTrials,
     groups: dict[tuple[str, Outcome, str], list[StoredTrial]] = {}
     for trial in _unmended(progress):
         record = trial.record
-        groups.setdefault((record.arm, record.outcome, _exception(trial)), []).append(trial)
+        exception = record.failure.text if record.failure else ""
+        groups.setdefault((record.arm, record.outcome, exception), []).append(trial)
     return tuple(
-        _failed(names[arm], outcome, exception, trials, _is_retired(progress, manifest, arm))
+        _failed(
+            names[arm],
+            outcome,
+            exception,
+            trials,
+            any(progress.retired(pack.id, [arm]) for pack in manifest.packs if arm in pack.arms),
+        )
         for (arm, outcome, exception), trials in groups.items()
     )
 
@@ -69,14 +77,6 @@ def _place(trial: StoredTrial) -> tuple[object, ...]:
     record = trial.record
     pack = record.pack if record.round is not None else None
     return record.arm, record.kind, pack, record.round, record.replicate
-
-
-def _exception(trial: StoredTrial) -> str:
-    return trial.record.failure.text if trial.record.failure else ""
-
-
-def _is_retired(progress: Progress, manifest: Manifest, arm: str) -> bool:
-    return any(progress.retired(pack.id, [arm]) for pack in manifest.packs if arm in pack.arms)
 
 
 def _failed(
@@ -145,9 +145,6 @@ FAILURES: tuple[Column[FailedTrials], ...] = (
 )
 """Of one arm and exception each row; a terminal has lines and logs below it, whole: they can be copied."""
 
-NAMED = 5
-"""Packs, or arms, that a sentence names."""
-
 _REPAIRED = (Outcome.FAILED, Outcome.TIMEOUT)
 """Ends whose cause may lie outside of the code, so that what repairs it makes no other arms."""
 
@@ -156,10 +153,10 @@ def remedies(failures: Sequence[FailedTrials]) -> tuple[str, ...]:
     """Say how arms are measured again whose trials failed, once what was wrong has been put right."""
     arms = dict.fromkeys(one.arm for one in failures if one.outcome in _REPAIRED)
     outcomes = sorted({one.outcome.value for one in failures if one.outcome in _REPAIRED})
-    again = f"{_some([*arms], 'arms')}: once the cause is repaired, the same command with"
+    again = f"{few([*arms], 'arms')}: once the cause is repaired, the same command with"
     starved = dict.fromkeys(one.arm for one in failures if one.exception.startswith(JOB_OOM))
     more = (
-        f"memory of the job ran out in {_some([*starved], 'arms')}: raise cluster.memory, and add retry=[oom]"
+        f"memory of the job ran out in {few([*starved], 'arms')}: raise cluster.memory, and add retry=[oom]"
     )
     return (
         *([f"{again} retry=[{','.join(outcomes)}] measures that again"] if arms else ()),
@@ -184,10 +181,10 @@ def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
         elif number and any(last.outcome in BAD - {Outcome.OOM} for last in retired.values()):
             failed[pack.id] = f"{number} of {planned} in {pack.id}"
             reasons |= dict.fromkeys(last.failure.text for last in retired.values() if last.failure)
-    lines = [f"rounds are missing: {_some([*still.values()])}; the same command measures them"]
+    lines = [f"rounds are missing: {few([*still.values()], 'packs')}; the same command measures them"]
     given_up = (
-        f"rounds are missing: {_some([*failed.values()])}, since every arm failed and was not started again"
-        f" ({next(iter(reasons), 'without an exception')})"
+        f"rounds are missing: {few([*failed.values()], 'packs')}, since every arm failed and was not started"
+        f" again ({next(iter(reasons), 'without an exception')})"
     )
     return (*(lines if still else ()), *([given_up] if failed else ()))
 
@@ -197,28 +194,20 @@ def notes_on_other_machines(progress: Progress, manifest: Manifest) -> list[str]
     notes = []
     for part in progress.elsewhere:
         trials = [one for attempts in part.timing.values() for one in attempts.values()]
-        packs = [pack for pack in manifest.packs if _ran(pack, part)]
+        ran = {owner for owner, _ in part.timing}
+        packs = [pack.id for pack in manifest.packs if pack.id in ran]
         if not packs:
             continue
         apart = told_apart(progress.machine, part.machine)
         notes.append(
             f"{sum(map(len, trials))} timing trials are left out: {apart}; pairs in"
-            f" {_some([pack.id for pack in packs])} are in tables of their own, for"
+            f" {few(packs, 'packs')} are in tables of their own, for"
             f" {machine_name(progress.machine, part.machine)}{_remedy(progress.machine, part.machine)}"
         )
     return notes
-
-
-def _ran(pack: Pack, part: Progress) -> bool:
-    return any(owner == pack.id for owner, _ in part.timing)
 
 
 def _remedy(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
     if theirs.get("device") == ours.get("device"):
         return ""
     return "; on a cluster, cluster.gpu_type or cluster.constraint keeps packs on one kind"
-
-
-def _some(names: Sequence[str], what: str = "packs") -> str:
-    more = f" and {len(names) - NAMED} more {what}" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality
 from perfsweep.pipelines.analysis.combinations import Part
-from perfsweep.pipelines.analysis.compare import Comparison, Reference
+from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
@@ -144,7 +144,7 @@ def comparison_object(
         unit=comparison.unit,
         level=LEVEL,
         margin=comparison.margin,
-        reference=_reference(reference) if reference else None,
+        reference=ReferenceObject(**vars(reference)) if reference else None,
         effects=effect_rows(comparison, comparison.effects),
         elsewhere=tuple(
             ElsewhereObject(machine=part.machine, effects=effect_rows(comparison, part.effects))
@@ -181,10 +181,6 @@ def _part(part: Part) -> PartObject:
     gains = (GainObject(arm=one.arm, whole=one.whole.speed, method=one.method.speed) for one in part.gains)
     speed = part.step.speed if part.step else None
     return PartObject(name=part.name, start=part.start, end=part.end, speed=speed, gains=tuple(gains))
-
-
-def _reference(found: Reference) -> ReferenceObject:
-    return ReferenceObject(name=found.name, ns_per_unit=found.ns_per_unit, rounds=found.rounds)
 
 
 def _deviations(arm: Quality) -> list[DeviationObject]:

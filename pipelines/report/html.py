@@ -18,15 +18,9 @@ from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import counts
 from perfsweep.pipelines.report.pictures import charts, svg
-from perfsweep.pipelines.report.pictures.chart_data import (
-    last_traces,
-    round_times,
-    scaled_effects,
-    size_curves,
-)
+from perfsweep.pipelines.report.pictures.chart_data import last_traces, size_curves
 from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_chart
 from perfsweep.pipelines.report.pictures.effects_chart import effect_rows
-from perfsweep.pipelines.report.pictures.memory_chart import arm_courses
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.phases_chart import breakdown
 from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
@@ -38,11 +32,10 @@ from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_p
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table
 from perfsweep.pipelines.store.files import write_atomically
-from perfsweep.pipelines.store.profiles import kept_profiles
+from perfsweep.pipelines.store.profiles import kept_profiles, read_course
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import PLACEBO, Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
-from perfsweep.pipelines.units import MB
 
 
 @dataclass(frozen=True)
@@ -123,12 +116,6 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
     for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
         caption = "Crosses are sizes whose trials did not finish, with the reason."
         yield Picture(f"Frontier of {curve.toggle}", caption, partial(charts.size_curve, curve))
-    if scaled := scaled_effects(comparison.effects):
-        caption = (
-            "Strong scaling: the same work shared by more ranks. Weak scaling: more ranks with as much"
-            " work each. At each point: its efficiency, the gain in speed by that of ranks; dashed is 100 %."
-        )
-        yield Picture("Scaling", caption, partial(charts.scaling, scaled))
     shown = {arm: names[arm] for arm in baseline_and_fastest(manifest, comparison) if arm in names}
     if traces := last_traces(trials, shown):
         before = f"; {_discarded(manifest)} is dotted" if any(trace.has_warm_up for trace in traces) else ""
@@ -137,18 +124,6 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
         )
         caption = f"The last round of {' and '.join(shown.values())}, iteration by iteration{before}.{spikes}"
         yield Picture("Iterations", caption, partial(charts.iterations, traces))
-    if rounds := round_times(trials, names):
-        caption = (
-            "Boxes hold the middle half of an arm's rounds. Pairs within a round are compared, so a shift of"
-            " whole rounds does not count."
-        )
-        yield Picture("Rounds", caption, partial(charts.distributions, rounds))
-    measured = [arm for arm in comparison.arms if arm.peak_bytes]
-    if measured and (found is None or found.of != "memory"):
-        labels = [arm.name or arm.label for arm in measured]
-        peaks = [(arm.peak_bytes or 0) / MB for arm in measured]
-        caption = "On CPU the resident memory of the process, the interpreter and its libraries included."
-        yield Picture("Memory", caption, partial(charts.memory, labels, peaks))
 
 
 def _trade_off_caption(found: TradeOff) -> str:
@@ -172,13 +147,15 @@ def _trade_off_caption(found: TradeOff) -> str:
 
 
 def _memory_pictures(folder: SweepFolder) -> Iterator[Picture]:
-    for one in arm_courses(kept_profiles(folder)):
-        on_device = one.course.on_device
+    for kept in kept_profiles(folder):
+        if (course := read_course(kept.folder)) is None:
+            continue
         caption = (
-            f"{one.slice} in a profile trial, phases shaded; below, the resident memory of the process."
-            f"{'' if on_device else ' Allocated means above what there was when the slice began.'}"
+            f"{kept.profile.slice} in a profile trial, phases shaded; below, the resident memory of the"
+            " process."
+            f"{'' if course.on_device else ' Allocated means above what there was when the slice began.'}"
         )
-        yield Picture(f"Memory of {one.arm}", caption, partial(memory_chart, one.course))
+        yield Picture(f"Memory of {kept.profile.arm.label}", caption, partial(memory_chart, course))
 
 
 def answer_pictures(comparison: Comparison) -> Iterator[Picture]:

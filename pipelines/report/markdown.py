@@ -107,6 +107,14 @@ _WORST = ("failed", "different results", "fewer units", "slower", "undecided", "
 
 _ALARMS = _WORST[:4]
 
+_UNCOUNTED = ". Its time does not count."
+_TOLD = {
+    "different results": ("Results that changed", _UNCOUNTED),
+    "fewer units": ("What does less work", _UNCOUNTED),
+    "failed": ("What does not run", ""),
+    "undecided": ("Undecided", ""),
+}
+
 Judged = Mapping[str, Any]
 """An object that `perfsweep judge --json` printed; docs/versions-json.md has its fields."""
 
@@ -115,11 +123,19 @@ def comment(answers: Sequence[Judged]) -> str:
     """Write the comment on one or several workloads, all of the same two versions or not."""
     worst = min((str(one["verdict"]) for one in answers), key=_WORST.index)
     parts = [MARK, f"### perfsweep: {worst}", _versions(answers), grid(HEADINGS, map(_row, answers))]
-    parts += _section("Results that changed", _changed(answers))
-    parts += _section("What does less work", _did_less(answers))
-    parts += _section("What does not run", _failed(answers))
-    parts += _section("Undecided", _undecided(answers))
-    return "\n\n".join([*parts, _footer(answers)]) + "\n"
+    return "\n\n".join([*parts, *_sections(answers), _footer(answers)]) + "\n"
+
+
+def _sections(answers: Sequence[Judged]) -> Iterator[str]:
+    """Below a heading for each verdict that needs a word: why it is so, and what would help."""
+    for verdict, (title, more) in _TOLD.items():
+        told = [one for one in answers if one["verdict"] == verdict]
+        why = (_plain(one.get("deviation") or one["reason"] or verdict) for one in told)
+        lines = [
+            f"- {_workload(one)}: {text}{more}{_remedy(one)}" for one, text in zip(told, why, strict=True)
+        ]
+        if lines:
+            yield "\n".join([f"**{title}**\n", *lines])
 
 
 def _versions(answers: Sequence[Judged]) -> str:
@@ -150,38 +166,6 @@ def _row(answer: Judged) -> tuple[str, ...]:
 
 def _workload(answer: Judged) -> str:
     return _code(str(answer.get("workload") or "workload"))
-
-
-def _section(title: str, lines: Iterator[str]) -> list[str]:
-    """A heading with its lines; nothing where there are none."""
-    found = "\n".join(f"- {line}" for line in lines)
-    return [f"**{title}**\n\n{found}"] if found else []
-
-
-def _changed(answers: Sequence[Judged]) -> Iterator[str]:
-    for one in answers:
-        if one["verdict"] == "different results":
-            why = one.get("deviation") or one["reason"] or one["results"]
-            yield f"{_workload(one)}: {_plain(why)}. Its time does not count."
-
-
-def _did_less(answers: Sequence[Judged]) -> Iterator[str]:
-    for one in answers:
-        if one["verdict"] == "fewer units":
-            why = one["reason"] or "it ended with fewer units done than the base"
-            yield f"{_workload(one)}: {_plain(why)}. Its time does not count."
-
-
-def _failed(answers: Sequence[Judged]) -> Iterator[str]:
-    for one in answers:
-        if one["verdict"] == "failed":
-            yield f"{_workload(one)}: {_plain(one['reason'] or one['verdict'])}"
-
-
-def _undecided(answers: Sequence[Judged]) -> Iterator[str]:
-    for one in answers:
-        if one["verdict"] == "undecided":
-            yield f"{_workload(one)}: {_plain(one['reason'] or 'no reason is known')}{_remedy(one)}"
 
 
 def _remedy(answer: Judged) -> str:

@@ -10,8 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from perfsweep.pipelines.report.profile_tables import HEADINGS, NAME_WIDTH, shorten
-from perfsweep.pipelines.report.terminal_table import plain_table
+from perfsweep.pipelines.report.profile_tables import add_named, named_table
 from perfsweep.pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
 from perfsweep.pipelines.units import duration, speed
 from perfsweep.workloads.errors import ConfigError
@@ -124,37 +123,24 @@ def show(console: Console, before: Profile, after: Profile, top: int) -> None:
     changes = differences(before, after)
     arms = f"A is {before.arm.label}, B is {after.arm.label}"
     title = f"{before.title}: {arms}; self time per {per(before, after)}"
-    console.print(_table(title, HEADINGS.get(before.tool, ("name", "where")), changes, top))
+    console.print(_table(title, before.tool, changes, top))
     if len(changes) > top:
         rest = sum(one.change_ns for one in changes[top:])
         console.print(f"  and {len(changes) - top} more, together {signed_duration(rest)}", highlight=False)
     console.print(f"- {bare_times_text(before, after)}", highlight=False, markup=False)
 
 
-def _table(title: str, headings: tuple[str, str], changes: Sequence[Difference], top: int) -> Table:
-    table = plain_table(title)
-    longest = max((len(one.name) for one in changes), default=0)
-    table.add_column(headings[0], overflow="fold", min_width=min(NAME_WIDTH, longest))
-    if headings[1]:
-        table.add_column(headings[1], overflow="fold")
-    for heading in ("A", "B", "B - A"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _table(title: str, tool: str, changes: Sequence[Difference], top: int) -> Table:
+    table = named_table(title, tool, [one.name for one in changes], ("A", "B", "B - A"))
     everything = Difference(
         "everything", "", sum(one.before_ns for one in changes), sum(one.after_ns for one in changes)
     )
     for one in (*changes[:top], everything):
         if one is everything:
             table.add_section()
-        table.add_row(shorten(one.name), *([shorten(one.where)] if headings[1] else []), *_cells(one))
+        times = (duration(ns) if ns else "" for ns in (one.before_ns, one.after_ns))
+        add_named(table, tool, one.name, one.where, (*times, signed_duration(one.change_ns)))
     return table
-
-
-def _cells(one: Difference) -> tuple[str, str, str]:
-    return _time(one.before_ns), _time(one.after_ns), signed_duration(one.change_ns)
-
-
-def _time(ns: float) -> str:
-    return duration(ns) if ns else ""
 
 
 def signed_duration(ns: float) -> str:

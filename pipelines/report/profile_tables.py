@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -27,6 +27,7 @@ HEADINGS = {
     "dynamo": ("compiled frame", "where"),
 }
 """What the lines of each tool are called."""
+UNKNOWN = ("name", "where")
 
 
 def show(console: Console, kept: Kept, top: int) -> None:
@@ -55,18 +56,27 @@ def _title(profile: Profile) -> str:
 
 
 def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
-    table = plain_table(_title(profile))
-    first, second = HEADINGS.get(profile.tool, ("name", "where"))
-    table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max(len(row.name) for row in rows)))
+    columns = _columns(profile, rows)
+    table = named_table(_title(profile), profile.tool, [row.name for row in rows], columns)
+    for row, *cells in zip(rows, *columns.values(), strict=True):
+        add_named(table, profile.tool, row.name, row.where, cells)
+    return table
+
+
+def named_table(title: str, tool: str, names: Sequence[str], numbers: Iterable[str]) -> Table:
+    """An empty table for the lines of a tool: names, places where the tool tells them, and numbers."""
+    table, (first, second) = plain_table(title), HEADINGS.get(tool, UNKNOWN)
+    table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max(map(len, names), default=0)))
     if second:
         table.add_column(second, overflow="fold")
-    columns = _columns(profile, rows)
-    for heading in columns:
+    for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
-    for number, row in enumerate(rows):
-        cells = [values[number] for values in columns.values()]
-        table.add_row(shorten(row.name), *([shorten(row.where)] if second else []), *cells)
     return table
+
+
+def add_named(table: Table, tool: str, name: str, where: str, cells: Iterable[str]) -> None:
+    """Add a line to such a table."""
+    table.add_row(shorten(name), *([shorten(where)] if HEADINGS.get(tool, UNKNOWN)[1] else []), *cells)
 
 
 def shorten(text: str) -> str:

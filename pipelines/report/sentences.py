@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.combinations import Part, Together
@@ -25,7 +25,7 @@ from perfsweep.pipelines.report.tables import design_title, has_several_designs,
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.schema import Outcome
 from perfsweep.pipelines.terminal import shell_line
-from perfsweep.pipelines.units import duration, speed
+from perfsweep.pipelines.units import duration, few, speed
 
 
 def headline(comparison: Comparison) -> str:
@@ -227,19 +227,10 @@ def _oracle(comparison: Comparison) -> str:
         return f"{arms} within its limits"
     good = [arm for arm in broken if arm not in failing]
     if comparison.reference and comparison.reference.name in failing:
-        meet = f"; {_few(good)} {'meets' if len(good) == 1 else 'meet'} them" if good else ""
+        meet = f"; {few(good)} {'meets' if len(good) == 1 else 'meet'} them" if good else ""
         return f"! {comparison.reference.name}, the baseline, misses its limits{meet}"
     miss = "misses" if len(failing) == 1 else "miss"
-    return f"! {_few(failing)} {miss} its limits; the table below says by how much"
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
-
-
-NAMED = 5
-"""Arms that a sentence names; the tables have the rest."""
+    return f"! {few(failing)} {miss} its limits; the table below says by how much"
 
 
 MOST_TUNED = 8
@@ -268,7 +259,7 @@ def open_questions(comparison: Comparison) -> list[str]:
     for result in by_todo(comparison.effects):
         if todo(result) in ANSWERED and not lacks_baseline(result) and (why := _why_open(comparison, result)):
             said.setdefault(why, []).append(names[result.effect.id])
-    return [f"{_few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items()]
+    return [f"{few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items()]
 
 
 def _names(comparison: Comparison) -> Mapping[str, str]:
@@ -302,7 +293,8 @@ def _what_is_open(comparison: Comparison, result: EffectResult) -> str:
     compared = result.derivation.comparisons if result.derivation else len(comparison.effects)
     code = ReasonCode.HOLM_NOT_REJECTED if _clear_alone(comparison, result) else result.code
     words = _UNDECIDED.get(code, _hidden(result)).format(comparisons=compared, margin=comparison.margin * 100)
-    more = f"about {result.rounds_needed} rounds would decide" if _worth(result) else ""
+    worth = result.rounds_needed is not None and result.rounds_needed < SHOWN_ROUNDS
+    more = f"about {result.rounds_needed} rounds would decide" if worth else ""
     return "; ".join(filter(None, [words, more]))
 
 
@@ -311,10 +303,6 @@ def _clear_alone(comparison: Comparison, result: EffectResult) -> bool:
     if result.low is None or result.high is None or result.code is ReasonCode.BELOW_PLACEBO_FLOOR:
         return False
     return result.high < 1 / (1 + comparison.margin) or result.low > 1 + comparison.margin
-
-
-def _worth(result: EffectResult) -> bool:
-    return result.rounds_needed is not None and result.rounds_needed < SHOWN_ROUNDS
 
 
 def _hidden(result: EffectResult) -> str:

@@ -103,12 +103,12 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """The answer as docs/versions-json.md describes it."""
-        sides = {name: {"name": side.name, "commit": side.commit} for name, side in self._sides.items()}
+        sides = (("base", self.base), ("head", self.head))
         return {
             "schema": SCHEMA,
             "workload": self.workload,
             "compares": self.base.kind,
-            **sides,
+            **{name: {"name": side.name, "commit": side.commit} for name, side in sides},
             "verdict": self.verdict,
             "results": self.results,
             "exit": self.status,
@@ -126,10 +126,6 @@ class Answer:
             "seconds_needed": self.seconds_needed,
             "sweep": self.sweep,
         }
-
-    @property
-    def _sides(self) -> dict[str, Side]:
-        return {"base": self.base, "head": self.head}
 
 
 def judged(result: EffectResult, seconds: float = 0.0, *, base_runs: bool = True) -> dict[str, Any]:

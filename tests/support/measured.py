@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from perfsweep.pipelines.analysis import collect, compare
+from perfsweep.pipelines.analysis.across.baselines import Baseline
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.config.types import (
     ClusterConfig,
@@ -301,3 +302,10 @@ class SimulatedLaunch:
 
     def _keys(self) -> dict[str, str]:
         return environment.comparison_keys(environment.device_facts())
+
+
+def baseline(rounds: dict[str, dict[str, float]], **own: str) -> Baseline:
+    """What other sweeps are compared with, of times by arm and round."""
+    given = {"sweep": "s", "workload": "w", "unit": "pair", "config": "{}", "method": "m", "data": "d"}
+    given |= {"device": "cpu", "torch": "2.13", "commit": "a", "reference": "naive", **own}
+    return Baseline(**given, rounds=rounds)

@@ -24,10 +24,7 @@ from perfsweep.pipelines.analysis.quantities.quantity import (
 from perfsweep.pipelines.analysis.quantities.steps import STALL, TAILS
 from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
-from perfsweep.pipelines.units import amount, bounds_text
-
-NAMED = 5
-"""Arms that a sentence names."""
+from perfsweep.pipelines.units import amount, bounds_text, few
 
 
 class QuantityResults:
@@ -88,7 +85,7 @@ class QuantityResults:
             if why and why not in of_arms and why != NO_ROUND.reason:  # that the verdict says
                 of_effects.setdefault(why, []).append(name)
         return [
-            f"{one.heading}{'' if len(names) == among else f' of {_list(names)}'}: {reason}"
+            f"{one.heading}{'' if len(names) == among else f' of {few(names)}'}: {reason}"
             for reasons, among in ((of_arms, len(arms)), (of_effects, len(effects)))
             for reason, names in reasons.items()
         ]
@@ -101,11 +98,6 @@ def _held_back(found: QuantityResult, result: EffectResult) -> QuantityResult:
     why = ", ".join(filter(None, (result.word, result.held_back or result.note)))
     withheld = f"not compared: {why}"
     return replace(found, ratio=None, low=None, high=None, p=None, text=result.word, withheld=withheld)
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 QUANTITIES: tuple[Quantity, ...] = (WALL, CPU, ENERGY, COST, JOB_COST, *TAILS, STALL, TARGET, TARGET_STEPS)

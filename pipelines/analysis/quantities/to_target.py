@@ -121,14 +121,12 @@ class ToTarget:
         steps = self._trainings.median(arm)
         if isinstance(steps, Withheld) or not self._in_time:
             return steps
-        step_ns = [self._step_ns(trial.record) for trial in self._timed(arm)]
+        records = (trial.record for trial in self._timed(arm))
+        step_ns = [record.ns_per_unit * _units_of_step(record) for record in records]
         return steps * median(step_ns) if step_ns else NO_ROUND
 
     def _timed(self, arm: str) -> list[StoredTrial]:
         return [trial for trial in self._measured.trials if trial.record.arm == arm]
-
-    def _step_ns(self, record: TrialRecord) -> float:
-        return record.ns_per_unit * _units_of_step(record)
 
     def of_effect(self, effect: Effect) -> QuantityResult:
         """Estimate the ratio of the only pair of an effect."""

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Arm, read_iterations
 from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
 from perfsweep.workloads.errors import RecordError
@@ -117,33 +115,6 @@ def _how_often(places: Sequence[int], iterations: int) -> str:
     if len(gaps) and np.mean(gaps == np.median(gaps)) >= REGULAR:
         return f"every {int(np.median(gaps))}"
     return f"{len(places)} of {iterations}"
-
-
-_NO_TIME = (Verdict.HELD_BACK, Verdict.DIFFERENT, Verdict.FEWER_UNITS)
-"""Verdicts on effects whose time does not count."""
-
-
-def scaled_effects(effects: Sequence[EffectResult]) -> list[EffectResult]:
-    """List the effects of more ranks whose time counts."""
-    return [one for one in effects if one.scaling and one.verdict not in _NO_TIME]
-
-
-@dataclass(frozen=True)
-class RoundTimes:
-    """Times per unit of one arm in ns, one for each used round."""
-
-    label: str
-    ns_per_unit: tuple[float, ...]
-
-
-def round_times(trials: pl.DataFrame, names: Mapping[str, str]) -> list[RoundTimes]:
-    """Collect the rounds of all arms (id to name) that have some, in the order of the plan."""
-    used = trials.filter(pl.col("used") & (pl.col("outcome") == "ok"))
-    times_of = [
-        (name, tuple(used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list()))
-        for arm, name in names.items()
-    ]
-    return [RoundTimes(name, times) for name, times in times_of if times]
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.combinations import Corners
-from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.report.pictures.chart_data import RoundTimes, SizeCurve, Trace
+from perfsweep.pipelines.report.pictures.chart_data import SizeCurve, Trace
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, HALF, INK, NARROW, RED, canvas
 
 SPIKE_MARKERS = "vsD"
@@ -27,10 +25,6 @@ ROW, DENSE, LINE, FRAME = 24, 18, 14, 64
 """Pixels of a row, of one among many, of each further line of its name, and of what stands around all."""
 MANY = 24
 """Rows from which on they stand closer, and the axis is written on both ends."""
-TICK = 60
-"""Pixels that the name of a tick needs."""
-MOST_POINTS = 600
-"""Rounds that are drawn as points of their own; of more the boxes say enough."""
 
 
 def fold(name: str, most: int) -> str:
@@ -89,40 +83,6 @@ def iterations(traces: Sequence[Trace], width: int) -> Figure:
     return figure
 
 
-def distributions(arms: Sequence[RoundTimes], width: int) -> Figure:
-    """Every round's time per unit, one row for each arm."""
-    times = [[time / 1e3 for time in arm.ns_per_unit] for arm in arms]
-    figure, axes = row_figure([arm.label for arm in arms], width)
-    line = {"color": GREY, "linewidth": 1}
-    axes.boxplot(
-        times,
-        positions=range(len(times)),
-        orientation="horizontal",
-        whis=(0, 100),
-        manage_ticks=False,
-        boxprops=line,
-        whiskerprops=line,
-        capprops=line,
-        medianprops={"color": BLUE, "linewidth": 2},
-    )
-    if sum(map(len, times)) <= MOST_POINTS:
-        rows = [row for row, own in enumerate(times) for _ in own]
-        axes.scatter([one for own in times for one in own], rows, c=BLUE, s=10, zorder=3)
-    medians = [sorted(own)[len(own) // 2] for own in times]
-    if max(medians) > 5 * min(medians) > 0:
-        _logarithmic(axes, width)
-    axes.set_xlabel("microseconds per unit" + ", a point for each round" * (width > NARROW))
-    return figure
-
-
-def memory(labels: Sequence[str], peaks_mb: Sequence[float], width: int) -> Figure:
-    """Peak memory of every arm, MB."""
-    figure, axes = row_figure(labels, width)
-    axes.barh(range(len(labels)), peaks_mb, height=0.6, color=BLUE)
-    axes.set_xlabel("peak memory, MB")
-    return figure
-
-
 def size_curve(curve: SizeCurve, width: int) -> Figure:
     """Time per unit against the size, with sizes that did not finish marked along the top."""
     order = {size.text: place for place, size in enumerate(curve.sizes)}
@@ -141,52 +101,6 @@ def size_curve(curve: SizeCurve, width: int) -> Figure:
     axes.set_xlabel(curve.toggle)
     axes.set_ylabel("microseconds per unit")
     return figure
-
-
-def scaling(effects: Sequence[EffectResult], width: int) -> Figure:
-    """Speed against the number of ranks, a line for each ladder; dashed where no rank would be lost.
-
-    Each point has its efficiency beside it, above the line where the work grows with the ranks.
-    """
-    lines: dict[str, list[Scaling]] = {}
-    for result in sorted((r for r in effects if r.scaling), key=lambda r: r.scaling.more if r.scaling else 0):
-        if result.scaling:
-            lines.setdefault(_scaled(result, result.scaling), []).append(result.scaling)
-    figure, axes = canvas(width, 340)
-    most = max(points[-1].more for points in lines.values())
-    axes.plot([1, most], [1, most], color=GREY, linewidth=1, linestyle="--", label="no rank lost")
-    for (name, points), colour in zip(lines.items(), LINES, strict=False):
-        ranks = [1.0, *(one.more for one in points)]
-        speeds = [1.0, *(one.more * one.efficiency for one in points)]
-        axes.plot(ranks, speeds, marker="o", color=colour, linewidth=2, label=name)
-        for one in points:
-            place = (one.more, one.more * one.efficiency)
-            away = 9 if one.work is Work.WEAK else -9
-            beside = {"textcoords": "offset points", "xytext": (0, away), "ha": "center", "color": colour}
-            axes.annotate(f"{one.efficiency:.0%}", place, va="bottom" if away > 0 else "top", **beside)
-        bounded = [one for one in points if one.low is not None and one.high is not None]
-        axes.vlines(
-            [one.more for one in bounded],
-            [one.more * (one.low or 0.0) for one in bounded],
-            [one.more * (one.high or 0.0) for one in bounded],
-            GREY,
-        )
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(base=2))
-        axis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
-    axes.set_xlabel("times the ranks of the base")
-    axes.set_ylabel("times its speed")
-    axes.legend()
-    return figure
-
-
-def _scaled(result: EffectResult, found: Scaling) -> str:
-    """Name the line that an effect belongs to: a ladder has one, of other designs each effect its own."""
-    ladder = result.effect.design == "ladder"
-    name = result.effect.toggle if ladder else f"{result.effect.toggle} {result.effect.level}".strip()
-    return f"{name}, {found.work.value} scaling" if found.work.value else name
 
 
 def row_figure(names: Sequence[str], width: int) -> tuple[Figure, Axes]:
@@ -209,15 +123,3 @@ def figure_column(axes: Axes, texts: Sequence[str]) -> None:
     column.tick_params(length=0)
     column.spines["right"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-
-
-def _plot_width(width: int) -> int:
-    """Pixels that are left beside the names of rows."""
-    return width * (50 if width <= NARROW else 60) // 100
-
-
-def _logarithmic(axes: Axes, width: int) -> None:
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=_plot_width(width) // TICK))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()

@@ -12,13 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import counts, effect_name, speed_text
-from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.effect_columns import effect_name
+from perfsweep.pipelines.analysis.effect_result import EffectResult, size
 from perfsweep.pipelines.analysis.todo import IN_ORDER, ToDo, todo
 from perfsweep.pipelines.report.pictures.charts import figure_column, row_figure
 from perfsweep.pipelines.report.pictures.svg import AMBER, BLUE, GREEN, GREY, NARROW, RED
 from perfsweep.pipelines.report.tables import effects_by_design, has_several_designs, heading
-from perfsweep.pipelines.units import bounds_text
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,7 @@ class Row:
     @property
     def figure(self) -> str:
         """The speed with its interval: ``1.53x faster [1.33 .. 1.75]``."""
-        r = self.result
-        if r is None:
-            return ""
-        return f"{speed_text(r)} [{bounds_text(r.ratio, r.low, r.high)}]" if counts(r) else speed_text(r)
+        return size(self.result) if self.result else ""
 
     @property
     def short_figure(self) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,22 +21,6 @@ MOST_POINTS = 1200
 NAMED_SHARE = 0.06
 """Least share of the slice of a phase that is named, for each part of the width of a desk."""
 RESERVED, SHADES = "#e08b27", (0.25, 0.1)
-
-
-@dataclass(frozen=True)
-class ArmCourse:
-    """Memory along the iterations of one arm."""
-
-    arm: str
-    slice: str
-    course: MemoryCourse
-
-
-def arm_courses(profiles: list[Kept]) -> Iterator[ArmCourse]:
-    """Read the memory along those profiles that recorded it."""
-    for kept in profiles:
-        if (course := read_course(kept.folder)) is not None:
-            yield ArmCourse(kept.profile.arm.label, kept.profile.slice, course)
 
 
 def write_picture(kept: Kept) -> Path | None:

@@ -73,19 +73,15 @@ class TradeOff:
 
 def trade_off(comparison: Comparison) -> TradeOff | None:
     """Weigh time against energy, or memory where energy is not known of two arms; None of fewer arms."""
-    for of, value in (("energy", _energy), ("memory", _memory)):
+    values: dict[str, Callable[[ArmResult], float | None]] = {
+        "energy": lambda arm: arm.quantities.get(ENERGY.key),
+        "memory": lambda arm: arm.peak_bytes or None,
+    }
+    for of, value in values.items():
         found = _choices(comparison, value)
         if len(found) > 1:
             return TradeOff(of, judged(found, comparison.margin))
     return None
-
-
-def _energy(arm: ArmResult) -> float | None:
-    return arm.quantities.get(ENERGY.key)
-
-
-def _memory(arm: ArmResult) -> float | None:
-    return arm.peak_bytes or None
 
 
 def _choices(comparison: Comparison, value: Callable[[ArmResult], float | None]) -> list[Choice]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from measured import change, compared, simulated, spec_of, write
+from planned_sweeps import record
 
 from perfsweep.pipelines.analysis.arm_records import (
     ArmRecords,
@@ -21,11 +20,7 @@ from perfsweep.pipelines.analysis.arm_records import (
     bound_by,
     counter_changes,
     counter_table,
-    counters_of,
-    outcome_counts,
-    outcome_text,
     scaling_of,
-    sum_counts,
 )
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, judge_quality
 from perfsweep.pipelines.config.types import DesignConfig
@@ -39,11 +34,8 @@ from perfsweep.pipelines.store.records import (
     Pack,
     RankFigures,
     SweepFolder,
-    TrialRecord,
 )
-from perfsweep.workloads.api import Check, Comparator, Device, Evidence, Levels
-
-Results = Callable[..., dict[str, ArmResult]]
+from perfsweep.workloads.api import Check, Comparator, Evidence, Levels
 
 
 def seconds(levels: Levels) -> float:
@@ -68,9 +60,9 @@ def records(folder: SweepFolder, manifest: Manifest, label: str):
 
 def test_an_arm_has_the_median_of_its_rounds_by_the_unit_and_its_peak(sweep) -> None:
     own = records(*sweep, "work=single")
-    for place, record in enumerate(own):
+    for place, file in enumerate(own):
         change(
-            record, region_ns=10**9 * (place + 1), units=100.0, peak_bytes=1000 + place, mfu=0.1 * (place + 1)
+            file, region_ns=10**9 * (place + 1), units=100.0, peak_bytes=1000 + place, mfu=0.1 * (place + 1)
         )
     found = results(*sweep)
     naive, single = found["baseline"], found["work=single"]
@@ -89,39 +81,32 @@ def test_the_paired_time_is_the_references_median_times_what_shared_rounds_say(s
     assert single.paired_ns == pytest.approx(0.5 * naive.ns_per_unit, rel=0.01)  # type: ignore[operator]
 
 
-def test_an_arm_that_shares_no_round_with_the_reference_has_its_own_median(sweep) -> None:
-    for label, lost in (("baseline", (0, 1)), ("work=single", (2, 3, 4))):
-        for place in lost:
-            change(records(*sweep, label)[place], outcome="failed")
-    single = results(*sweep)["work=single"]
-    assert single.rounds == 2 and single.paired_ns == single.ns_per_unit
-
-
 def test_counts_of_the_kernel_are_medians_of_an_iteration_and_delay_is_a_share_of_the_region(sweep) -> None:
-    for place, record in enumerate(records(*sweep, "work=single")):
+    for place, file in enumerate(records(*sweep, "work=single")):
         change(
-            record,
+            file,
             region_ns=2 * 10**9,
-            iterations=10,
+            iterations=10 * (place != 3),
             minor_faults=100 * (place + 1),
             major_faults=10,
             system_ns=5000,
             run_delay_ns=10**8 * (place + 1),
         )
     single = results(*sweep)["work=single"]
-    assert (single.minor_faults, single.major_faults, single.system_ns) == (30.0, 1.0, 500.0)
+    counts = (single.minor_faults, single.major_faults, single.system_ns)
+    assert counts == (25.0, 1.0, 500.0), "a trial without an iteration has none"
     assert single.run_delay == pytest.approx(0.15)
 
 
 def test_of_several_ranks_an_arm_has_their_number_and_what_they_lost_to_one_another(sweep) -> None:
-    for place, record in enumerate(records(*sweep, "work=single")):
+    for place, file in enumerate(records(*sweep, "work=single")):
         profiled = {"collectives": 0.1 * (place + 1), "straggling": 0.02} if place < 3 else {}
-        change(record, ranks={"nodes": ["n0", "n0", "n1"], "region_ns": [1, 1, 1], **profiled})
+        change(file, ranks={"nodes": ["n0", "n0", "n1"], "region_ns": [1, 1, 1], **profiled})
     single = results(*sweep)["work=single"]
     assert (single.ranks, single.nodes) == (3, 2)
     assert (single.collectives, single.straggling) == (pytest.approx(0.2), 0.02)
-    for record in records(*sweep, "work=single")[1:]:
-        change(record, ranks=None)
+    for file in records(*sweep, "work=single")[1:]:
+        change(file, ranks=None)
     alone = results(*sweep)["work=single"]
     assert (alone.ranks, alone.nodes, alone.collectives) == (3, 2, 0.1), "one trial with ranks tells as much"
 
@@ -142,94 +127,24 @@ def test_counters_that_differ_from_the_references_are_the_arms_changes(sweep) ->
     assert found["baseline"].changes == ()
 
 
-def test_an_arm_without_a_round_has_nothing_but_how_it_ended(sweep) -> None:
-    for record in records(*sweep, "work=single"):
-        change(record, outcome="oom")
-    single = results(*sweep)["work=single"]
-    assert (single.rounds, single.ns_per_unit, single.peak_bytes, single.paired_ns) == (0, None, None, None)
-    assert single.outcomes == {"ok": 1, "oom": 5}
-
-
-def test_the_table_of_trials_has_what_a_later_question_needs(sweep) -> None:
-    folder, manifest = sweep
-    first = records(folder, manifest, "work=single")[0]
-    change(
-        first,
-        region_ns=4 * 10**8,
-        region_cpu_ns=2 * 10**8,
-        units=100.0,
-        keys={"b": "2", "device": "fake", "a": "1"},
-        disturbed=["throttled", "load 3.0"],
-        ranks={"nodes": ["n0", "n1"], "region_ns": [1, 1], "collectives": 0.5, "straggling": 0.25},
-        failure={"type": "Odd", "message": "first line\nsecond line"},
-    )
-    compared(folder, manifest)
-    table = pl.read_parquet(folder.tables_dir / "trials.parquet")
-    assert table.height == 12 and table["used"].sum() == 10
-    row = table.filter(pl.col("folder") == str(first.parent)).to_dicts()[0]
-    assert {
-        "label": "work=single",
-        "kind": "timing",
-        "ns_per_unit": 4e6,
-        "cpu_ns_per_unit": 2e6,
-        "region_s": 0.4,
-        "keys": "a=1; b=2; device=fake",
-        "disturbed": "throttled; load 3.0",
-        "ranks": 2,
-        "collectives": 0.5,
-        "straggling": 0.25,
-        "reason": "first line",
-        "outcome": "ok",
-        "used": True,
-    }.items() <= row.items()
-    evidence = table.filter(pl.col("kind") == "evidence")
-    assert evidence["ns_per_unit"].to_list() == [None, None] and not evidence["used"].any()
-    times = table.filter(pl.col("used") & (pl.col("label") == "baseline"))["ns_per_unit"].to_list()
-    assert results(folder, manifest)["baseline"].ns_per_unit == median(times)
-
-
-def test_a_trial_that_did_no_iteration_has_no_counts_of_one(sweep) -> None:
-    for place, record in enumerate(records(*sweep, "work=single")):
-        change(record, iterations=0 if place < 4 else 10, minor_faults=100, major_faults=10, system_ns=5000)
-    single = results(*sweep)["work=single"]
-    assert (single.minor_faults, single.major_faults, single.system_ns) == (10.0, 1.0, 500.0)
-
-
 PACK = Pack(id="p000", orders=(("arm",), ("arm",)), start="fork")
 
 
 def trial(number: int, attempt: int, **fields: object) -> StoredTrial:
-    own = {"arm": "arm", "kind": Kind.TIMING, "pack": "p000", "outcome": Outcome.OK, **fields}
-    folder = Path(f"{number}-{attempt}")
-    return StoredTrial(folder, TrialRecord(round=number, attempt=attempt, ended=attempt, **own))  # type: ignore[arg-type]
+    own = {"round": number, "attempt": attempt, "ended": attempt, **fields}
+    return StoredTrial(Path(f"{number}-{attempt}"), record("arm", **own))
 
 
-def test_the_attempt_that_counts_gives_the_times_and_not_the_latest() -> None:
-    progress = Progress()
-    for one in (trial(0, 0, setup_s=1.0), trial(0, 1, setup_s=9.0, disturbed=("a neighbour",))):
-        progress.add(one)
-    assert ArmRecords(progress, [PACK]).median("arm", "setup_s") == 1.0
-
-
-def test_a_failure_is_kept_where_a_later_attempt_ended_well() -> None:
-    progress = Progress()
-    for one in (trial(0, 0, outcome=Outcome.FAILED), trial(0, 1), trial(1, 1)):
-        progress.add(one)
-    records = ArmRecords(progress, [PACK])
+def test_the_attempt_that_counts_gives_the_times_and_a_failed_one_is_kept() -> None:
+    again = trial(0, 1, setup_s=9.0, disturbed=("a neighbour",))
+    assert records_of(trial(0, 0, setup_s=1.0), again).median("arm", "setup_s") == 1.0
+    records = records_of(trial(0, 0, outcome=Outcome.FAILED), trial(0, 1), trial(1, 1))
     assert [record.attempt for record in records.failed("arm")] == [0]
     assert len(records.timed("arm")) == 2
 
 
-def test_packs_that_were_not_asked_for_do_not_count() -> None:
-    progress = Progress()
-    progress.add(trial(0, 0))
-    assert ArmRecords(progress, [PACK]).timed("arm")
-    assert not ArmRecords(progress, [PACK.model_copy(update={"id": "p001"})]).timed("arm")
-
-
 def counted(arm: str = "arm", outcome: Outcome = Outcome.OK, **fields: object) -> StoredTrial:
-    own = {"arm": arm, "pack": "p000", "round": None, "attempt": 0, "outcome": outcome, **fields}
-    return StoredTrial(Path(f"{arm}-counting"), TrialRecord(kind=Kind.COUNTING, **own))  # type: ignore[arg-type]
+    return StoredTrial(Path(f"{arm}-counting"), record(arm, Kind.COUNTING, outcome=outcome, **fields))
 
 
 def records_of(*trials: StoredTrial, **own: object) -> ArmRecords:
@@ -282,42 +197,7 @@ def test_an_arm_costs_once_what_it_takes_with_nothing_compiled_yet(
     records = records_of(counted(counters=counters), *timed)
     assert records.cold_compile_s("arm") == cold
     assert records.one_off_s("arm") == once
-
-
-def test_an_arm_without_times_costs_nothing_known() -> None:
-    assert records_of(counted(counters={"compile_s": 20.0})).one_off_s("arm") is None
-    assert records_of().cold_compile_s("arm") is None
-
-
-@pytest.mark.parametrize(("kept", "capability"), [([9, 0], (9, 0)), (None, None)])
-def test_the_device_is_the_one_that_a_trial_recorded(
-    kept: list[int] | None, capability: tuple | None
-) -> None:
-    facts = {"type": "cuda", "count": 2, "capability": kept}
-    records = records_of(counted("bare"), counted(environment={"device": facts}))
-    assert records.device() == Device("cuda", 2, capability=capability)
-    assert records_of(counted("bare")).device() == Device()
-
-
-ENDED = [("a", "ok"), ("a", "ok"), ("a", "oom"), ("b", "failed"), ("c", "ok"), ("a", "failed")]
-
-
-def test_trials_are_counted_by_arm_and_outcome() -> None:
-    table = pl.DataFrame(ENDED, schema=["arm", "outcome"], orient="row")
-    counts = outcome_counts(table)
-    assert counts == {"a": {"ok": 2, "oom": 1, "failed": 1}, "b": {"failed": 1}, "c": {"ok": 1}}
-    assert next(iter(counts["a"])) == "ok"
-
-
-def test_counts_of_several_arms_add_up_without_what_did_not_occur() -> None:
-    assert sum_counts([{"oom": 1, "ok": 2}, {"ok": 3}, {}]) == {"ok": 5, "oom": 1}
-    assert list(sum_counts([{"oom": 1}, {"ok": 3}])) == ["ok", "oom"], "in the order of the outcomes"
-    assert sum_counts([]) == {}
-
-
-def test_counts_in_words() -> None:
-    assert outcome_text({"ok": 9, "oom": 3}) == "9 ok, 3 oom"
-    assert outcome_text({}) == ""
+    assert records_of(counted(counters=counters)).one_off_s("arm") is None, "without a round"
 
 
 COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
@@ -338,33 +218,19 @@ def test_a_change_is_as_large_as_its_ratio_and_appearing_is_the_largest():
     assert CounterChange("a", 0.0, 1.0).size == CounterChange("a", 1.0, 0.0).size == math.inf
 
 
-def test_an_arm_or_reference_that_was_not_counted_lists_nothing():
-    assert counter_changes(None, {"a": 1.0}) == counter_changes({"a": 1.0}, None) == ()
-
-
 def test_the_table_has_a_row_for_each_arm_and_counter():
     arms = [Arm(id="x", levels={}, label="naive"), Arm(id="y", levels={}, label="fast")]
     table = counter_table(arms, {"x": {"passes": 100.0, "flops": None}, "y": None})
     assert table.rows() == [("x", "naive", "flops", None), ("x", "naive", "passes", 100.0)]
 
 
-def test_what_only_timing_trials_can_count_takes_the_place_of_what_the_counting_trial_saw():
-    shared = {"arm": "a", "pack": "p000", "round": 0, "attempt": 0, "outcome": Outcome.OK}
-    counting = TrialRecord(**shared, kind=Kind.COUNTING, counters={"passes": 10.0, "cache_hits": 0.0})
-    timings = [TrialRecord(**shared, kind=Kind.TIMING, counters={"cache_hits": hits}) for hits in (1.0, 7.0)]
-    assert counters_of(counting, timings) == {"passes": 10.0, "cache_hits": 7.0}
-    assert counters_of(counting, []) == counting.counters
-
-
 @pytest.mark.parametrize(
     ("busy_ns", "wall_ns", "words"),
     [
-        (43.0, 100.0, "host-bound: the device works 43% of the time"),
         (79.0, 100.0, "host-bound: the device works 79% of the time"),
         (80.0, 100.0, "device-bound: the device works 80% of the time"),
         (120.0, 100.0, "device-bound: the device works 100% of the time"),
         (None, 100.0, None),
-        (50.0, None, None),
     ],
 )
 def test_an_arm_is_bound_by_what_is_busy_most_of_the_time(busy_ns, wall_ns, words: str | None) -> None:
@@ -402,9 +268,8 @@ EFFECT = Effect(id="e", design="ladder", toggle="ddp", level="4", pairs=(("arm",
 
 def timed(arm: str, ranks: int, units: float) -> StoredTrial:
     """A trial of ten iterations."""
-    own = {"arm": arm, "kind": Kind.TIMING, "pack": "p000", "outcome": Outcome.OK, "round": 0, "attempt": 0}
     figures = RankFigures(nodes=("n1",) * ranks, region_ns=(1,) * ranks) if ranks > 1 else None
-    return StoredTrial(Path(arm), TrialRecord(units=units, iterations=10, ranks=figures, **own))  # type: ignore[arg-type]
+    return StoredTrial(Path(arm), record(arm, round=0, units=units, iterations=10, ranks=figures))
 
 
 def scaling(
@@ -421,34 +286,27 @@ def scaling(
 def test_four_ranks_in_half_the_time_use_half_of_themselves() -> None:
     found = scaling(0.5, 4)
     assert found is not None
-    assert (found.ranks, found.more, found.work) == (4, 4, Work.STRONG)
+    assert (found.ranks, found.work) == (4, Work.STRONG)
     assert found.efficiency == pytest.approx(0.5)
     assert (found.low, found.high) == (pytest.approx(0.4), pytest.approx(0.625))
 
 
-def test_as_much_work_for_each_rank_is_weak_scaling() -> None:
-    found = scaling(0.25, 4, units=4 * 640)
-    assert found is not None and found.work is Work.WEAK
-    assert found.efficiency == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("ratio", "units", "base", "work", "efficiency"),
+    [(0.25, 4, 1, Work.WEAK, 1.0), (0.5, 3, 1, Work.OTHER, 0.5), (0.5, 1, 2, Work.STRONG, 1.0)],
+)
+def test_scaling_is_named_by_the_work_of_a_rank_and_counts_ranks_beyond_those_of_the_base(
+    ratio: float, units: int, base: int, work: Work, efficiency: float
+) -> None:
+    found = scaling(ratio, 4, units=units * 640, base_ranks=base)
+    assert found is not None and found.work is work
+    assert found.efficiency == pytest.approx(efficiency)
 
 
-def test_work_that_grows_otherwise_has_no_name() -> None:
-    found = scaling(0.5, 4, units=3 * 640)
-    assert found is not None and found.work is Work.OTHER
-
-
-def test_what_the_base_has_already_does_not_count() -> None:
-    found = scaling(0.5, 4, base_ranks=2)
-    assert found is not None and found.efficiency == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(("ratio", "ranks", "base"), [(None, 4, 1), (0.5, 1, 1), (2.0, 1, 2), (0.5, 2, 2)])
-def test_without_more_ranks_or_without_a_time_there_is_none(
+@pytest.mark.parametrize(("ratio", "ranks", "base"), [(None, 4, 1), (2.0, 1, 2), (0.5, 2, 2)])
+def test_without_more_ranks_or_a_time_and_of_many_arms_there_is_none(
     ratio: float | None, ranks: int, base: int
 ) -> None:
     assert scaling(ratio, ranks, base_ranks=base) is None
-
-
-def test_an_effect_of_many_arms_has_none() -> None:
     many = EFFECT.model_copy(update={"contrast": {"arm": 0.5, "base": -0.5}})
     assert scaling(0.5, 4, effect=many) is None

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from itertools import product
 
 import polars as pl
 import pytest
-from measured import compared, cost, simulated
+from measured import compared, simulated
 from planned_sweeps import arm, effect, manifest
 
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners, parts_of
-from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.report.pictures import charts
 from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
@@ -44,35 +41,6 @@ def test_corners_are_what_each_toggle_and_both_cost_against_neither(command) -> 
     assert found.expected == pytest.approx(0.55, rel=0.02)
 
 
-def test_the_gap_of_the_picture_is_the_interaction_of_the_table(command) -> None:
-    found = compared(*simulated(command(DesignConfig("factorial", levels=PAIR), measure=ROUNDS), cost))
-    table = next(result for result in found.effects if result.effect.toggle == "work x sign")
-    assert found.corners[0].both / found.corners[0].expected == pytest.approx(table.ratio, rel=0.005)
-
-
-def test_a_third_toggle_weighs_the_same_in_every_corner_even_where_combinations_are_missing(command) -> None:
-    sweep = command(DesignConfig("factorial", levels={**PAIR, "slab": [1, 4]}), measure=ROUNDS)
-    folder, manifest = simulated(sweep, slower_together)
-    whole = compared(folder, manifest)
-    corners = {one.toggles: one for one in whole.corners}
-    assert set(corners) == {("work", "sign"), ("work", "slab"), ("sign", "slab")}
-    assert corners["work", "sign"].both == pytest.approx(0.5 * 1.1 * 1.25, rel=0.01)
-    dropped = next(
-        arm
-        for arm in manifest.arms
-        if (arm.levels["work"], arm.levels["sign"], arm.levels["slab"]) == ("single", "wrong", 4)
-    )
-    effects = tuple(
-        e.model_copy(update={"contrast": {k: w for k, w in e.contrast.items() if k != dropped.id}})
-        for e in manifest.effects
-    )
-    smaller = manifest.model_copy(update={"effects": tuple(e for e in effects if e.toggle == "work x sign")})
-    (found,) = compared(folder, smaller).corners
-    assert found.both == pytest.approx(0.5 * 1.1 * 1.25, rel=0.01), (
-        "the slab of 4 is only in three corners, and must not count"
-    )
-
-
 SIX = {"work": ["single"], "sign": ["wrong"], "slab": [4], "half": ["on"], "idle": ["on"], "variable": ["on"]}
 
 
@@ -96,54 +64,6 @@ def test_without_a_round_that_has_all_arms_nothing_is_drawn(command) -> None:
     assert compared(folder, manifest).corners == ()
 
 
-def test_the_picture_has_a_line_for_each_level_and_one_for_no_interaction(command) -> None:
-    (found,) = compared(
-        *simulated(command(DesignConfig("factorial", levels=PAIR), measure=ROUNDS), slower_together)
-    ).corners
-    (axes,) = charts.interaction(found, 340).axes
-    low, high, parallel = (list(line.get_ydata()) for line in axes.lines)
-    assert low == [1.0, found.first]
-    assert high == [found.second, found.both]
-    assert parallel == [found.second, found.expected]
-
-
-def test_the_answer_says_which_toggles_interact_in_a_table_of_their_design(command) -> None:
-    designs = (
-        DesignConfig("factorial", levels=PAIR),
-        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
-    )
-    found = compared(*simulated(command(*designs, measure=ROUNDS), slower_together))
-    tables = {
-        one.title: dict(one.grouped()) for one in answer_tables(found, Where.TERMINAL) if one.of_effects
-    }
-    (interaction,) = tables["Effects: factorial"]["GAIN LESS TOGETHER"]
-    assert effect_name(interaction) == "work x sign"
-    assert re.fullmatch(r"1\.2\dx slower", speed_text(interaction))
-    assert [one.arm_label for one in tables["Effects: one at a time"]["TURN ON"]] == ["work=single"]
-
-
-BOTH = (
-    DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [4]}),
-    DesignConfig("leave_one_out", best={"work": "single", "slab": 4}),
-)
-
-
-def only_together(levels) -> float:
-    """Half the work changes nothing by itself: it needs the larger slab, which is a tenth by itself."""
-    if levels["slab"] != 4:
-        return 1.0
-    return 0.45 if levels["work"] == "single" else 0.9
-
-
-def test_a_toggle_that_only_helps_together_shows_it_in_one_row(command) -> None:
-    found = compared(*simulated(command(*BOTH, measure={"rounds": 12}), only_together, noise=0.002))
-    rows = {one.beside.effect.toggle: one for one in found.alone_and_beside}
-    assert rows["work"].reading == "helps only with the others"
-    assert rows["slab"].reading == "helps either way"
-    work = rows["work"]
-    assert work.alone and (work.alone.word, work.beside.word) == ("no difference", "faster")
-
-
 def result(design: str, verdict: Verdict | None, outcome: str = "") -> EffectResult:
     effect = Effect(id=design, design=design, toggle="amp", level="bf16", pairs=(("a", "b"),))
     return EffectResult(effect, "a", "b", verdict, outcome=outcome)
@@ -154,26 +74,16 @@ def result(design: str, verdict: Verdict | None, outcome: str = "") -> EffectRes
     [
         (Verdict.FASTER, Verdict.FASTER, "helps either way"),
         (Verdict.NO_DIFFERENCE, Verdict.FASTER, "helps only with the others"),
-        (Verdict.SLOWER, Verdict.FASTER, "helps only with the others"),
         (Verdict.UNDECIDED, Verdict.FASTER, "helps with the others; alone it is not known"),
-        (None, Verdict.FASTER, "helps with the others; alone it is not known"),
         (Verdict.FASTER, Verdict.SLOWER, "helps only alone: the others already do its work"),
         (Verdict.NO_DIFFERENCE, Verdict.SLOWER, "helps in neither"),
         (Verdict.FASTER, Verdict.UNDECIDED, ""),
         (Verdict.DIFFERENT, Verdict.FASTER, ""),
-        (Verdict.FASTER, Verdict.DIFFERENT, ""),
     ],
 )
 def test_two_verdicts_are_read_together_and_open_ones_are_not(alone, beside, reading) -> None:
     (row,) = alone_and_beside([result("one_at_a_time", alone), result("leave_one_out", beside)])
     assert row.reading == reading
-
-
-def test_an_arm_that_has_no_time_helps_nothing() -> None:
-    (row,) = alone_and_beside(
-        [result("one_at_a_time", Verdict.FASTER), result("leave_one_out", Verdict.FASTER, "oom")]
-    )
-    assert row.reading == ""
 
 
 def test_a_sweep_with_one_of_the_designs_has_no_such_table() -> None:

@@ -1,4 +1,4 @@
-"""A trial that failed, of whatever kind, is an end with status 1, an exception, a line and a log."""
+"""What is not there: trials that failed, or ran on another machine, and how they are measured again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from measured import change, compared, cost, simulated
 from rich.console import Console
 
 from perfsweep.pipelines.api import Sweep
-from perfsweep.pipelines.commands import sessions
+from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.commands.sweep import show_comparison
-from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
-from perfsweep.pipelines.trial.failures import as_failure
 
 RAISED = {"type": "ValueError", "message": "no such file", "where": "mine.py:7, in step: raise ValueError"}
 
@@ -34,12 +34,6 @@ def shown(folder: SweepFolder, manifest: Manifest) -> tuple[int, str]:
     text = io.StringIO()
     status = show_comparison(Console(file=text, width=300, markup=False), Sweep(folder, manifest))
     return status, text.getvalue()
-
-
-def test_a_sweep_without_failures_ends_with_status_0(measured) -> None:
-    status, text = shown(*measured)
-    assert status == DONE
-    assert "Failed trials" not in text
 
 
 @pytest.mark.parametrize("pattern", ["*-evidence-a0", "*-r003-a0"])
@@ -74,18 +68,13 @@ def test_failures_of_one_kind_are_one_row_that_says_when_the_arm_was_retired(mea
             "once the cause is repaired, the same command with retry=[failed] measures that again",
         ),
         (
-            "timeout",
-            None,
-            "once the cause is repaired, the same command with retry=[timeout] measures that again",
-        ),
-        (
             "oom",
             {"type": "JobOutOfMemory", "message": "Slurm ended the job"},
             "memory of the job ran out in work=single: raise cluster.memory, and add retry=[oom]",
         ),
         ("oom", {"type": "OutOfMemoryError", "message": "CUDA"}, None),
     ],
-    ids=["raised", "too long", "memory of the job", "memory of the device"],
+    ids=["raised", "memory of the job", "memory of the device"],
 )
 def test_failed_trials_are_followed_by_how_they_are_measured_again(
     measured, outcome: str, failure: dict[str, str] | None, line: str | None
@@ -133,17 +122,62 @@ def test_too_little_memory_for_every_arm_answers_nothing(measured) -> None:
     assert shown(folder, manifest)[0] == SOME_FAILED
 
 
-def test_status_counts_trials_of_all_kinds(measured, capsys, monkeypatch) -> None:
-    folder, _ = measured
-    monkeypatch.setenv("COLUMNS", "120")
-    change(records(folder, "*-evidence-a0")[0], outcome="failed", failure=RAISED)
-    sessions.status(str(folder.path))
-    row = next(line for line in capsys.readouterr().out.splitlines() if "p000" in line)
-    assert row.replace("│", " ").split() == ["p000", "2", "4", "of", "4", "10", "1"]
+ROUNDS = 8
 
 
-def test_an_exception_is_placed_in_the_line_that_raised_and_not_in_a_library() -> None:
-    with pytest.raises(ValueError, match="invalid literal") as raised:
-        int("seven")
-    assert f"{Path(__file__).name}:" in as_failure(raised.value).where
-    assert 'int("seven")' in as_failure(raised.value).where
+@pytest.fixture
+def mixed(command) -> tuple[SweepFolder, Manifest]:
+    """Two packs, the second of which ran on another GPU."""
+    design = DesignConfig("ladder", levels={"slab": [2, 4, 8, 16]})
+    sweep = command(design, measure={"rounds": ROUNDS})
+    sweep.cluster = ClusterConfig(executor="slurm", arms_per_pack=3)
+    folder, manifest = simulated(sweep, cost, iterations=20)
+    assert len(manifest.packs) == 2
+    for record in records(folder, "p001-r*"):
+        change(record, keys={"device": "H100"}, region_ns=int(1e8))
+    return folder, manifest
+
+
+@pytest.mark.slow
+def test_the_same_command_measures_them_again_and_then_they_count(mixed) -> None:
+    folder, manifest = mixed
+    progress = read_progress(folder, manifest)
+    assert {pack.id: len(progress.unfinished_rounds(pack)) for pack in manifest.packs} == {
+        "p000": 0,
+        "p001": ROUNDS,
+    }
+    for record in records(folder, "p001-r*"):
+        again = record.parent.with_name(record.parent.name.replace("-a0", "-a1"))
+        again.mkdir()
+        (again / "record.json").write_text(record.read_text())
+        change(again / "record.json", keys={"device": "fake"}, attempt=1, disturbed=["a neighbour"])
+    found = compared(folder, manifest)
+    assert all(result.rounds == ROUNDS for result in found.effects)
+    assert not found.missing
+    assert len(found.elsewhere) == 1, "and what was measured there stays readable"
+    assert compare(str(folder.path)) == DONE
+
+
+@pytest.mark.slow
+def test_a_pack_that_failed_on_another_gpu_is_told_with_its_exception(mixed) -> None:
+    folder, manifest = mixed
+    failure = {"type": "RuntimeError", "message": "no kernel image is available"}
+    for record in records(folder, "p001-r*")[:2]:
+        change(record, outcome="failed", failure=failure)
+    (row,) = compared(folder, manifest).failures
+    assert row.exception == "RuntimeError: no kernel image is available"
+
+
+@pytest.mark.slow
+def test_what_was_measured_again_with_another_torch_counts_however_often_the_older_was(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    folder, manifest = simulated(command(design, measure={"rounds": 6}), cost)
+    for record in records(folder, "p000-r*"):
+        for attempt, torch in ((1, "old"), (2, "new")):
+            again = record.parent.with_name(record.parent.name.replace("-a0", f"-a{attempt}"))
+            again.mkdir()
+            (again / "record.json").write_text(record.read_text())
+            keys = {"device": "fake", "torch": torch}
+            change(again / "record.json", keys=keys, attempt=attempt, started=float(attempt))
+        change(record, keys={"device": "fake", "torch": "old"})
+    assert read_progress(folder, manifest).machine == {"device": "fake", "torch": "new"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -38,12 +37,6 @@ def effect_of(measured: tuple[SweepFolder, Manifest]):
 
 def arm_of(measured: tuple[SweepFolder, Manifest]) -> str:
     return measured[1].effects[0].pairs[0][0]
-
-
-def test_an_arm_that_computes_the_same_in_less_time_is_faster(measured) -> None:
-    effect = effect_of(measured)
-    assert (effect.verdict, effect.code) == (Verdict.FASTER, ReasonCode.CALLED_FASTER)
-    assert effect.ratio == pytest.approx(0.5, rel=0.01)
 
 
 def test_the_time_of_an_arm_that_computes_something_else_does_not_count(measured) -> None:
@@ -97,29 +90,11 @@ def test_results_are_the_same_where_they_were_checked_and_do_not_differ() -> Non
     assert not replace(with_parity(ParityVerdict.IDENTICAL), parity=None).parity_ok
 
 
-@pytest.mark.parametrize(("own", "word"), [({}, "faster"), ({"outcome": "inert"}, "inert")])
-def test_a_row_says_its_verdict_or_why_there_is_none(own: dict, word: str) -> None:
-    assert with_parity(ParityVerdict.IDENTICAL, **own).word == word
-
-
 @pytest.mark.parametrize(
-    ("code", "word"),
-    [
-        (ReasonCode.ALL_DISTURBED, "too noisy"),
-        (ReasonCode.ONLY_A_LOOK, "only a look"),
-        (ReasonCode.TOO_FEW_ROUNDS, "too few rounds"),
-        (ReasonCode.UNLIKE_BEATS, "unlike regions"),
-    ],
+    ("code", "word"), [(ReasonCode.ALL_DISTURBED, "too noisy"), (ReasonCode.ONLY_A_LOOK, "only a look")]
 )
 def test_a_time_that_says_nothing_has_the_reason_in_place_of_a_verdict(code: ReasonCode, word: str) -> None:
     assert replace(with_parity(ParityVerdict.IDENTICAL), verdict=Verdict.HELD_BACK, code=code).word == word
-
-
-def test_a_base_whose_label_is_its_levels_is_called_by_the_sweeps_name_of_it(command) -> None:
-    design = DesignConfig("one_at_a_time", levels={"sign": ["wrong"]}, reference="small")
-    references = {"naive": {}, "small": {"work": "single"}}
-    (found,) = compared(*simulated(command(design, references=references), cost)).effects
-    assert (found.arm_label, found.base_label) == ("work=single,sign=wrong", "small")
 
 
 def test_the_memory_of_a_contrast_weighs_its_arms_and_an_interaction_has_none(command) -> None:
@@ -175,15 +150,6 @@ def test_iterations_that_did_not_settle_are_told_where_most_trials_had_them(
     assert effect_of(measured).note == note
 
 
-def test_what_placebos_show_although_they_are_copies_is_told(command) -> None:
-    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
-    folder, manifest = simulated(command(design, measure={"rounds": 6, "placebo": 2}), cost)
-    (note,) = [note for note in compared(folder, manifest).notes if note.startswith("placebos")]
-    assert re.fullmatch(
-        r"placebos, which equal the baseline, show up to 0\.\d\d%: no smaller effect is called", note
-    )
-
-
 SCHEMA = {"arm": pl.String, "disturbed": pl.String}
 
 
@@ -218,7 +184,6 @@ QUIET, THROTTLED = "", "throttled"
         ({"arm": QUIET, "base": QUIET}, False),
         ({"arm": THROTTLED, "base": THROTTLED}, True),
         ({"arm": THROTTLED, "base": QUIET}, False),
-        ({"arm": THROTTLED, "arm1": QUIET, "base": THROTTLED}, False),
     ],
 )
 def test_an_effect_is_held_back_where_every_trial_of_all_its_arms_was_disturbed(
@@ -252,11 +217,9 @@ def beats(irregular: bool, *each: float) -> list[Beat]:
     ("of_both", "held"),
     [
         (beats(True, 3, 2), True),
-        (beats(True, 2, 3), True),
         (beats(True, 1, 0), True),
         (beats(True, 3, 3), False),
         (beats(True, 300, 299), False),  # a difference below the margin
-        (beats(True, 0, 0), False),
         (beats(False, 3, 2), False),  # spikes of a loop whose evidence shows none
     ],
 )

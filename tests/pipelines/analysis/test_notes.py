@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,12 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
-from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
-from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.failed_trials import missing_rounds, notes_on_other_machines
 from perfsweep.pipelines.analysis.notes import kernel_notes, machine_notes
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import (
-    Arm,
-    Kind,
-    Manifest,
-    Outcome,
-    SweepFolder,
-    TrialRecord,
-    TrialSpec,
-    write_record,
-)
-from perfsweep.workloads.api import Device
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder
 
 LEVELS = {"work": ["single"], "slab": [2, 4]}
 
@@ -41,22 +27,8 @@ def test_scatter_beyond_the_plans_is_a_warning_of_its_own(command) -> None:
     (warning,) = compared(*simulated(sweep, lambda levels: 1.0, noise=0.1)).noise
     assert warning.startswith("this machine was noisy: pairs scatter by ")
     assert "the plan assumed 2.0%" in warning
-
-
-def test_scatter_within_the_plans_is_no_warning(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels=LEVELS), measure={"rounds": 10})
-    assert compared(*simulated(sweep, lambda _: 1.0)).noise == ()
-
-
-def test_the_share_of_process_and_layout_is_said_where_processes_ran_several_rounds(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels=LEVELS), measure={"rounds": 10})
-    folder, manifest = simulated(sweep, lambda levels: 1.0, noise=0.01)
-    assert not any("process and layout" in note for note in compared(folder, manifest).notes)
-    for record in folder.path.glob("trials/*/p*-r*/record.json"):
-        number = int(record.parent.name.split("-")[1][1:])
-        change(record, server=number // 2)
-    (note,) = (one for one in compared(folder, manifest).notes if "process and layout" in one)
-    assert "% of the variance (F " in note
+    quiet = command(DesignConfig("one_at_a_time", levels=LEVELS), measure={"rounds": 10}, name="quiet")
+    assert compared(*simulated(quiet, lambda _: 1.0)).noise == (), "within the plan's"
 
 
 @pytest.fixture
@@ -86,15 +58,6 @@ def test_what_a_workload_remarks_on_a_counter_is_said_where_a_baseline_counted_a
     assert [note for note in compared(folder, manifest).notes if "was off" in note] == said
 
 
-def test_a_quota_of_cpu_time_is_said_with_the_machine(swept) -> None:
-    for quota, words in ((0.7, "2 CPU cores of which a quota allows 0.7"), (2.0, "2 CPU cores")):
-        folder, manifest = swept()
-        for record in folder.path.glob("trials/*/*/record.json"):
-            change(record, environment={"cores": 2, "cpu_limit": quota})
-        assert compared(folder, manifest).machine.startswith(words)
-        assert ("quota" in compared(folder, manifest).machine) == (quota < 2)
-
-
 MODEL = "AMD EPYC(TM) 9R45 64-Core Processor @ 2.60GHz, family 26 model 2"
 FEATURES = ["avx2", "avx512f", "avx512_bf16"]
 
@@ -119,35 +82,14 @@ def notes_of(swept: tuple[SweepFolder, Manifest], words: str) -> list[str]:
     return [note for note in compared(*swept).notes if words in note]
 
 
-def test_a_loop_that_grows_is_told(swept) -> None:
-    folder, manifest = swept()
-    assert notes_of((folder, manifest), " grows: ") == []
-    reference = manifest.sweep.references["naive"]
-    for record in folder.path.glob(f"trials/{reference}/p000-evidence-*/record.json"):
-        change(record, quantities={"time_growth": 0.5, "memory_growth": 65536.0})
-    (note,) = notes_of((folder, manifest), " grows: ")
-    assert "its iterations became 50% slower and each adds 64 kB of memory" in note
-
-
-def test_code_that_is_compiled_again_and_again_is_told_with_the_guard_that_mostly_fails(swept) -> None:
-    folder, manifest = swept()
-    assert notes_of((folder, manifest), "compiles again") == []
-    (effect,) = [one for one in manifest.effects if one.design == "one_at_a_time"][:1]
-    ((arm, _),) = effect.pairs
-    for record, reason in zip(timings(folder, arm), ["size of x", "lr", "lr", "lr"], strict=True):
-        change(record, recompiles=7, recompile_reason=reason)
-    (note,) = notes_of((folder, manifest), "compiles again")
-    assert note.endswith(": compiles again 7 times in a trial, mostly because of lr")
-
-
-@pytest.mark.parametrize(("count", "told"), [(0, []), (1, []), (2, ["2 of 8"]), (8, ["8 of 8"])])
+@pytest.mark.parametrize(("count", "told"), [(0, []), (1, []), (2, ["2 of 8"])])
 def test_disturbance_is_told_from_a_quarter_of_the_trials_on(swept, count: int, told: list[str]) -> None:
     folder, manifest = swept(repeats=0)
     for number, record in enumerate(timings(folder)[:count], 1):
         change(record, disturbed=[f"swap {number}"])
     found = [line for line in compared(folder, manifest).noise if "timing trials were disturbed" in line]
     assert [note.partition(" timing")[0] for note in found] == told
-    assert all(f"the last by: swap {count}; " in note or count == 8 for note in found)
+    assert all(f"the last by: swap {count}; " in note for note in found)
 
 
 def test_rounds_that_were_measured_again_and_records_of_other_experiments_are_told(swept) -> None:
@@ -165,9 +107,29 @@ def test_rounds_that_were_measured_again_and_records_of_other_experiments_are_to
             change(record, disturbed=["a swap"])
         (note,) = notes_of((folder, manifest), "measured again")
         assert note == f"{words} disturbed and measured again; the disturbed attempts do not count"
-    change(timings(folder)[0], code="another")
-    assert notes_of((folder, manifest), "records of") == ["1 records of other code are left out"]
+    for key, why in (("code", "other code"), ("method", "other settings of measure")):
+        change(timings(folder)[0], **{key: "another"})
+        assert notes_of((folder, manifest), "records of") == [f"1 records of {why} are left out"]
+        change(timings(folder)[0], **{key: getattr(manifest.sweep, key, manifest.sweep.measure.method)})
     assert len(notes_of((folder, manifest), "measured again")) == 1
+
+
+def test_arms_that_grow_are_compiled_again_or_fault_more_and_a_slow_machine_are_told(swept) -> None:
+    folder, manifest = swept()
+    naive, late = manifest.sweep.references.values()
+    words = (" grows: ", "compiles again", "minor faults", "the calibration loop")
+    assert [notes_of((folder, manifest), one) for one in words] == [[]] * 4
+    for record in folder.path.glob(f"trials/{naive}/p000-evidence-*/record.json"):
+        change(record, quantities={"time_growth": 0.5, "memory_growth": 65536.0})
+    for record, reason in zip(timings(folder, late), ["size of x", "lr", "lr", "lr"], strict=True):
+        change(record, recompiles=7, recompile_reason=reason, minor_faults=10**6)
+    for number, record in enumerate(timings(folder)):
+        change(record, calibration_ns=25_000_000 if number == 0 else 20_000_000)
+    ((grows,), (again,), (faults,), (slow,)) = (notes_of((folder, manifest), one) for one in words)
+    assert "its iterations became 50% slower and each adds 64 kB of memory" in grows
+    assert again.endswith(": compiles again 7 times in a trial, mostly because of lr")
+    assert faults.startswith("minor faults an iteration: 0 of naive, ") and " of late; " in faults
+    assert slow.startswith("the calibration loop ran up to 25% slower before 1 of 8 timing trials")
 
 
 def test_a_reference_without_a_round_is_named_where_others_have_some(swept) -> None:
@@ -212,11 +174,6 @@ def test_twenty_files_that_cannot_be_read_are_named_and_the_others_counted(swept
         assert len(found) == said and found[20:] == more and "record.json" in found[0]
 
 
-def test_what_so_many_rounds_can_show_is_told_from_the_spread_they_have(swept) -> None:
-    (note,) = notes_of(swept(), "you can see")
-    assert note.startswith("with 4 rounds you can see ") and "% spread between pairs" in note
-
-
 NAMES = {arm: arm.upper() for arm in "abcdefg"}
 SECOND_NS = 10**9
 
@@ -249,17 +206,8 @@ def test_arms_that_spend_more_or_less_time_in_the_kernel_are_named() -> None:
     assert notes(*rows, region_s=2.0) == ["system time: 20 % of A's time, 50 % of D's, 10 % of C's"]
 
 
-def test_four_arms_are_named_at_most() -> None:
-    (line,) = notes(*[(arm, 100.0 * place, 0) for place, arm in enumerate("abcdefg")])
-    assert line.startswith("minor faults an iteration: 0 of A, 600 of G, 500 of F, 400 of E, 300 of D;")
-
-
 def test_the_median_of_trials_counts() -> None:
     assert notes(("a", 0, 0), ("a", 0, 0), ("a", 900, 0.9), ("b", 5, 0.005)) == []
-
-
-def test_without_the_reference_nothing_is_said() -> None:
-    assert notes(("b", 0, 0), ("c", 900, 0.9)) == []
 
 
 @pytest.mark.parametrize("measured", [{"iterations": 0}, {"region_s": 0.0}])
@@ -281,57 +229,6 @@ def test_a_machine_that_was_slow_before_some_trials_is_told_by_the_usual_time_of
 def test_a_machine_as_fast_as_usual_is_no_news() -> None:
     assert calibrated(("p0", [100, 100, 104, 50, 0])) == []
     assert calibrated(("p0", [None, None])) == []
-
-
-@pytest.fixture
-def with_usage(command):
-    """The comparison of a sweep whose second arm has other counts than its reference, in 10 iterations."""
-
-    def run(reference: dict[str, Any], arm: dict[str, Any]) -> Comparison:
-        sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
-        folder, manifest = simulated(sweep, lambda levels: 1.0)
-        for one in manifest.arms:
-            fields = arm if "single" in one.label else reference
-            for record in folder.path.glob(f"trials/{one.id}/p*-r*/record.json"):
-                change(record, **fields)
-        return compared(folder, manifest)
-
-    return run
-
-
-def faults_notes(comparison: Comparison) -> list[str]:
-    return [note for note in comparison.notes if note.startswith(("minor faults", "system time"))]
-
-
-def test_arms_that_fault_more_than_the_reference_are_named(with_usage) -> None:
-    (note,) = faults_notes(with_usage({"minor_faults": 20}, {"minor_faults": 2000}))
-    assert note.startswith("minor faults an iteration: 2 of naive, 200 of work=single")
-
-
-def test_ten_faults_an_iteration_make_no_note(with_usage) -> None:
-    assert faults_notes(with_usage({"minor_faults": 20}, {"minor_faults": 119})) == []
-
-
-def test_system_time_that_differs_by_more_than_a_hundredth_of_an_arms_time_is_named(with_usage) -> None:
-    (note,) = faults_notes(with_usage({"system_ns": 0}, {"system_ns": 200_000_000}))
-    assert note.startswith("system time: 0 % of naive's time, ") and note.endswith(" of work=single's")
-    assert faults_notes(with_usage({"system_ns": 0}, {"system_ns": 2_000_000})) == []
-
-
-def test_arms_have_their_counts_an_iteration(with_usage) -> None:
-    usage = {"minor_faults": 25, "major_faults": 5, "system_ns": 1000}
-    arms = with_usage(usage, usage).arms
-    assert [(arm.minor_faults, arm.major_faults, arm.system_ns) for arm in arms] == [(2.5, 0.5, 100.0)] * 2
-
-
-def test_a_machine_that_was_slow_in_some_trials_is_told_from_slow_code(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
-    folder, manifest = simulated(sweep, lambda levels: 1.0)
-    records = sorted(folder.path.glob("trials/*/p*-r*/record.json"))
-    for number, record in enumerate(records):
-        change(record, calibration_ns=25_000_000 if number == 0 else 20_000_000 + 1000 * number)
-    (note,) = (note for note in compared(folder, manifest).notes if note.startswith("the calibration loop"))
-    assert note.startswith("the calibration loop ran up to 25% slower before 1 of 12 timing trials")
 
 
 @pytest.fixture
@@ -377,15 +274,6 @@ def test_rounds_that_are_missing_are_counted_by_pack(sweep) -> None:
     ]
 
 
-@pytest.mark.parametrize(("packs", "more"), [(5, ""), (7, " and 2 more packs")])
-def test_five_packs_are_named_and_the_rest_counted(sweep, packs: int, more: str) -> None:
-    folder, manifest = sweep(packs)
-    for number in range(packs):
-        lose(folder, f"p{number:03d}", 0)
-    (line,) = said(folder, manifest)
-    assert line.endswith(f"1 of 3 in p004{more}; the same command measures them")
-
-
 def test_rounds_of_arms_that_all_failed_say_what_to_mend(sweep) -> None:
     folder, manifest = sweep()
     fail(folder, "p000", "failed", type="RuntimeError", message="no such file")
@@ -394,11 +282,8 @@ def test_rounds_of_arms_that_all_failed_say_what_to_mend(sweep) -> None:
         "rounds are missing: 1 of 3 in p000, since every arm failed and was not started again"
         " (RuntimeError: no such file)"
     )
-
-
-def test_a_process_that_left_no_exception_says_so(sweep) -> None:
-    folder, manifest = sweep()
-    fail(folder, "p000", "failed")
+    for record in folder.path.glob("trials/*/p000-r*/record.json"):
+        change(record, failure=None)
     assert "(without an exception)" in said(folder, manifest)[0]
 
 
@@ -421,121 +306,12 @@ def test_what_ran_on_another_machine_is_told_with_what_sets_it_apart(sweep) -> N
     )
 
 
-@pytest.fixture
-def comparable_sweep(command) -> tuple[SweepFolder, Manifest]:
-    """A planned sweep of two arms, nothing measured."""
-    toy = command(
-        DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 3, "repeats": 1}
-    )
-    manifest = plan.make_plan(toy, Device())
-    folder = SweepFolder(Path(toy.runs) / manifest.sweep.name)
-    folder.write_manifest(manifest)
-    return folder, manifest
-
-
-def measured(
-    folder: SweepFolder, manifest: Manifest, arm: Arm, number: int | None, attempt: int = 0, **fields: object
-) -> None:
-    comparable_sweep = manifest.sweep
-    kind = Kind.TIMING if number is not None else Kind.COUNTING
-    spec = TrialSpec(
-        sweep=comparable_sweep.name,
-        workload=comparable_sweep.workload,
-        config=comparable_sweep.config,
-        arm=arm,
-        kind=kind,
-        pack="p000",
-        round=number,
-        attempt=attempt,
-        measure=comparable_sweep.measure,
-        code=comparable_sweep.code,
-        cache_dir="",
-    )
-    record = TrialRecord.of(
-        spec, 0.0, outcome=Outcome.OK, units=1.0, iterations=1, region_ns=1000 + (number or 0)
-    )
-    folder.trial_dir(spec).mkdir(parents=True, exist_ok=True)
-    write_record(folder.trial_dir(spec), replace(record, **fields))
-
-
-def comparable_compared(folder: SweepFolder, manifest: Manifest) -> Comparison:
-    return compare.compare(folder, manifest, collect.collect(folder, manifest))
-
-
-def fill(folder: SweepFolder, manifest: Manifest) -> None:
-    for arm in manifest.arms:
-        for number in range(3):
-            measured(folder, manifest, arm, number)
-
-
-@pytest.mark.parametrize(("field", "why"), [("code", "other code"), ("method", "other settings of measure")])
-def test_records_of_another_experiment_are_counted_and_left_out(
-    comparable_sweep, field: str, why: str
-) -> None:
-    folder, manifest = comparable_sweep
-    fill(folder, manifest)
-    measured(folder, manifest, manifest.arms[0], 0, attempt=1, **{field: "another"})
-    found = comparable_compared(folder, manifest)
-    assert f"1 records of {why} are left out" in found.notes
-    assert found.effects[0].rounds == 3
-
-
-def test_a_disturbed_round_that_was_repeated_is_said_and_its_repeat_counts(comparable_sweep) -> None:
-    folder, manifest = comparable_sweep
-    fill(folder, manifest)
-    for arm in manifest.arms:
-        measured(folder, manifest, arm, 3)  # beyond the plan
-    first, second = manifest.arms
-    measured(folder, manifest, first, 1, attempt=1, region_ns=5000)
-    measured(folder, manifest, second, 1, attempt=1, region_ns=5000)
-    assert not any("measured again" in note for note in comparable_compared(folder, manifest).notes), (
-        "neither attempt was disturbed"
-    )
-    for attempt, disturbed in ((2, ("a neighbour",)), (3, ())):
-        for arm in manifest.arms:
-            measured(folder, manifest, arm, 2, attempt=attempt, disturbed=disturbed, region_ns=7000 + attempt)
-    trials = collect.collect(folder, manifest)
-    assert (
-        "1 round was disturbed and measured again; the disturbed attempts do not count"
-        in comparable_compared(folder, manifest).notes
-    )
-    used = trials.filter(trials["used"])
-    assert sorted(used["attempt"].unique()) == [0, 1, 3]
-
-
-def test_an_arm_that_waits_for_its_host_is_named(comparable_sweep) -> None:
-    folder, manifest = comparable_sweep
-    fill(folder, manifest)
-    busy = {"baseline": 300.0, "work=single": 950.0}
-    for arm in manifest.arms:
-        measured(folder, manifest, arm, None, counters={"device_busy_ns": busy[arm.label]})
-    notes = comparable_compared(folder, manifest).notes
-    assert "naive: host-bound: the device works 30% of the time" in notes
-    assert "work=single: device-bound: the device works 95% of the time" in notes
-
-
-def test_the_rounds_that_are_there_say_what_they_can_see(comparable_sweep) -> None:
-    folder, manifest = comparable_sweep
-    fill(folder, manifest)
-    measured(folder, manifest, manifest.arms[0], 2, attempt=1, region_ns=1300)
-    measured(folder, manifest, manifest.arms[1], 2, attempt=1, region_ns=1000)
-    (seen,) = [note for note in comparable_compared(folder, manifest).notes if "you can see" in note]
-    assert seen.startswith("with 3 rounds you can see ") and "one comparison" in seen
-
-
 @pytest.mark.parametrize(
     ("theirs", "name", "differences"),
     [
         ({"device": "A", "torch": "2"}, "A", "device is A and not B"),
-        ({"device": "C", "torch": "2"}, "C", "device is C and not B"),
         ({"device": "B", "torch": "3"}, "torch is 3 and not 2", "torch is 3 and not 2"),
-        ({"device": "B", "torch": "1"}, "torch is 1 and not 2", "torch is 1 and not 2"),
         ({"device": "B"}, "torch is none and not 2", "torch is none and not 2"),
-        (
-            {"device": "B", "torch": "2", "driver": "9"},
-            "driver is 9 and not none",
-            "driver is 9 and not none",
-        ),
     ],
 )
 def test_another_machine_goes_by_its_device_or_by_what_sets_it_apart(

@@ -57,10 +57,6 @@ def test_a_group_of_effects_is_a_row_in_bold_and_what_follows_stands_below_with_
     assert lines.index("- **!** a noisy machine") < row < lines.index("## Answer") < lines.index("## Notes")
 
 
-def test_without_anything_to_conclude_there_is_no_heading_for_it(tmp_path):
-    assert "## Answer" not in written(SweepFolder(tmp_path))
-
-
 def test_oracle_figures_beyond_their_bound_or_unknown_are_bold(tmp_path):
     text = written(SweepFolder(tmp_path), quality=QUALITY)
     assert "| naive | **2e-05** |" in text
@@ -161,37 +157,9 @@ def test_what_is_undecided_says_how_long_it_would_take() -> None:
     assert line == f"- `train`: {LEFT.reason}. `measure.budget_s=410` allows for that"
 
 
-def test_what_does_not_run_says_why() -> None:
-    failed = replace(
-        SLOWER, verdict="failed", results="unchecked", ratio=None, rounds=0, reason="NameError: x"
-    )
-    assert "- `train`: NameError: x" in written_comment(failed)
-
-
-@pytest.mark.parametrize("name", ["a|b", "<img src=x>", "a`b", "line\nline"])
+@pytest.mark.parametrize("name", ["a|b`", "<img src=x>\nline"])
 def test_a_hostile_name_breaks_no_row_and_opens_no_tag(name: str) -> None:
     text = comment([replace(SLOWER, workload=name, base=Side(name, "0" * 40)).as_json()])
     (row,) = (line for line in text.splitlines() if line.startswith("| `"))
     assert row.replace("\\|", "").count("|") == 7
     assert "<img" not in text
-
-
-@pytest.mark.parametrize(
-    ("verdict", "told"),
-    [
-        ("faster", 0),
-        ("slower", 0),
-        ("no difference", 0),
-        ("undecided", 1),
-        ("failed", 1),
-        ("fewer units", 1),
-        ("different results", 1),
-    ],
-)
-def test_what_is_called_needs_no_line_below_the_table_and_all_else_has_one(verdict: str, told: int) -> None:
-    lines = [line for line in written_comment(replace(SLOWER, verdict=verdict)) if line.startswith("- ")]
-    assert len(lines) == told
-
-
-def test_a_reason_mentions_nobody() -> None:
-    assert "@someone" not in comment([replace(LEFT, reason="@someone").as_json()])

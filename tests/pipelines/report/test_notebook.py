@@ -41,14 +41,6 @@ def test_a_comparison_keeps_what_was_found_and_shows_it_at_a_prompt_as_the_termi
     assert "amp=<bf16> 1.25x slower" in lines[lines.index("LEAVE OFF") + 1]
 
 
-def test_a_notebook_shows_the_answer_the_tables_and_the_notes() -> None:
-    page = Comparison.of(WHOLE)._repr_html_()
-    assert "<b>demo</b>: 6 rounds; baseline naive: 1.5 us per pair." in page
-    assert ">LEAVE OFF</th>" in page and ">1.25x slower</td>" in page and "<li>a note</li>" in page
-    assert "<table" in page and "With pictures" not in page and "<bf16>" not in page
-    assert "<details>" not in comparison_html(replace(WHOLE, notes=())), "no notes, no list of them"
-
-
 def test_a_notebook_shows_noise_open_questions_and_conclusions_with_commands_as_code() -> None:
     lost = replace(FOUND, verdict=None, ratio=None, outcome="unsupported", note="needs <one> GPU")
     fast = replace(FOUND, verdict=Verdict.FASTER, ratio=0.5)
@@ -156,11 +148,6 @@ def test_a_notebook_is_a_shell_with_a_kernel(
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     assert notebook.notebook_display() is (print if is_one else None)
-
-
-def test_a_script_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert notebook.notebook_display() is None
 
 
 def test_a_table_of_what_is_known_stands_below_the_count_until_the_sweep_has_ended(

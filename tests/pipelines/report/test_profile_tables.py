@@ -47,31 +47,6 @@ def test_times_are_those_of_an_iteration_and_shares_those_of_the_whole(tmp_path:
     ]
 
 
-def test_without_times_on_a_device_and_without_calls_there_are_no_columns_for_them(tmp_path: Path) -> None:
-    costs = [Cost(name="f", where="a.py:1", self_ns=3000.0), Cost(name="g", where="b.py:2", self_ns=1000.0)]
-    assert rows(shown(tmp_path, "pyinstrument", costs)) == [
-        "function where self per iteration share",
-        "f a.py:1 1.5 us 75%",
-        "g b.py:2 500 ns 25%",
-    ]
-
-
-def test_memory_is_shown_as_it_is_held_not_by_the_iteration(tmp_path: Path) -> None:
-    held = Cost(name="f", where="a.py:1", bytes=3 * 10**6, calls=4)
-    assert rows(shown(tmp_path, "memory", [held])) == [
-        "asked for by where in use blocks",
-        "f a.py:1 3.00 MB 4",
-    ]
-
-
-def test_compiling_is_shown_by_frame(tmp_path: Path) -> None:
-    frame = Cost(name="step", where="a.py:1", self_ns=2e9, calls=41)
-    assert rows(shown(tmp_path, "dynamo", [frame])) == [
-        "compiled frame where compiling operators",
-        "step a.py:1 2 s 41",
-    ]
-
-
 def test_a_roofline_has_work_traffic_and_their_rates_against_the_ceiling(tmp_path: Path) -> None:
     costs = [
         Cost(name="forward", self_ns=1e6, flops=4e6, bytes=1e6),
@@ -112,36 +87,12 @@ def test_below_stand_findings_what_it_cost_notes_and_files(tmp_path: Path) -> No
     assert lines[0].endswith("of fuse=on, iterations 2:5")
 
 
-def test_without_files_of_the_tool_its_profile_is_named(tmp_path: Path) -> None:
-    assert shown(tmp_path, "torch", [MM])[-1] == f"- files: {tmp_path}/ profile.json"
-
-
 @pytest.mark.parametrize(
     ("text", "short"),
     [("a" * 60, "a" * 60), ("a" * 31 + "b" * 30, "a" * 30 + "..." + "b" * 30), ("x[0]", r"x\[0]")],
 )
 def test_long_names_keep_their_two_ends_and_brackets_are_no_markup(text: str, short: str) -> None:
     assert shorten(text) == short
-
-
-def test_on_a_narrow_terminal_names_go_on_in_the_next_line(tmp_path: Path) -> None:
-    profile = Profile(
-        tool="pyinstrument",
-        workload="toy",
-        unit="row",
-        arm=ARM,
-        slice="job",
-        iterations=1,
-        units=1.0,
-        bare_ns=(10.0,),
-        costs=(Cost(name="name" * 12, where="file" * 12, self_ns=1000.0),),
-    )
-    output = StringIO()
-    show(Console(file=output, width=70), Kept(tmp_path, profile), 1)
-    letters = "".join(output.getvalue().split())
-    assert "\N{HORIZONTAL ELLIPSIS}" not in letters
-    rows = output.getvalue().partition("─")[2].partition("\n- ")[0]
-    assert sum(map(rows.count, "nm")) == 24 and sum(map(rows.count, "fl")) == 24
 
 
 LINKED_ARM = Arm(id="abc123", label="fuse=on", levels={"fuse": "on"})
@@ -170,25 +121,6 @@ def test_a_profile_names_the_three_lines_that_take_most_with_their_shares_of_all
     assert (found.arm, found.what, found.cost) == ("fuse=on", "torch, iterations 2:5", "1.50x")
     assert found.most == "mm 50%; add 30%; copy 15%"
     assert found.files == (("trace.json", "profiles/fuse-on-abc123/torch/trace.json"),)
-
-
-@pytest.mark.parametrize(
-    ("tool", "fields", "most"),
-    [
-        ("memory", {"costs": (Cost(name="f", bytes=9.0),), "findings": ("peak 9 B", "more")}, "peak 9 B"),
-        ("memory", {"costs": ()}, ""),
-        ("dynamo", {"findings": ("one break", "more")}, "one break; mm 50 ns; add 30 ns; copy 15 ns"),
-        ("torch", {"costs": (Cost(name="idle"), *COSTS[:1])}, "mm 100%"),
-    ],
-)
-def test_where_lines_have_no_times_the_first_finding_stands_there(
-    sweep, tool: str, fields: dict, most: str
-) -> None:
-    assert linked(sweep, tool, **fields).most == most
-
-
-def test_what_looking_cost_is_left_open_where_nobody_knows(sweep) -> None:
-    assert linked(sweep).cost == ""
 
 
 def profile(label: str, costs: dict[str, float], **changes: Any) -> Profile:
@@ -241,20 +173,6 @@ def test_a_function_is_the_same_where_only_its_line_moved() -> None:
     assert (one.where, one.change_ns) == ("model.py", 0.0)
 
 
-def test_the_table_adds_up_and_keeps_to_the_width_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    long = {f"aten::_a_kernel_{'of_many_words_' * 20}{number}": 10.0 for number in range(3)}
-    long |= {
-        f"aten::_a_rather_long_operator_name_that_no_terminal_has_room_for_{number}": 10.0
-        for number in range(30)
-    }
-    profile_diff.show(Console(width=72), profile("a", long), profile("b", {**long, "mm [x]": 1000.0}), top=5)
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 72
-    assert "mm [x]" in out and "+500 ns" in out
-    assert "and 29 more" in out
-    assert "without the profiler an iteration takes 100 ns in A and 100 ns in B" in out
-
-
 def kept(tmp_path: Path, *profiles: Profile) -> list[Kept]:
     for number, one in enumerate(profiles):
         folder = tmp_path / f"{one.arm.label}" / f"{one.tool}{number}"
@@ -274,11 +192,6 @@ def test_two_arms_without_a_common_tool_are_refused(tmp_path: Path) -> None:
     before, after = kept(tmp_path, SLOW), kept(tmp_path, FAST.model_copy(update={"tool": "pyinstrument"}))
     with pytest.raises(ConfigError, match=r"here torch; there pyinstrument.*profile\.tool=torch"):
         pairs(before, after, None)
-
-
-def test_profiles_of_different_workloads_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="one profile is of toy, the other of other"):
-        pairs(kept(tmp_path, SLOW), kept(tmp_path, FAST.model_copy(update={"workload": "other"})), None)
 
 
 def test_a_damaged_profile_is_named(tmp_path: Path) -> None:
@@ -306,27 +219,3 @@ def test_the_largest_changes_are_shown_with_what_all_add_up_to_set_apart() -> No
     assert lines[-1].startswith(
         "- without the profiler an iteration takes 100 ns in A and 50 ns in B (2.00x faster)"
     )
-
-
-def test_where_all_are_shown_nothing_is_counted() -> None:
-    assert not [line for line in diff_shown(4) if line.startswith("and")]
-
-
-def test_files_have_a_column_where_the_tool_tells_them_and_every_figure_stands_below_its_heading() -> None:
-    def lines(tool: str) -> list[str]:
-        output = StringIO()
-        costs = (Cost(name="f", where="model.py:3", self_ns=1e6),)
-        own = {"tool": tool, "costs": costs}
-        profile_diff.show(Console(file=output, width=160), SLOW.model_copy(update=own), FAST, 1)
-        found = [line.rstrip() for line in output.getvalue().splitlines() if line.strip()]
-        (heading,) = [place for place, line in enumerate(found) if line.split()[-3:] == ["B", "-", "A"]]
-        return found[heading : heading + 3]
-
-    with_files, without = lines("pyinstrument"), lines("torch")
-    assert with_files[0].split()[:2] == ["function", "where"] and with_files[2].split()[:2] == [
-        "f",
-        "model.py",
-    ]
-    assert without[2].split()[:2] == ["f", "500"]
-    for heading, _, row in (with_files, without):
-        assert len(heading) == len(row), "of the last column"

@@ -120,12 +120,3 @@ def test_a_server_is_sent_profiles_again_when_they_changed(tmp_path: Path, backe
     assert done.complete and [run.note for run in done.runs if run.label.startswith("profile")] == [
         "replaced"
     ]
-
-
-def test_a_damaged_profile_costs_no_other_run(tmp_path: Path) -> None:
-    built = build(tmp_path / "demo")
-    file = add(built, FAST) / "profile.json"
-    file.write_text("{")
-    done = publish_here(built)
-    assert [run.label for run in done.runs] == ["naive", "late"]
-    assert done.warning is not None and f"{file} is damaged" in done.warning

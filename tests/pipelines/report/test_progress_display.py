@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from perfsweep.pipelines.plan.tally import Ahead, trials_ahead
 from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.report import progress_display as detach_
 from perfsweep.pipelines.report.progress_display import detach
-from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus, show
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import (
     Effect,
@@ -71,14 +69,6 @@ def event(manifest: Manifest, arm: int, outcome: Outcome, reason: str = "", numb
         seconds=1.0,
         reason=reason,
     )
-
-
-def test_the_plan_says_what_is_measured_and_what_is_there_already(manifest: Manifest) -> None:
-    out = StringIO()
-    progress_display.show_plan(Console(file=out, width=100), manifest, 1, "runs/toy")
-    text = out.getvalue()
-    assert f"{len(manifest.arms)} arms, {len(manifest.effects)} effects" in text
-    assert "1 of 2 rounds are there already" in text
 
 
 def test_a_plan_has_its_arms_its_packs_what_is_left_out_and_its_folder_on_a_line(manifest: Manifest) -> None:
@@ -133,16 +123,6 @@ def test_a_dry_run_has_a_line_for_each_effect_with_its_base(manifest: Manifest) 
     ]
 
 
-@pytest.mark.parametrize(("finished", "told"), [(0, []), (3, ["3 rounds are there already"])])
-def test_rounds_that_a_budget_may_allow_are_not_there_before_they_are_measured(
-    command, finished: int, told: list[str]
-) -> None:
-    out, design = StringIO(), DesignConfig("one_at_a_time", toggles=["work"])
-    judged = plan.make_plan(command(design, measure={"budget_s": 60.0, "rounds": 3}), Device())
-    progress_display.show_plan(Console(file=out, width=100), judged, finished, "runs/toy")
-    assert re.findall(r"\S+ rounds are there already", out.getvalue().replace("\n", " ")) == told
-
-
 def test_the_first_failure_of_an_arm_is_shown_once_with_its_reason(manifest: Manifest) -> None:
     failures = [
         event(manifest, 1, Outcome.FAILED, "RuntimeError: broken\nmore", number) for number in range(3)
@@ -150,13 +130,6 @@ def test_the_first_failure_of_an_arm_is_shown_once_with_its_reason(manifest: Man
     text = shown(manifest, failures)
     assert text.count("work=single: failed: RuntimeError: broken") == 1
     assert "\nmore" not in text and " more" not in text
-
-
-def test_a_log_file_gets_plain_lines(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_display, "LOG_EVERY_S", 0.0)
-    text = shown(manifest, [event(manifest, 0, Outcome.OK), event(manifest, 1, Outcome.OK)])
-    assert "2 of 21 trials, round 1: work=single" in text
-    assert "\x1b" not in text
 
 
 def test_a_log_file_gets_a_line_at_most_every_ten_seconds(
@@ -203,14 +176,6 @@ def test_a_trial_to_come_is_taken_to_last_as_long_as_others_of_its_kind(
     assert lines[8].endswith("about 0:02:00 left")
 
 
-def test_packs_that_run_at_the_same_time_end_earlier(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = lines_of_a_log(manifest, [*SUPPORT, *3 * [(Kind.TIMING, 10.0)]], monkeypatch, at_once=2)
-    said = re.search(r"about 0:(\d\d):(\d\d) left", lines[8])
-    assert said and 59 <= 60 * int(said[1]) + int(said[2]) <= 63
-
-
 def test_an_adaptive_sweep_is_never_said_to_take_longer_than_its_budget(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,51 +187,10 @@ def test_an_adaptive_sweep_is_never_said_to_take_longer_than_its_budget(
     assert lines[5].endswith("about 0:02:15 left") and lines[8].endswith("about 0:01:45 left")
 
 
-def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> None:
-    """Lines come at most every ten seconds, and the last one may be far from the end."""
-    text = shown(manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)])
-    assert text.strip().splitlines() == ["3 of 21 trials"]
-    assert "3 of 21 trials\n" not in shown(
-        manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)], terminal=True
-    )
-
-
-def test_a_log_has_each_line_of_progress_in_one_piece_and_why_the_total_changed_once(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
-    missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
-    out = StringIO()
-    with progress_display.live(Console(file=out, width=30), manifest, ahead(manifest)) as progress:
-        for one in (missing, *(event(manifest, 0, Outcome.OK, number=number) for number in range(3))):
-            progress(one)
-    lines = [line for line in out.getvalue().splitlines() if " trials, " in line]
-    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4"]
-    assert all("baseline" in line or "work=single" in line for line in lines)
-    assert " ".join(out.getvalue().split()).count("arms that cannot go on") == 1
-
-
-def test_trials_that_will_never_come_leave_the_count_and_are_named(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress_display, "LOG_EVERY_S", 0.0)
-    planned = ahead(manifest).total()
-    missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
-    text = shown(manifest, [missing, event(manifest, 0, Outcome.OK)])
-    assert "work=single: unsupported: needs a GPU; 6 trials fewer\n" in text
-    assert f"2 of {planned - 6} trials ({planned} planned, 6 fewer: arms that cannot go on)" in text
-
-
 def test_an_arm_that_is_retired_says_so_and_leaves_the_count(manifest: Manifest) -> None:
     text = shown(manifest, [event(manifest, 1, Outcome.OOM, "too large", number) for number in range(2)])
     assert text.count("work=single: oom: too large\n") == 1
     assert "work=single: not started again; 5 trials fewer\n" in text
-
-
-def test_an_arm_that_a_mistake_ends_leaves_the_count_at_once(manifest: Manifest) -> None:
-    mistake = event(manifest, 1, Outcome.FAILED, "ConfigError: no such figure", None)
-    text = shown(manifest, [mistake.model_copy(update={"final": True})])
-    assert "work=single: failed: ConfigError: no such figure; 6 trials fewer\n" in text
 
 
 def test_rounds_that_are_repeated_make_the_count_longer_and_are_named_once(manifest: Manifest) -> None:
@@ -281,7 +205,7 @@ def test_rounds_that_are_repeated_make_the_count_longer_and_are_named_once(manif
     assert f"8 of {planned + 3} trials ({planned} planned, {again})" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [60, 120])
 def test_a_terminal_has_counts_and_the_time_that_is_left_at_any_width(manifest: Manifest, width: int) -> None:
     support = [
         event(manifest, 1, Outcome.OK).model_copy(update={"kind": kind, "round": None})
@@ -293,25 +217,6 @@ def test_a_terminal_has_counts_and_the_time_that_is_left_at_any_width(manifest: 
     assert len(last) <= width
     total = ahead(manifest).total()
     assert re.search(rf"^round 1.*3/{total} trials, \d:\d\d:\d\d and \d:\d\d:\d\d left", last), last
-
-
-def test_commands_to_come_back_with_can_be_copied_into_a_shell() -> None:
-    folder = "my runs/it's"
-    lines = progress_display.how_to_come_back(folder).splitlines()[1:]
-    assert [shlex.split(line, comments=True) for line in lines] == [
-        ["perfsweep", "status", folder],
-        ["perfsweep", "wait", folder],
-        ["perfsweep", "logs", folder, "--follow"],
-        ["perfsweep", "cancel", folder],
-    ]
-
-
-def test_a_dry_run_cuts_no_word_of_a_name_where_the_terminal_is_narrow(manifest: Manifest) -> None:
-    out = StringIO()
-    progress_display.show_arms(Console(file=out, width=40), manifest)
-    assert "\N{HORIZONTAL ELLIPSIS}" not in out.getvalue()
-    (shown, names) = (Counter("".join(text.split())) for text in (out.getvalue(), "one_at_a_time baseline"))
-    assert not names - shown
 
 
 def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tmp_path: Path) -> None:
@@ -327,24 +232,6 @@ def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tm
         folder.trial_dir(spec).mkdir(parents=True)
         write_status(folder.trial_dir(spec), doing)
     assert stage.__rich__() == "baseline: warming up"
-
-
-def test_the_count_of_trials_ahead_covers_rounds_and_support(manifest: Manifest) -> None:
-    arms = len(manifest.arms)
-    assert trials_ahead(manifest, {"p000": 2}).total() == 2 * arms + 2 * arms
-    assert trials_ahead(manifest, {"p000": 1}).total() == arms, "support is there already"
-    assert trials_ahead(manifest, {"p000": 0}).total() == 0
-
-
-def test_what_an_adaptive_sweep_needs_once_is_part_of_its_plan(manifest: Manifest) -> None:
-    """It is said to need six of its forty rounds at first, and later one more each time."""
-    measure = dataclasses.replace(manifest.sweep.measure, precision=0.01, budget_s=30.0, rounds=40)
-    packs = tuple(pack.model_copy(update={"orders": pack.orders * 40}) for pack in manifest.packs)
-    sweep = manifest.sweep.model_copy(update={"measure": measure})
-    adaptive = manifest.model_copy(update={"sweep": sweep, "packs": packs})
-    kinds = Counter(kind for _, kind in trials_ahead(adaptive, {"p000": 6}).elements())
-    assert kinds[Kind.COUNTING] == kinds[Kind.EVIDENCE] == len(manifest.arms)
-    assert Kind.COUNTING not in {kind for _, kind in trials_ahead(adaptive, {"p000": 1})}
 
 
 def row(name: str, ratio: float) -> EffectResult:
@@ -422,47 +309,12 @@ def test_a_terminal_has_the_newest_table_below_the_line_and_none_of_them_stays(
     assert "18/24 trials" in left and "so far" not in left
 
 
-def test_records_are_read_the_more_seldom_the_more_there_are(
-    manifest: Manifest, tmp_path: Path, known: list[int]
-) -> None:
-    *_, end = measured(manifest, tmp_path, 100)
-    assert end[0] == 100 and known[:6] == [2, 3, 4, 5, 6, 8] and len(known) < 24
-
-
 def test_an_arm_that_has_left_is_not_waited_for(manifest: Manifest, tmp_path: Path, known: list[int]) -> None:
     rounds = progress_display.RoundsSoFar(SweepFolder(tmp_path), manifest)
     for number, arms in enumerate((3, 3, 2, 2)):
         for arm in range(arms):
             rounds.after(event(manifest, arm, Outcome.OK, number=number))
     assert known == [2, 4]
-
-
-def test_a_folder_that_cannot_be_read_has_no_table_yet(manifest: Manifest, tmp_path: Path) -> None:
-    rounds = progress_display.RoundsSoFar(SweepFolder(tmp_path), manifest)
-    trials = [event(manifest, arm, Outcome.OK, number=number) for number in range(3) for arm in range(3)]
-    assert not any(map(rounds.after, trials))
-
-
-@pytest.mark.parametrize(
-    ("left", "sentence"),
-    [
-        (0, "detached: the jobs go on. Come back"),
-        (1, "submitted jobs go on, but 1 pack was not submitted yet and will not be until the same sweep"),
-        (7, "submitted jobs go on, but 7 packs were not submitted yet and will not be until the same sweep"),
-    ],
-)
-def test_packs_that_were_never_submitted_do_not_go_on(left: int, sentence: str) -> None:
-    text = io.StringIO()
-    detach(Console(file=text, width=300), "runs/toy", lambda: 0, left)
-    assert sentence in " ".join(text.getvalue().split())
-    assert "perfsweep wait runs/toy" in text.getvalue()
-
-
-def test_a_command_to_come_back_with_is_one_line_however_narrow_the_terminal_is() -> None:
-    text, folder = io.StringIO(), "/scratch/somebody/a long name/" + "runs/" * 12
-    detach(Console(file=text, width=60), folder, lambda: 0)
-    typed = [shlex.split(line) for line in text.getvalue().splitlines() if "perfsweep status" in line]
-    assert typed == [["perfsweep", "status", folder]]
 
 
 def left(monkeypatch: pytest.MonkeyPatch, presses: bool, answer: object, terminal: bool = True) -> str:
@@ -485,9 +337,7 @@ def left(monkeypatch: pytest.MonkeyPatch, presses: bool, answer: object, termina
     return text.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("answer", "cancels"), [("y", True), (" YES ", True), ("", False), ("n", False), ("yy", False)]
-)
+@pytest.mark.parametrize(("answer", "cancels"), [(" YES ", True), ("", False), ("yy", False)])
 def test_a_second_ctrl_c_offers_to_cancel_and_only_yes_does(
     monkeypatch: pytest.MonkeyPatch, answer: str, cancels: bool
 ) -> None:
@@ -506,47 +356,19 @@ def test_who_does_not_answer_cancels_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert "Ctrl-C again" not in left(monkeypatch, True, "y", terminal=False), "nobody can answer"
 
 
-def pack(name: str, rounds: int = 6, planned: int = 6, **fields: object) -> PackStatus:
-    values = {"arms": 3, "trials": 20, "not_ok": 2, "job": None, "note": None, **fields}
-    return PackStatus(pack=name, rounds=rounds, rounds_planned=planned, **values)  # type: ignore[arg-type]
+def test_trials_that_will_never_come_leave_the_count_and_are_named(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_display, "LOG_EVERY_S", 0.0)
+    planned = ahead(manifest).total()
+    missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
+    text = shown(manifest, [missing, event(manifest, 0, Outcome.OK)])
+    assert "work=single: unsupported: needs a GPU; 6 trials fewer\n" in text
+    assert f"2 of {planned - 6} trials ({planned} planned, 6 fewer: arms that cannot go on)" in text
 
 
-def status_shown(*packs: PackStatus, skipped: tuple[str, ...] = ()) -> list[list[str]]:
-    """Cells of the lines that are printed."""
-    output = StringIO()
-    status = SweepStatus(
-        sweep="demo", workload="toy", folder="runs/demo", exit=0, packs=packs, skipped=skipped
-    )
-    show(Console(file=output, width=120), status)
-    lines = [line for line in output.getvalue().splitlines() if line.strip("┏┓┡┩┗┛└┘━─┴┳╇┯ ")]
-    return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]
-
-
-@pytest.mark.parametrize(
-    ("rounds", "planned", "done"), [(5, 6, False), (6, 6, True), (7, 6, True), (0, 0, True)]
-)
-def test_a_pack_is_done_once_all_its_rounds_are_there(rounds: int, planned: int, done: bool) -> None:
-    assert pack("p000", rounds, planned).is_done is done
-
-
-def test_each_pack_has_a_line() -> None:
-    assert status_shown(pack("p000"), pack("p001", rounds=2)) == [
-        ["demo: toy"],
-        ["pack", "arms", "rounds finished", "trials", "not ok"],
-        ["p000", "3", "6 of 6", "20", "2"],
-        ["p001", "3", "2 of 6", "20", "2"],
-    ]
-
-
-def test_jobs_and_what_is_known_of_them_stand_there_where_any_pack_has_one() -> None:
-    assert status_shown(pack("p000", job="PENDING", note="waits for a node"), pack("p001"))[1:] == [
-        ["pack", "arms", "rounds finished", "trials", "not ok", "job", "note"],
-        ["p000", "3", "6 of 6", "20", "2", "PENDING", "waits for a node"],
-        ["p001", "3", "6 of 6", "20", "2", "", ""],
-    ]
-
-
-def test_files_that_could_not_be_read_are_named_as_they_are() -> None:
-    assert status_shown(pack("p000"), skipped=("[bold]a.json is damaged",))[-1] == [
-        "skipped: [bold]a.json is damaged"
-    ]
+def test_the_count_of_trials_ahead_covers_rounds_and_support(manifest: Manifest) -> None:
+    arms = len(manifest.arms)
+    assert trials_ahead(manifest, {"p000": 2}).total() == 2 * arms + 2 * arms
+    assert trials_ahead(manifest, {"p000": 1}).total() == arms, "support is there already"
+    assert trials_ahead(manifest, {"p000": 0}).total() == 0

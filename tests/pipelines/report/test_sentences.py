@@ -1,17 +1,27 @@
-"""What a comparison says in words: its headline, what follows from it, open questions, and the notes."""
+"""What a comparison says in words, and how the verdict of a row is derived step by step."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+from machines import effects_of, rounds_of
+from measured import compared, cost, simulated, with_everything
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
 from perfsweep.pipelines.analysis.combinations import Gain, Part, Together
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
-from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.decisions import decide
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.phases import PhaseShare
+from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.report.explanation import explanation, row_of
 from perfsweep.pipelines.report.sentences import (
     conclusions,
     footnotes,
@@ -20,9 +30,11 @@ from perfsweep.pipelines.report.sentences import (
     opening,
     recommended,
 )
+from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.workloads.api import Parity
+from perfsweep.workloads.api import Claim, Parity
+from perfsweep.workloads.errors import ConfigError
 
 SAME = ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT)
 
@@ -143,12 +155,6 @@ def test_a_step_that_may_still_gain_is_not_left_out_nor_one_before_it() -> None:
     assert "Left out" not in between
 
 
-@pytest.mark.parametrize("part", [None, replace(PART, verdict=Verdict.UNDECIDED)])
-def test_what_is_not_measured_without_a_step_keeps_it(part: EffectResult | None) -> None:
-    found = stacked(GAIN, OPEN, NOTHING, parts=(FASTER, part, STACK))
-    assert (found["Use it"], found["Kept"]) == (USE_ALL, "a=1; the others are not measured without it")
-
-
 def test_where_all_together_are_not_faster_the_part_is_that_is() -> None:
     slow = replace(STACK, verdict=Verdict.SLOWER, ratio=1.1)
     assert stacked(GAIN, WORSE, parts=(FASTER, slow), whole=slow)["Use it"] == USE_B
@@ -175,12 +181,6 @@ def test_the_command_to_use_has_every_winner_where_they_were_measured_together_a
     assert said(found)["Use it"] == f"perfsweep run workload=digits workload.width=64 {quoted} toggles.b=2"
 
 
-def test_levels_with_commas_stay_whole_in_the_command() -> None:
-    listed = replace(FAST, arm_label="shape=[1,2],b=2")
-    found = comparison(listed, winners=(listed,), workload="digits")
-    assert said(found)["Use it"] == "perfsweep run workload=digits 'toggles.shape=[1,2]' toggles.b=2"
-
-
 def test_the_search_that_goes_on_from_here_has_the_toggles_that_gain() -> None:
     assert said(comparison(FAST, FASTER, **WON))["Next"] == (
         "perfsweep tune workload=digits 'tune.toggles=[b,a]'"
@@ -195,22 +195,15 @@ def arm(name: str, ns: float, **phases: float) -> ArmResult:
 @pytest.mark.parametrize(
     ("own", "why"),
     [
-        ({"gc": 0.0, "forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 none"),
         ({"forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 none"),
-        ({"gc": 0.05, "forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 none"),
         ({"gc": 10.0, "forward": 40.0}, "naive spends 50 ns of 100 ns in gc, b=2 10 ns"),
         ({"gc": 45.0, "forward": 35.0}, None),
-        ({"gc": 50.0, "forward": 60.0}, None),
     ],
 )
 def test_the_reason_is_the_phase_that_the_best_level_saves_most_of(own: dict, why: str | None) -> None:
     base = replace(arm("base", 100.0, gc=50.0, forward=40.0), name="naive")
     found = comparison(FASTER, arms=(base, arm("b=2", 50.0, **own)), **WON)
     assert said(found).get("Why") == why
-
-
-def test_without_marked_phases_there_is_no_reason() -> None:
-    assert "Why" not in said(comparison(FASTER, arms=(arm("base", 100.0), arm("b=2", 50.0)), **WON))
 
 
 MISS = "miss its limits; the table below says by how much"
@@ -231,8 +224,6 @@ def quality(name: str, holds: bool) -> Quality:
         ({"naive": True, "a=1": False}, f"! a=1 misses {MISS.removeprefix('miss ')}"),
         ({"naive": True, "a=1": False, "b=2": False}, f"! a=1, b=2 {MISS}"),
         ({"naive": False, "a=1": True}, f"{BASE_MISSES}; a=1 meets them"),
-        ({"naive": False, "a=1": True, "b=2": True}, f"{BASE_MISSES}; a=1, b=2 meet them"),
-        ({"naive": False, "a=1": False}, BASE_MISSES),
         (
             {"naive": True, **{f"a={n}": False for n in range(7)}},
             f"! a=0, a=1, a=2, a=3, a=4 and 2 more {MISS}",
@@ -253,9 +244,7 @@ def undecided(name: str = "a=1", ratio: float = 0.98, **fields: object) -> Effec
     ("result", "why"),
     [
         (undecided(), "no effect above 5.3% is left to find"),
-        (undecided(low=0.999, high=1.08), "no effect above 8.0% is left to find"),
         (undecided(rounds_needed=40), "no effect above 5.3% is left to find; about 40 rounds would decide"),
-        (undecided(rounds_needed=100), "no effect above 5.3% is left to find"),
         (
             undecided(code=ReasonCode.REACHES_INTO_MARGIN, high=0.999),
             "there is an effect, and it may be smaller than 1 %",
@@ -268,11 +257,8 @@ def undecided(name: str = "a=1", ratio: float = 0.98, **fields: object) -> Effec
         (undecided(high=0.97), "not certain as one of 2 comparisons"),
         (undecided(low=None, high=None), "too few rounds"),
         (undecided(low=None, high=None, note="a=1: all {rounds} alike"), "all {rounds} alike"),
-        (undecided(note="warm"), "no effect above 5.3% is left to find; warm"),
         (effect("a=1", Verdict.HELD_BACK, 0.9, note="a=1: the machine throttled"), "the machine throttled"),
         (effect("a=1", None, outcome="unsupported", note="needs a GPU"), "needs a GPU"),
-        (effect("a=1", Verdict.FASTER, outcome="inert", note="same products"), "same products"),
-        (effect("a=1", None, outcome="oom", note="out of memory"), "out of memory"),
     ],
 )
 def test_an_effect_without_an_answer_says_why_and_what_it_would_take(result: EffectResult, why: str) -> None:
@@ -283,13 +269,7 @@ def test_an_effect_without_an_answer_says_why_and_what_it_would_take(result: Eff
 
 @pytest.mark.parametrize(
     "result",
-    [
-        effect("a=1", Verdict.FASTER, 0.9, note="warm"),
-        effect("a=1", Verdict.SLOWER, 1.1, note="warm"),
-        effect("a=1", Verdict.NO_DIFFERENCE, 1.0, note="warm"),
-        effect("a=1", Verdict.DIFFERENT, 0.9, note="warm"),
-        effect("a=1", Verdict.FEWER_UNITS, 0.9, note="warm"),
-    ],
+    [effect("a=1", Verdict.FASTER, 0.9, note="warm"), effect("a=1", Verdict.SLOWER, 1.1, note="warm")],
 )
 def test_what_is_answered_is_no_open_question_and_its_note_is_a_footnote(result: EffectResult) -> None:
     assert open_questions(comparison(result)) == []
@@ -303,7 +283,7 @@ def test_questions_with_one_answer_are_one_line() -> None:
     assert open_questions(found) == ["b=2, a=1: no effect above 5.3% is left to find", "c=3: x"]
 
 
-@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (8, " and 3 more")])
 def test_five_are_named_and_the_rest_counted(count: int, more: str) -> None:
     (line,) = open_questions(comparison(*(undecided(f"a={n}", 0.97 + n / 1000) for n in range(count))))
     assert line == f"a=0, a=1, a=2, a=3, a=4{more}: no effect above 5.3% is left to find"
@@ -316,38 +296,9 @@ def test_where_there_are_several_designs_each_name_says_which_is_meant() -> None
     assert line.startswith("a=1 (one at a time), a=1 (leave one out), copy (placebo): no effect above")
 
 
-def test_placebos_make_no_second_design() -> None:
-    found = comparison(undecided(), undecided("copy", 1.0, design="placebo", low=0.99, high=1.02))
-    assert not any("(" in line for line in open_questions(found))
-
-
-def test_effects_that_share_a_name_say_what_they_are_against() -> None:
-    found = comparison(undecided(base="late"), undecided(ratio=0.99), undecided("b=1", 1.0))
-    (line,) = open_questions(found)
-    assert line.startswith("a=1 against late, a=1 against baseline, b=1: ")
-
-
-def test_one_note_of_several_effects_is_said_once() -> None:
-    lines = footnotes(
-        comparison(
-            effect("a=1", Verdict.SLOWER, 1.1, note="a=1: was warm"),
-            effect("b=1", Verdict.SLOWER, 1.1, note="b=1: was warm"),
-            effect("b=1", Verdict.SLOWER, 1.1, note="was warm"),
-            effect("c=1", Verdict.SLOWER, 1.1, note="something else"),
-        )
-    )
-    assert lines == ["a=1, b=1: was warm", "c=1: something else"]
-
-
 @pytest.mark.parametrize(
     ("iterations", "lines"),
-    [
-        (1200.2, ["a=1: its one-off cost is repaid after 1,201 iterations"]),
-        (1.5, ["a=1: its one-off cost is repaid after 2 iterations"]),
-        (1.0, []),
-        (0.3, []),
-        (None, []),
-    ],
+    [(1200.2, ["a=1: its one-off cost is repaid after 1,201 iterations"]), (1.0, []), (None, [])],
 )
 def test_a_one_off_cost_that_takes_iterations_to_repay_is_told(
     iterations: float | None, lines: list[str]
@@ -376,7 +327,6 @@ def step(outcome: str, **fields: object) -> Part:
     [
         (step("unsupported"), "no part of these gains, which are all method: wide cannot act here"),
         (step("oom", note="it needs 3 GB"), "not told apart from the method: it needs 3 GB"),
-        (step("oom"), "not told apart from the method: oom"),
     ],
 )
 def test_gains_that_are_not_told_apart_have_a_sentence_that_says_why(part: Part, words: str) -> None:
@@ -399,3 +349,82 @@ def test_times_are_given_without_the_phases_that_some_leave_out() -> None:
     assert said(found)["Without loss"] == "naive 9.6 us per pair, fast 600 ns (16.0x faster)"
     plain = comparison(arms=(replace(naive, extra_phases=()), replace(fast, extra_phases=())))
     assert not any(label.startswith("Without") for label in said(plain))
+
+
+Measured = Callable[..., Comparison]
+RULED = RuledClaim(Claim("twice as fast", "guide", "2", ({"a": "b"},), low=2.0), "a=b", "d", Ruling.CONFIRMED)
+
+
+@pytest.fixture
+def measured(command) -> Measured:
+    def run() -> Comparison:
+        design = DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]})
+        return compared(*simulated(command(design, measure={"rounds": 6}), cost))
+
+    return run
+
+
+def text_of(comparison: Comparison, row: str) -> str:
+    return "\n".join(explanation(comparison, row_of(comparison, row)))
+
+
+def test_a_row_is_named_by_its_number_in_the_tables_or_by_its_name(measured: Measured) -> None:
+    comparison = measured()
+    fastest = row_of(comparison, "1")
+    assert fastest is row_of(comparison, "work=single")
+    assert row_of(comparison, "2") is row_of(comparison, "slab=2 (one at a time)")
+    with pytest.raises(
+        ConfigError, match=r"no row typo; choose from: 1 work=single \(one at a time\), 2 slab"
+    ):
+        row_of(comparison, "typo")
+
+
+def test_a_name_of_several_designs_is_refused_with_the_choices(tmp_path) -> None:
+    comparison = compared(*with_everything(tmp_path, iterations=0))
+    with pytest.raises(ConfigError, match="several rows are called work=single"):
+        row_of(comparison, "work=single")
+    assert row_of(comparison, "work=single (factorial)").effect.design == "factorial"
+
+
+def test_a_row_without_a_time_says_why(tmp_path) -> None:
+    comparison = compared(*with_everything(tmp_path, iterations=0))
+    text = text_of(comparison, "slab=64")
+    assert "slab=64 (ladder): oom [no_time]" in text and "CUDA out of memory" in text
+    assert "Holm" not in text
+
+
+def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -> list[str]:
+    """The steps of an effect whose rounds scatter evenly about a ratio, judged among two comparisons."""
+    scatter = 1 + 0.001 * np.linspace(-1, 1, rounds)
+    times = rounds_of(np.array([np.ones(rounds), ratio * scatter, scatter[::-1]]), servers)
+    effects = effects_of(3)
+    derivation = decide(times, effects, {}, math.log1p(0.01)).derivation(effects[0], times)
+    assert derivation is not None
+    derivation = replace(derivation, floor=own.pop("floor", 0.0))
+    result = EffectResult(effects[0], "a", "b", derivation.judgement.verdict, derivation=derivation, **own)
+    return explanation(Comparison("demo", "pair", 0.05, None, (result,), (), ()), result)
+
+
+def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
+    _, _, _, estimate, interval, correction, margin, floor, _ = derived(floor=math.log(1.02))
+    assert (
+        estimate == "estimate: 1.11x faster from 6 pairs, 6 values that intervals may count (pooled variance)"
+    )
+    assert re.fullmatch(
+        r"95 % interval: 1\.1\d .. 1\.1\d; standard error 0\.0\d% with [\d.]+ degrees of freedom",
+        interval.replace("\u00a0", " "),
+    )
+    assert "among 2 comparisons Holm reads it at 97.50%: " in correction
+    assert correction.endswith(", and rejects no effect")
+    assert margin == "margin: 5.0 % either way makes no difference"
+    assert floor == "floor: placebos, which equal the baseline, show up to 2.00%"
+    assert not [line for line in derived() if line.startswith("floor")]
+    assert any(line.endswith(", and keeps no effect") for line in derived(1.0))
+    assert derived(servers=3)[3].startswith("estimate: 1.11x faster from 6 pairs of 3 servers, 3 values")
+    assert derived(rounds=1)[4].startswith("no interval: one round"), "and there it stops"
+
+
+def test_the_note_and_the_rulings_are_said_where_there_are_any() -> None:
+    assert derived(code=ReasonCode.NO_RECORDS, note="a note")[-1].endswith("yet (a note)")
+    held = derived(note="a note", held_back="too few", rulings=(RULED,))
+    assert "a note" not in held[-2] and held[-1] == "claim: twice as fast: confirmed"

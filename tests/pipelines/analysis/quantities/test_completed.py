@@ -1,18 +1,57 @@
-"""Quantities of the arms and effects of a sweep, and the sentences on what could not be had."""
+"""Quantities other than time: values of arms, changes of effects, how both read, and what is lacking."""
 
 from __future__ import annotations
 
+import io
+import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
+from measured import change, compared, cost, simulated
+from rich.console import Console
 
+from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.columns import Where, row_values
+from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
-from perfsweep.pipelines.analysis.quantities.completed import QuantityResults
-from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Withheld
+from perfsweep.pipelines.analysis.quantities import completed
+from perfsweep.pipelines.analysis.quantities.completed import (
+    QUANTITIES,
+    QuantityResults,
+    arm_table,
+    change_text,
+    effect_table,
+)
+from perfsweep.pipelines.analysis.quantities.cost import energy_text
+from perfsweep.pipelines.analysis.quantities.quantity import (
+    NO_ROUND,
+    Measured,
+    Paired,
+    Quantity,
+    Withheld,
+    per_trial,
+    recorded,
+)
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.publish.comparison_run import compare_content
+from perfsweep.pipelines.report import html, markdown, terminal_table
+from perfsweep.pipelines.report.comparison_object import effect_rows
+from perfsweep.pipelines.report.objects import as_json
+from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
+from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
+from perfsweep.pipelines.store.provenance import read_provenance
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.store.schema import Effect
+from perfsweep.workloads.errors import ConfigError
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("a", "b"),))
 CHANGE = QuantityResult(0.9, 0.8, 0.95, 0.01, 3.0, 6)
@@ -96,7 +135,6 @@ def test_a_change_is_held_back_by_what_its_quantity_names_and_by_a_missing_time(
 @pytest.mark.parametrize(
     ("fields", "word", "withheld"),
     [
-        ({"verdict": Verdict.DIFFERENT}, "different", "not compared: different"),
         ({"verdict": None, "outcome": "inert"}, "inert", "not compared: inert"),
         ({"held_back": "too few", "note": "a note"}, "too noisy", "not compared: too noisy, too few"),
         ({"note": "a note"}, "too noisy", "not compared: too noisy, a note"),
@@ -107,12 +145,6 @@ def test_in_the_place_of_a_change_that_is_held_back_stands_the_verdict_and_the_v
 ) -> None:
     found = results(quantity("cost", Stated({}))).of_effect(result(ReasonCode.NO_TIME, **fields))
     assert found["cost"] == QuantityResult(value=3.0, rounds=6, text=word, withheld=withheld)
-
-
-def test_a_change_that_could_not_be_had_keeps_its_own_reason() -> None:
-    lacking = QuantityResult(withheld="no counter")
-    found = results(quantity("cost", Stated({}, lacking))).of_effect(result(ReasonCode.NO_TIME))
-    assert found["cost"] == lacking
 
 
 def notes(values: dict, effects: dict[str, QuantityResult], *more: Quantity, **fields: Any) -> list[str]:
@@ -131,11 +163,6 @@ def test_arms_that_lack_a_quantity_are_named_with_the_reason() -> None:
     assert notes({"a": 1.0}, {"x": CHANGE}) == []
 
 
-def test_five_arms_are_named_and_the_rest_counted() -> None:
-    values: dict[str, Any] = {"h": 1.0, **dict.fromkeys("abcdefg", LACKING)}
-    assert notes(values, {}) == ["the energy of A, B, C, D, E and 2 more: no counter"]
-
-
 def test_effects_that_lack_a_quantity_are_named_unless_their_arms_were() -> None:
     zero, without = QuantityResult(withheld="it is zero"), QuantityResult(withheld="no counter")
     assert notes({"a": 1.0, "b": 1.0}, {"x": zero, "y": CHANGE}) == ["the energy of x: it is zero"]
@@ -143,7 +170,293 @@ def test_effects_that_lack_a_quantity_are_named_unless_their_arms_were() -> None
     assert notes({"a": 1.0}, {"x": QuantityResult(withheld=NO_ROUND.reason), "y": CHANGE}) == []
 
 
-def test_remarks_stand_before_what_is_lacking_and_are_said_once() -> None:
-    remarks = {"remarks": lambda measured: ("from counters",)}
-    other = quantity("cost", Stated({"a": 1.0}), **remarks)
-    assert notes({"a": LACKING}, {}, other, **remarks) == ["from counters", "the energy: no counter"]
+JOULES = Quantity(
+    key="energy",
+    heading="energy",
+    arm_heading="energy per {unit}",
+    doc="joules",
+    source=lambda measured: None,  # type: ignore[arg-type, return-value]
+    text=energy_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        (None, ""),
+        ((1.0, 2.0), "1\u00a0..\u00a02\u00a0J"),  # the unit once
+        ((0.5, 2.0), "500\u00a0mJ\u00a0..\u00a02\u00a0J"),
+    ],
+)
+def test_an_interval_has_its_unit_once_where_both_ends_share_it(
+    ends: tuple[float, float] | None, text: str
+) -> None:
+    assert JOULES.interval_text(ends) == text
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (QuantityResult(0.9, 0.8, 0.95), "1.11x less\n1.05\u00a0..\u00a01.25"),
+        (QuantityResult(1.25, 1.2, 1.5), "1.25x more\n1.20\u00a0..\u00a01.50"),
+        (QuantityResult(value=3.0, withheld="why"), ""),
+        (QuantityResult(text="too noisy"), "too noisy"),
+    ],
+)
+def test_a_change_reads_with_its_interval_below_or_as_the_word_in_its_place(
+    result: QuantityResult, text: str
+) -> None:
+    assert change_text(result) == text
+
+
+NOTHING: Any = None
+PLAIN_JOULES = Quantity(
+    "energy", "energy", "energy", "", lambda measured: NOTHING, lambda value: f"{value:g} J"
+)
+PAIR = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))
+
+
+def of_energy(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key.startswith("energy")}
+
+
+def test_a_file_holds_all_of_a_change() -> None:
+    found = QuantityResult(0.9, 0.8, 0.95, 0.01, 3.0, 6, withheld="why")
+    result = EffectResult(PAIR, "arm", "base", None, quantities={"energy": found})
+    columns = effect_table((PLAIN_JOULES,))
+    assert of_energy(row_values(columns, result)) == {
+        "energy_value": 3.0,
+        "energy_ratio": 0.9,
+        "energy_low": 0.8,
+        "energy_high": 0.95,
+        "energy_p": 0.01,
+        "energy_rounds": 6,
+        "energy_withheld": "why",
+    }
+    bare = row_values(columns, EffectResult(PAIR, "arm", "base", None))
+    assert {key: value for key, value in of_energy(bare).items() if value} == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cell", "values"),
+    [
+        ({}, "", (None, None, None, "")),
+        ({"quantities": {"energy": 3.0}}, "3 J", (3.0, None, None, "")),
+        ({"quantities": {"energy": 0.0}}, "0 J", (0.0, None, None, "")),
+        (
+            {"quantities": {"energy": 3.0}, "bounds": {"energy": (2.0, 4.0)}, "comments": {"energy": "idle"}},
+            "3 J\n2\u00a0..\u00a04\u00a0J\nidle",
+            (3.0, 2.0, 4.0, "idle"),
+        ),
+    ],
+)
+def test_an_arm_has_its_value_with_the_interval_and_a_comment_below(
+    fields: dict, cell: str, values: tuple
+) -> None:
+    arm = ArmResult("arm", 6, 1.0, None, {}, **fields)
+    columns = arm_table((PLAIN_JOULES,))
+    assert next(one for one in columns if one.key == "energy").cell(arm) == cell
+    assert tuple(of_energy(row_values(columns, arm)).values()) == values
+
+
+AGAINST = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))
+NO_ROUND_WORDS = "no round is finished"
+
+
+@dataclass
+class Record:
+    """What of a trial's record quantities are read from."""
+
+    arm: str
+    round: int | None
+    quantities: dict[str, float]
+    units: float = 10.0
+    pack: str = "p000"
+    withheld: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def draw(self) -> int | None:
+        return self.round
+
+
+def measured_from(*records: Record) -> Measured:
+    trials: Any = [SimpleNamespace(record=one) for one in records]
+    manifest: Any = SimpleNamespace(sweep=None)
+    return Measured(manifest, None, trials, None)  # type: ignore[arg-type]
+
+
+def joules(**arms: list[float | None]) -> list[Record]:
+    """A record for each round of an arm, with joules of one unit; None: it was measured without them."""
+    return [
+        Record(arm, number, {} if value is None else {"energy_j": 10 * value})
+        for arm, values in arms.items()
+        for number, value in enumerate(values)
+    ]
+
+
+def energy_of(*records: Record) -> Paired:
+    source = per_trial("energy", recorded("energy_j"))(measured_from(*records))
+    assert isinstance(source, Paired)
+    return source
+
+
+def test_an_arm_has_the_median_of_its_rounds_by_the_unit() -> None:
+    assert energy_of(*joules(arm=[2.0, 8.0, 3.0])).of_arm("arm") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (Record("arm", 0, {}), "the trials were measured without it"),
+        (Record("arm", 0, {}, withheld={"energy_j": "no counter"}), "no counter"),
+        (Record("arm", 0, {}, withheld={"other": "no counter"}), "the trials were measured without it"),
+        (Record("other", 0, {}), NO_ROUND_WORDS),
+    ],
+)
+def test_an_arm_without_values_says_why(record: Record, reason: str) -> None:
+    assert energy_of(record).of_arm("arm") == Withheld(reason)
+
+
+def test_a_value_that_some_rounds_lack_is_that_of_the_others() -> None:
+    assert energy_of(*joules(arm=[2.0, None, 4.0])).of_arm("arm") == 3.0
+
+
+def test_an_effect_is_the_ratio_within_rounds_whatever_rounds_do() -> None:
+    found = energy_of(*joules(base=[1.0, 3.0, 9.0], arm=[2.0, 6.0, 18.0])).of_effect(AGAINST)
+    assert found.ratio == pytest.approx(2.0)
+    assert (found.value, found.rounds, found.withheld) == (6.0, 3, "")
+    assert found.low == pytest.approx(2.0) and found.high == pytest.approx(2.0)
+
+
+def test_an_effect_has_the_interval_and_p_of_its_rounds() -> None:
+    up = [1.02, 0.98, 1.01, 0.99, 1.0]
+    found = energy_of(*joules(base=[1.0] * 5, arm=[2 * one for one in up])).of_effect(AGAINST)
+    assert found.low is not None and found.high is not None and found.p is not None
+    assert found.low < 2.0 < found.high
+    assert math.sqrt(found.low * found.high) == pytest.approx(found.ratio)
+    assert found.p < 0.001
+
+
+@pytest.mark.parametrize(
+    ("arms", "value", "withheld"),
+    [
+        ({"arm": [1.0]}, 1.0, NO_ROUND_WORDS),
+        ({"arm": [1.0], "base": [None]}, 1.0, "the trials were measured without it"),
+        ({"arm": [0.0], "base": [1.0]}, 0.0, "energy is zero, which has no ratio"),
+        ({"arm": [1.0, None], "base": [None, 1.0]}, 1.0, "no round measured both the arm and its base"),
+    ],
+)
+def test_an_effect_without_a_ratio_says_why_and_keeps_the_arms_own_value(
+    arms: dict, value: float | None, withheld: str
+) -> None:
+    assert energy_of(*joules(**arms)).of_effect(AGAINST) == QuantityResult(value=value, withheld=withheld)
+
+
+def test_cells_are_those_of_arms_that_are_above_zero_in_every_round() -> None:
+    found = energy_of(*joules(base=[1.0, 2.0], arm=[0.0, 2.0])).positive_cells()
+    assert {arm: [one.value for one in cells] for arm, cells in found.items()} == {"base": [1.0, 2.0]}
+
+
+WATER = Quantity(
+    "water",
+    "water",
+    "water per {unit}",
+    "what cooling it takes",
+    per_trial("water", recorded("water_l")),
+    lambda litres: f"{litres:.3g} l",
+)
+RATIO = 0.7
+
+
+@pytest.fixture
+def water(monkeypatch: pytest.MonkeyPatch) -> Quantity:
+    monkeypatch.setattr(completed, "QUANTITIES", (*completed.QUANTITIES, WATER))
+    return WATER
+
+
+@pytest.fixture
+def sweep(command: Callable, water: Quantity) -> Callable[..., tuple[SweepFolder, Manifest]]:
+    """A sweep of one level in 12 rounds that shows the water column; its trials record none yet."""
+
+    def make(rounds: int = 12) -> tuple[SweepFolder, Manifest]:
+        design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+        planned = command(design, measure={"rounds": rounds})
+        planned.report = ReportConfig(["water"])
+        return simulated(planned, cost)
+
+    return make
+
+
+def pour(folder: SweepFolder, manifest: Manifest, ratio: float = RATIO, noise: float = 0.01) -> None:
+    """Record litres that wander from round to round, `ratio` of the base's for the arm, with some noise."""
+    rng = np.random.default_rng(3)
+    (effect,) = manifest.effects
+    ((arm, base),) = effect.pairs
+    for number in range(len(manifest.packs[0].orders)):
+        level = np.exp(0.5 * rng.standard_normal())
+        for name, share in ((arm, ratio), (base, 1.0)):
+            (record,) = folder.path.glob(f"trials/{name}/*-r{number:03d}-*/record.json")
+            litres = 50 * level * share * np.exp(noise * rng.standard_normal())
+            change(record, quantities={"water_l": litres})
+
+
+def shown(folder: SweepFolder, manifest: Manifest, comparison: Comparison) -> dict[str, str]:
+    provenance = read_provenance(folder.config_file, [])
+    trials = pl.read_parquet(Path(folder.tables_dir) / "trials.parquet")
+    html.write_html(folder, manifest, comparison, trials, provenance)
+    markdown.write_markdown(folder, comparison, provenance)
+    console = Console(file=io.StringIO(), width=120)
+    terminal_table.show(console, comparison)
+    content = compare_content(folder, manifest, "i")
+    (row,) = content.segments[0].rows()
+    return {
+        "terminal": console.file.getvalue(),  # type: ignore[attr-defined]
+        "html": folder.report_file.read_text().partition("<body>")[2],
+        "markdown": folder.markdown_file.read_text(),
+        "json": json.dumps(as_json(effect_rows(comparison, comparison.effects))),
+        "wandb": f"{row['effects'].columns} {sorted(content.summary)}",
+    }
+
+
+def test_configurations_know_the_names_of_the_registry() -> None:
+    assert tuple(one.key for one in QUANTITIES) == COLUMNS
+
+
+def test_what_was_chosen_is_shown_by_terminal_page_markdown_and_wandb(sweep) -> None:
+    folder, manifest = sweep()
+    pour(folder, manifest)
+    everywhere = shown(folder, manifest, compared(folder, manifest))
+    for place in ("terminal", "html", "markdown"):
+        assert "water" in everywhere[place], place
+        assert "1.43x less" in everywhere[place].replace("\u00a0", " "), place
+    assert "water per " in everywhere["html"] and " l</td>" in everywhere["html"]
+    assert '"water_ratio": 0.7' in everywhere["json"] or '"water_ratio": 0.69' in everywhere["json"]
+    assert "'water_ratio'" in everywhere["wandb"] and "/water_low" in everywhere["wandb"]
+
+
+@pytest.mark.slow
+def test_what_was_not_chosen_is_shown_by_nobody(sweep) -> None:
+    folder, manifest = sweep()
+    pour(folder, manifest)
+    unchosen = manifest.sweep.model_copy(update={"report": ReportConfig()})
+    plain = manifest.model_copy(update={"sweep": unchosen})
+    for place, text in shown(folder, plain, compared(folder, plain)).items():
+        assert "water" not in text, place
+
+
+def test_a_quantity_that_cannot_be_had_says_why_once_and_the_other_columns_stay(sweep) -> None:
+    folder, manifest = sweep()
+    for record in folder.path.glob("trials/*/*-r*/record.json"):
+        change(record, withheld={"water_l": "the tap is closed"})
+    comparison = compared(folder, manifest)
+    assert comparison.notes.count("water: the tap is closed") == 1
+    (table, *_) = answer_tables(comparison, Where.HTML)
+    assert "water" not in [column.heading for column in table.columns]
+    (effect,) = comparison.effects
+    assert effect.ratio is not None and effect.quantities["water"].withheld == "the tap is closed"
+
+
+def test_an_unknown_column_is_refused_by_name(sweep) -> None:
+    folder, _ = sweep()
+    with pytest.raises(ConfigError, match=r"report\.columns=wine is unknown; choose from"):
+        api.open_sweep(folder.path, ["wine"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 import torch
 from clocks import FakeClock
 from measured import compared, cost, simulated
-from scripted import started
 from tiny import BASELINE, Tiny, TinyConfig, squared_error
 
 from perfsweep.pipelines.analysis.columns import Where, row_values
@@ -34,8 +31,6 @@ from perfsweep.pipelines.store.records import IDEAL_LOADER, read_evidence, write
 from perfsweep.pipelines.trial.timing.recorder import Recorder
 from perfsweep.pipelines.trial.timing.series import _arrays
 from perfsweep.workloads.api import Context, Device, Workload
-from perfsweep.workloads.errors import UnsupportedHere
-from perfsweep.workloads.training.kept_batches import KeptBatches
 
 LOADING_NS, COMPUTING_NS = 20_000, 80_000
 
@@ -55,23 +50,13 @@ class SlowRows(torch.utils.data.Dataset):
         return torch.ones(8) * row, torch.ones(1)
 
 
-class InOrder(torch.utils.data.Sampler):
-    """Rows in their own order, so that every batch of 24 waits once."""
-
-    def __iter__(self):
-        return iter(range(96))
-
-    def __len__(self) -> int:
-        return 96
-
-
 def training(folder: Path, clock: FakeClock, compute: Callable[[], None], **levels: Any) -> Tiny:
     def loss(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         compute()
         return squared_error(model, x, y)
 
     rows = SlowRows(lambda: clock.advance(LOADING_NS))
-    workload = Tiny({"data": rows, "sampler": InOrder(), "loss": loss})
+    workload = Tiny({"data": rows, "sampler": range(96), "loss": loss})
     context = Context(Device(), scratch_dir=folder, cache_dir=folder)
     workload.setup(TinyConfig(24), {**BASELINE, **levels}, context)
     return workload
@@ -106,115 +91,10 @@ def test_batches_from_memory_leave_no_stall(tmp_path: Path) -> None:
     assert stall_of(workload, clock, tmp_path / "then") < 0.001
 
 
-def test_a_loader_that_works_while_the_device_computes_stalls_nothing(tmp_path: Path) -> None:
-    clock = FakeClock(events=4096)
-    workload = training(tmp_path, clock, lambda: clock.launch(COMPUTING_NS))
-    assert stall_of(workload, clock, tmp_path / "t") < 0.01
-
-
 def test_a_device_that_waits_for_a_slow_loader_is_stalled_by_what_it_waits(tmp_path: Path) -> None:
     clock = FakeClock(events=4096)
     workload = training(tmp_path, clock, lambda: clock.launch(16_000))  # the device idles 4 of 20
     assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
-
-
-SCRIPT = """
-    import torch
-    from torch.utils.data import DataLoader, Dataset
-    import test_stall_time as time
-
-    class Rows(Dataset):
-        def __len__(self):
-            return 64
-        def __getitem__(self, row):
-            time.clock.advance(time.loading / 8)
-            return torch.ones(4) * row
-
-    net = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
-    for epoch in range(1000):
-        for x in DataLoader(Rows(), batch_size=8):
-            {change}
-            loss = net(x).square().mean()
-            time.clock.advance(time.computing)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-"""
-
-
-def script(folder: Path, monkeypatch: pytest.MonkeyPatch, change: str = "pass", **levels: str) -> Any:
-    import sys
-    import types
-
-    clock = FakeClock()
-    module = types.ModuleType("test_stall_time")
-    vars(module).update(clock=clock, loading=LOADING_NS, computing=COMPUTING_NS)
-    monkeypatch.setitem(sys.modules, "test_stall_time", module)
-    return clock, started(folder, textwrap.dedent(SCRIPT).format(change=change), levels=levels)
-
-
-def test_a_stall_of_a_script_is_reported_as_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, running = script(tmp_path, monkeypatch)
-    with running as workload:
-        assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
-
-
-def test_the_batches_of_a_script_come_from_memory_in_epochs_of_the_same_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, running = script(tmp_path, monkeypatch, data="cached")
-    with running as workload:
-        stall_of(workload, clock, tmp_path / "first", iterations=8)  # the first epoch of eight
-        assert stall_of(workload, clock, tmp_path / "then") < 0.001
-        counters = workload.counters()
-        assert counters["kept_batches"] >= 60 and counters["examples"] == 8 * counters["batches"]
-
-
-def test_a_script_that_changes_its_batches_in_place_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, running = script(tmp_path, monkeypatch, change="x.mul_(0.5)", data="cached")
-    with running as workload, pytest.raises(Exception, match="changes its batches in place"):
-        stall_of(workload, clock, tmp_path / "t", iterations=20)
-
-
-STREAM = """
-    import torch
-    from torch.utils.data import DataLoader, IterableDataset
-
-    class Rows(IterableDataset):
-        def __iter__(self):
-            while True:
-                yield torch.ones(4)
-
-    net = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
-    for x in DataLoader(Rows(), batch_size=8):
-        net(x).sum().backward()
-        optimizer.step()
-"""
-
-
-def test_a_stream_without_an_end_cannot_be_kept_and_says_so(tmp_path: Path) -> None:
-    text = textwrap.dedent(STREAM)
-    with (
-        pytest.raises(UnsupportedHere, match="reads a stream, which does not say where an epoch ends"),
-        started(tmp_path, text, levels={"data": "cached"}),
-    ):
-        pass
-    with started(tmp_path, text) as script:  # without it there is nothing to refuse
-        assert "data" not in script.sight().obstacles
-
-
-def test_batches_that_can_be_read_once_only_cannot_be_kept() -> None:
-    kept = KeptBatches(lambda batch: [], Counter())
-    with pytest.raises(
-        UnsupportedHere, match="can be read once only, such as a generator; let its collate_fn"
-    ):
-        kept.add({"rows": [(row for row in range(3))]})
-    kept.add({"rows": [[0, 1, 2]]})
-    assert len(kept) == 1
 
 
 def test_a_sweep_without_a_loader_says_so_and_its_other_columns_stay(command: Callable) -> None:
@@ -261,16 +141,6 @@ def test_the_share_of_an_arm_has_an_interval_over_its_rounds(stalled: Callable[.
     assert re.fullmatch(
         r"\d+\.\d %\n\d+\.\d \.\. \d+\.\d %", column.cell(comparison.arms[0]).replace("\u00a0", " ")
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("share", "rounds"), [(0.0, 6), (PLANTED, 1)], ids=["no stall", "one round"])
-def test_without_anything_to_tell_it_from_a_share_has_no_interval(
-    stalled: Callable[..., Comparison], share: float, rounds: int
-) -> None:
-    comparison = stalled(share, rounds)
-    found = {one.label: one for one in comparison.arms}["work=single"]
-    assert "stall" not in found.bounds and found.quantities["stall"] == pytest.approx(share, abs=0.02)
 
 
 def test_shares_of_arm_and_base_stand_side_by_side(

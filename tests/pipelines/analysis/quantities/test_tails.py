@@ -1,8 +1,7 @@
-"""Percentiles of the step: paired within rounds, withheld where steps are too few, slow steps explained."""
+"""Steps of a trial and their percentiles: paired within rounds, and withheld where steps are too few."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +9,12 @@ import numpy as np
 import pytest
 from measured import change, compared, cost, simulated
 
+from perfsweep.pipelines.analysis.quantities.quantity import Withheld
+from perfsweep.pipelines.analysis.quantities.steps import Steps, steps_of
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.files import read_arrays, write_arrays
 from perfsweep.pipelines.store.options import ReportConfig
-from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.store.records import Manifest, SweepFolder, write_iterations
 
 SLOWED = 3.0
 
@@ -63,15 +64,6 @@ def test_slow_steps_are_linked_to_the_phase_that_took_the_time(sweep) -> None:
     assert "data" not in by_arm[base].comments.get("p99", "")
 
 
-def test_the_phase_that_took_most_of_the_time_comes_first_and_small_ones_are_not_named(sweep) -> None:
-    folder, manifest = sweep(columns=("p99",))
-    ((arm, _),) = manifest.effects[0].pairs
-    slow_down(folder, arm, "host_data")
-    slow_down(folder, arm, "host_optimizer")  # of steps that take three times as long already
-    (one,) = [one for one in compared(folder, manifest).arms if one.id == arm]
-    assert re.fullmatch(r"slow: optimizer 7\d%, data 2\d%", one.comments["p99"])
-
-
 def test_below_300_steps_percentiles_are_withheld_and_other_columns_stay(sweep) -> None:
     comparison = compared(*sweep(iterations=299))
     (effect,) = comparison.effects
@@ -90,17 +82,6 @@ def test_a_step_that_does_twice_as_much_is_compared_by_unit(sweep) -> None:
     assert effect.quantities["p50"].ratio == pytest.approx(0.25, rel=0.01)
 
 
-def test_missing_marks_of_a_device_withhold_percentiles(sweep) -> None:
-    folder, manifest = sweep()
-    for file in folder.path.glob("trials/*/*-r*/iterations.npz"):
-        arrays = read_arrays(file)
-        device = arrays["wall_ns"].copy()
-        device[7] = -1
-        write_arrays(file, {**arrays, "device_ns": device})
-    notes = compared(folder, manifest).notes
-    assert any(note.startswith("p99: the device's marks of some steps could not be had") for note in notes)
-
-
 def test_a_series_that_cannot_be_read_is_named(sweep) -> None:
     folder, manifest = sweep()
     for file in folder.path.glob("trials/*/*-r*/iterations.npz"):
@@ -108,3 +89,38 @@ def test_a_series_that_cannot_be_read_is_named(sweep) -> None:
     comparison = compared(folder, manifest)
     assert any(note.startswith("p99") and "iterations.npz" in note for note in comparison.notes)
     assert comparison.effects[0].ratio is not None
+
+
+def read(folder: Path, **arrays: list[int]) -> Steps | Withheld:
+    series = {name: np.array(values) for name, values in arrays.items()}
+    n = len(series["wall_ns"])
+    write_iterations(folder, {"start_ns": np.arange(n), "flags": np.zeros(n, np.uint32), **series})
+    return steps_of(folder)
+
+
+def test_steps_have_their_times_and_those_of_the_outermost_phases(tmp_path: Path) -> None:
+    found = read(tmp_path, wall_ns=[10, 20], **{"host_a": [4, 5], "host_a/b": [1, 1], "host_c": [2, 2]})
+    assert isinstance(found, Steps)
+    assert found.times_ns.tolist() == [10.0, 20.0]
+    assert {name: times.tolist() for name, times in found.phases.items()} == {
+        "a": [4.0, 5.0],
+        "c": [2.0, 2.0],
+    }
+
+
+def test_where_a_device_has_marks_its_times_count(tmp_path: Path) -> None:
+    found = read(tmp_path, wall_ns=[10, 20], device_ns=[7, 0], host_a=[4, 5], device_a=[3, 2])
+    assert isinstance(found, Steps)
+    assert found.times_ns.tolist() == [7.0, 0.0]
+    assert found.phases["a"].tolist() == [3.0, 2.0]
+
+
+def test_where_marks_of_some_steps_are_missing_single_steps_are_not_known(tmp_path: Path) -> None:
+    words = "the device's marks of some steps could not be had, so single steps are not known"
+    assert read(tmp_path, wall_ns=[10, 20], device_ns=[7, -1]) == Withheld(words)
+
+
+def test_a_series_that_is_not_there_says_so_and_is_read_once_it_is(tmp_path: Path) -> None:
+    lost = steps_of(tmp_path)
+    assert isinstance(lost, Withheld) and str(tmp_path) in lost.reason
+    assert isinstance(read(tmp_path, wall_ns=[10]), Steps)

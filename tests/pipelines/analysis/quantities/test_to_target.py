@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,7 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.quantities.to_target import FEW_ROUNDS
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
-from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec, write_evidence
-from perfsweep.pipelines.store.target import Target
-from perfsweep.pipelines.store.trainings import trained_arms, untrained
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, TrialSpec, write_evidence
 from perfsweep.workloads.api import Evidence
 
 SEEDS, EVERY, CAP = 10, 5, 400
@@ -58,21 +56,7 @@ def train(folder: SweepFolder, manifest: Manifest, arm: str, steps: Sequence[flo
 
 
 def training(manifest: Manifest, arm: str, seed: int) -> TrialSpec:
-    sweep = manifest.sweep
-    return TrialSpec(
-        sweep=sweep.name,
-        workload=sweep.workload,
-        config=sweep.config,
-        arm=manifest.arm(arm),
-        kind=Kind.QUALITY,
-        pack="p000",
-        round=None,
-        attempt=0,
-        measure=sweep.measure,
-        code=sweep.code,
-        cache_dir="",
-        replicate=seed,
-    )
+    return replace(spec_of(manifest, arm, "p000", None, Kind.QUALITY), replicate=seed)
 
 
 def with_steps(
@@ -102,18 +86,6 @@ def test_half_the_time_of_a_step_and_a_fifth_more_steps_are_six_tenths_of_the_ti
     assert "p" in time.text and "x less" in time.text.partition("\n")[0]
 
 
-def test_the_time_of_an_arm_is_its_median_steps_by_its_time_of_a_step(sweep) -> None:
-    folder, manifest = sweep()
-    comparison = with_steps((folder, manifest), STEPS, STEPS)
-    ((_, base),) = manifest.effects[0].pairs
-    of_base = {one.id: one for one in comparison.arms}[base].quantities
-    rounded = sorted(math.ceil(one / EVERY) * EVERY for one in STEPS)
-    assert of_base["target_steps"] == pytest.approx((rounded[4] + rounded[5]) / 2)
-    step_ns = of_base["target"] / of_base["target_steps"]
-    ns_per_unit = {one.id: one.ns_per_unit for one in comparison.arms}[base]
-    assert ns_per_unit is not None and step_ns == pytest.approx(10 * ns_per_unit, rel=0.1)  # ten units a step
-
-
 def test_seeds_beyond_those_that_are_planned_do_not_count(sweep) -> None:
     made = sweep()
     planned = results(with_steps(made, STEPS, STEPS))["target_steps"]
@@ -121,10 +93,9 @@ def test_seeds_beyond_those_that_are_planned_do_not_count(sweep) -> None:
     assert results(with_steps(made, more, more))["target_steps"] == planned
 
 
-@pytest.mark.parametrize("place", [0, 1], ids=["the arm", "its base"])
-def test_without_a_round_of_either_arm_there_is_no_time_to_the_target(sweep, place: int) -> None:
+def test_without_a_round_of_the_base_there_is_no_time_to_the_target(sweep) -> None:
     folder, manifest = sweep()
-    lost = manifest.effects[0].pairs[0][place]
+    ((_, lost),) = manifest.effects[0].pairs
     for record in folder.path.glob(f"trials/{lost}/*-r*/record.json"):
         change(record, outcome="timeout", failure={"type": "X", "message": ""})
     found = results(with_steps((folder, manifest), STEPS, STEPS))
@@ -148,11 +119,6 @@ def test_with_more_than_a_fifth_missed_there_is_no_ratio(sweep) -> None:
     assert comparison.effects[0].ratio is not None
 
 
-def test_a_base_that_misses_is_named_as_the_base(sweep) -> None:
-    found = results(with_steps(sweep(), STEPS, [*STEPS[:6], *[math.inf] * 4]))
-    assert found["target"].text == "base missed in 4 of 10" and found["target"].ratio is None
-
-
 def test_a_target_that_nobody_reaches_is_one_sentence(sweep) -> None:
     comparison = with_steps(sweep(), [math.inf] * SEEDS, [math.inf] * SEEDS)
     lines = [note for note in comparison.notes if note.startswith("to target")]
@@ -160,13 +126,6 @@ def test_a_target_that_nobody_reaches_is_one_sentence(sweep) -> None:
         "to target: no training reached accuracy >= 0.9 within 400 iterations; use a nearer measure.target,"
         " or more measure.target_steps"
     ]
-
-
-def test_a_target_that_one_arm_never_reaches_is_said_of_it_alone(sweep) -> None:
-    comparison = with_steps(sweep(), [math.inf] * SEEDS, STEPS)
-    lines = [note for note in comparison.notes if note.startswith("to target")]
-    assert len(lines) == 1 and lines[0].startswith("to target of work=single: no training reached")
-    assert results(comparison)["target"].text == "missed in 10 of 10"
 
 
 def disturb(folder: SweepFolder, manifest: Manifest) -> None:
@@ -237,50 +196,3 @@ def test_trainings_that_are_missing_are_told(sweep) -> None:
     train(folder, manifest, arm, STEPS[:4])
     notes = compared(folder, manifest).notes
     assert any("4 of 10 trainings to the target are there" in note for note in notes)
-
-
-def test_a_training_that_failed_is_told(sweep) -> None:
-    folder, manifest = sweep()
-    ((arm, base),) = manifest.effects[0].pairs
-    train(folder, manifest, base, STEPS)
-    train(folder, manifest, arm, STEPS[:1], outcome=Outcome.FAILED)
-    assert any("1 of 10 trainings failed" in note for note in compared(folder, manifest).notes)
-
-
-def test_only_what_is_missing_is_trained(sweep) -> None:
-    folder, manifest = sweep()
-    ((arm, base),) = manifest.effects[0].pairs
-    (pack,) = manifest.packs
-    assert set(trained_arms(manifest)) == {arm, base}
-    train(folder, manifest, base, STEPS)
-    train(folder, manifest, arm, STEPS[:4])
-    left = untrained(manifest, read_progress(folder, manifest), pack)
-    assert left == [(arm, seed) for seed in range(4, SEEDS)]
-
-
-def test_another_target_is_read_from_the_same_courses_where_they_tell(sweep) -> None:
-    target = Target("accuracy", 0.9, rising=True, every=EVERY, looks=1, steps=CAP)
-    known = course(100)
-    assert target.steps_in(known) == 100 and target.decided_by(known)
-    nearer = Target("accuracy", 0.4, rising=True, every=EVERY, looks=1, steps=CAP)
-    assert nearer.steps_in(known) == EVERY and nearer.decided_by(known)
-    further = Target("accuracy", 0.99, rising=True, every=EVERY, looks=1, steps=CAP)
-    assert further.steps_in(known) is None and not further.decided_by(known)
-    assert further.decided_by(course(math.inf))
-    other_looks = Target("accuracy", 0.9, rising=True, every=EVERY * 2, looks=1, steps=CAP)
-    assert not other_looks.decided_by(course(105))
-    assert not Target("loss", 0.9, rising=False, every=EVERY, looks=1, steps=CAP).decided_by(known)
-
-
-def test_the_mean_of_several_looks_has_to_reach_the_target() -> None:
-    values = {10: 1.0, 20: 0.2, 30: 0.9, 40: 0.5, 50: 0.4, 60: 0.3}
-    looks = {at: {"loss": value} for at, value in values.items()}
-    alone = Target("loss", 0.5, rising=False, every=10, looks=1, steps=100)
-    three = Target("loss", 0.5, rising=False, every=10, looks=3, steps=100)
-    assert alone.steps_in(looks) == 20 and three.steps_in(looks) == 60
-
-
-def test_a_diverged_training_never_reaches_its_target() -> None:
-    target = Target("loss", 0.5, rising=False, every=10, looks=1, steps=30)
-    diverged = {at: {"loss": math.nan} for at in (10, 20, 30)}
-    assert target.steps_in(diverged) is None and target.decided_by(diverged)
