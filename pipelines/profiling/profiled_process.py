@@ -36,7 +36,7 @@ DEBUG_FIELD = "debug_log"
 
 def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
     """Profile an arm and publish the record; the workload's failures are outcomes. Rank 0 alone writes."""
-    started = time.time()
+    began = time.monotonic()
     found: dict[str, Any] = {"outcome": Outcome.OK}
     try:
         profile = _profiled(spec, folder, rank)
@@ -45,7 +45,7 @@ def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
         outcome, failure = classify(error)
         found = {"outcome": outcome, "failure": failure}
-    record = TrialRecord.of(spec.trial, started, **found)
+    record = TrialRecord.of(spec.trial, began, **found)
     if rank == 0:
         write_record(folder, record)
         scratch.remove(folder)

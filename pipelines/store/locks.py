@@ -201,10 +201,9 @@ def record_oom(folder: SweepFolder, pack: Pack) -> bool:
                     type=JOB_OOM,
                     message="Slurm ended the job because memory ran out. Ask for more with cluster.memory.",
                 )
-                started = (path / "spec.json").stat().st_mtime
-                record = TrialRecord.of(
-                    read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure
-                )
+                took_s = max(0.0, time.time() - (path / "spec.json").stat().st_mtime)
+                began, spec = time.monotonic() - took_s, read_spec(path / "spec.json")
+                record = TrialRecord.of(spec, began, outcome=Outcome.OOM, failure=failure)
                 found |= write_record(path, record)
     return found
 

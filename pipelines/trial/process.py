@@ -76,7 +76,7 @@ def _record(
     work: Callable[[], dict[str, Any]],
     took_s: Callable[[], float | None] = lambda: None,
 ) -> TrialRecord:
-    started = time.time()
+    began = time.monotonic()
     try:
         found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
@@ -84,8 +84,8 @@ def _record(
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
     if (seconds := took_s()) is not None:
-        started = time.time() - seconds
-    record = TrialRecord.of(spec, started, files=sizes_of_arrays(folder), **found)
+        began = time.monotonic() - seconds
+    record = TrialRecord.of(spec, began, files=sizes_of_arrays(folder), **found)
     if spec.world > 1 and record.failure is not None:
         # What one rank raises ends the others with errors that only say so: whoever failed first says why.
         write_rank_failure(folder, rank, record.outcome, record.failure)

@@ -89,6 +89,14 @@ def test_the_record_that_retires_an_arm_says_which_exception_it_was() -> None:
     assert last.failure.type == "MemoryError"
 
 
+def test_attempts_keep_their_order_where_the_clock_was_set_back_between_them() -> None:
+    progress = Progress()
+    for attempt, when in enumerate((9000.0, 9001.0, 100.0)):
+        progress.add(trial("arm0", 0, attempt, when, oom=True, disturbed=False))
+    assert [one.record.attempt for one in progress.timings("p000", "arm0")] == [0, 1, 2]
+    assert progress.retired("p000", ["arm0"])["arm0"].attempt == 1, "its second failure, as before the third"
+
+
 @pytest.mark.parametrize("kind", [Kind.COUNTING, Kind.EVIDENCE])
 def test_a_mistake_that_one_trial_names_is_not_made_by_all_the_others(kind: Kind) -> None:
     progress = Progress()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,23 @@ def test_a_trial_has_the_iterations_and_neighbours_of_its_own(
 
 def test_a_record_names_the_trial_that_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 20.0)
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     told = spec(round=3, attempt=2, server=6, replicate=7)
-    found = TrialRecord.of(told, 10.0, outcome=Outcome.OK, units=4.0)
+    found = TrialRecord.of(told, 990.0, outcome=Outcome.OK, units=4.0)
     same = ("kind", "pack", "round", "attempt", "server", "replicate", "code", "placement")
     assert [getattr(found, name) for name in same] == [getattr(told, name) for name in same]
     assert (found.arm, found.method, found.started, found.ended) == (FAST, told.measure.method, 10.0, 20.0)
     assert (found.outcome, found.units) == (Outcome.OK, 4.0)
+
+
+@pytest.mark.parametrize("moved_s", [5 * 3600.0, -8 * 3600.0])
+def test_a_trial_costs_what_it_took_where_the_clock_is_set_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, moved_s: float
+) -> None:
+    began, real = time.monotonic() - 2.0, time.time
+    monkeypatch.setattr("time.time", lambda: real() + moved_s)
+    found = TrialRecord.of(spec(), began, outcome=Outcome.OK)
+    assert 2.0 <= found.ended - found.started + 1e-3 < 60.0
 
 
 @pytest.mark.parametrize(("own", "draw"), [({}, None), ({"server": 4}, 4)])
