@@ -40,29 +40,37 @@ _NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP))
 """What flock says on file systems without locks, such as Lustre mounted without them."""
 
 
+class Taken(ConfigError):
+    """Another command holds the sweep."""
+
+
 @contextmanager
-def locked(folder: SweepFolder) -> Iterator[None]:
+def locked(folder: SweepFolder, otherwise: str = "") -> Iterator[None]:
     """Keep a second command from measuring the same sweep at the same time.
 
     Raises
     ------
+    Taken
+        Another command holds the sweep.
     ConfigError
-        Another command holds the sweep, or the folder cannot be written.
+        The folder cannot be written; `otherwise` is what to do where runs=PATH is no option.
     """
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        (folder.path / ".lock").touch()
+        (folder.path / ".lock").open("a").close()
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise cannot_write(folder, error, otherwise) from error
     with holding(folder.path / ".lock") as other:
         if other:
             problem = f"{folder.path} is being measured by another command"
-            raise ConfigError(f"{problem}; wait for it, or give this one a name={other}")
+            raise Taken(f"{problem}; wait for it, or give this one a name={other}")
         yield
 
 
-def cannot_write(folder: SweepFolder, error: OSError) -> ConfigError:
+def cannot_write(folder: SweepFolder, error: OSError, otherwise: str = "") -> ConfigError:
     """Say that nothing can be written where a sweep is to lie."""
+    if otherwise:
+        return ConfigError(f"{folder.path}: cannot write there ({error.strerror}); {otherwise}")
     problem = f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror})"
     return ConfigError(f"{problem}; choose another with runs=PATH")
 
