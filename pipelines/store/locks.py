@@ -55,16 +55,30 @@ def locked(folder: SweepFolder, otherwise: str = "") -> Iterator[None]:
     ConfigError
         The folder cannot be written; `otherwise` is what to do where runs=PATH is no option.
     """
+    file = folder.path / ".lock"
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        (folder.path / ".lock").open("a").close()
+        file.open("a").close()
     except OSError as error:
         raise cannot_write(folder, error, otherwise) from error
-    with holding(folder.path / ".lock") as other:
+    with holding(file) as other:
         if other:
             problem = f"{folder.path} is being measured by another command"
-            raise Taken(f"{problem}; wait for it, or give this one a name={other}")
+            who = _holder(_owner(file)) if other == OTHER else other
+            raise Taken(f"{problem}; wait for it, or give this one a name={who}")
+        with suppress(OSError):  # on a full disk it is held without a name
+            file.write_text(_ours())
         yield
+
+
+def _holder(owner: dict[str, Any]) -> str:
+    """Who has a lock, and that it will keep it where something has stopped it."""
+    if not owner or not _lives(owner):
+        return ""  # it has not written its name yet
+    here = owner.get("host") == socket.gethostname()
+    stopped = here and _state(owner.get("pid"))[:1] == ["T"]
+    on = f", which is stopped: `kill -CONT {owner['pid']}` lets it go on" if stopped else ""
+    return f" ({_named(owner)}{on})"
 
 
 def cannot_write(folder: SweepFolder, error: OSError, otherwise: str = "") -> ConfigError:
@@ -101,8 +115,7 @@ def holding(file: Path) -> Iterator[str]:
 def _owning(file: Path) -> Iterator[str]:
     """Hold a file that names us; one that a dead process of this machine left is replaced."""
     if not _create(file) and (_lives(owner := _owner(file)) or not _replace(file)):
-        who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')}"
-        yield f" ({who}; this file system has no locks: where it has died, delete {file})"
+        yield f" ({_named(owner)}; this file system has no locks: where it has died, delete {file})"
         return
     try:
         yield ""
@@ -121,10 +134,18 @@ def _create(file: Path) -> bool:
         handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
         return False
-    ours = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
     with os.fdopen(handle, "w") as out:
-        out.write(json.dumps(ours))
+        out.write(_ours())
     return True
+
+
+def _ours() -> str:
+    ours = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return json.dumps(ours)
+
+
+def _named(owner: dict[str, Any]) -> str:
+    return f"process {owner.get('pid', '?')} on {owner.get('host', '?')}"
 
 
 def _owner(file: Path) -> dict[str, Any]:
@@ -142,10 +163,16 @@ def _lives(owner: dict[str, Any]) -> bool:
 
 def _started(pid: Any) -> str | None:
     """When a process of this machine started, in ticks since it booted; None where there is none."""
+    fields = _state(pid)
+    return fields[19] if len(fields) > 19 else None
+
+
+def _state(pid: Any) -> list[str]:
+    """What the kernel says of a process of this machine, from its state on; empty where there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 class Superseded(BaseException):
