@@ -14,6 +14,7 @@ import click
 
 from perfsweep.pipelines.commands.arguments import OVERRIDE, words
 from perfsweep.pipelines.config import composition, names, option_reference, pasted_line, spelling
+from perfsweep.workloads import registry
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -94,6 +95,7 @@ class Composed(Plain):
         if any(text.startswith("-") for text in overrides):
             return composition.run_hydra(name, overrides, lambda cfg: self.function()(cfg))
         cfg = composition.compose(name, overrides)
+        registry.refuse_first(cfg.get("workload") or {})
         named = self.nameless is None or names.names_workload(name, spelling.read(name, overrides))
         return self.function(None if named else self.nameless)(cfg)
 

@@ -327,7 +327,7 @@ class Progress:
 
 
 def _as_they_ended(record: TrialRecord) -> tuple[int, float]:
-    """Where a trial comes among those of its pack: a clock may be set back between two attempts, not within."""
+    """Where a trial comes among those of its pack: a clock may be set back between two attempts."""
     return record.attempt, record.ended
 
 

@@ -61,7 +61,8 @@ def test_a_mistake_in_a_name_is_answered_before_anything_heavy_is_imported(argum
 
 
 def test_a_mistake_in_a_field_is_answered_without_torch() -> None:
-    assert "torch" not in imported(["sweep", "measure.round=3"])
+    nowhere = ["sweep", "workload=script", "workload.path=nowhere.py"]
+    assert "torch" not in imported(["sweep", "measure.round=3"], nowhere)
 
 
 def test_the_help_shows_every_command_once_by_what_you_do_with_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def test_names_on_a_path_of_ones_own_are_hydras_to_judge(folder: Path) -> None:
 
 
 BOMB = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 10}]\n" for n in range(1, 6))
-"""A hundred thousand entries, each of which OmegaConf would make; with twice as many lines nothing ends it."""
+"""A hundred thousand entries, each of which OmegaConf would make; twice as many lines never end."""
 
 
 @pytest.mark.parametrize(
