@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +21,8 @@ from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, 
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, write_record, write_status
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.failures import classify
-from perfsweep.pipelines.trial.parent import detach, die_with_parent
+from perfsweep.pipelines.trial.fork_server import by_itself
+from perfsweep.pipelines.trial.parent import detach
 from perfsweep.pipelines.trial.scene import Scene, set_up
 from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
 from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
@@ -377,5 +377,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    die_with_parent()
-    sys.exit(main(sys.argv[1:]))
+    by_itself(main)

@@ -6,7 +6,6 @@ with the path of a spec.json.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from perfsweep.pipelines.store.trial_files import read_spec, sizes_of_arrays, wr
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
 from perfsweep.pipelines.trial import scratch, shared_imports
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
-from perfsweep.pipelines.trial.fork_server import flush_streams
-from perfsweep.pipelines.trial.parent import Reply, adopt_orphans, die_with_parent, take_workers_along
+from perfsweep.pipelines.trial.fork_server import by_itself, flush_streams
+from perfsweep.pipelines.trial.parent import Reply, take_workers_along
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial
 from perfsweep.pipelines.trial.turns import Turns
@@ -147,8 +146,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    die_with_parent()
-    adopt_orphans()
-    _status = main(sys.argv[1:])
-    flush_streams()
-    os._exit(_status)  # as a forked trial ends: threads that somebody's code has left do not hold it up
+    by_itself(main)
