@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import click
 
 from perfsweep.pipelines.commands.catalog import COMMANDS
+from perfsweep.pipelines.commands.dispatch import of_the_system
 from perfsweep.pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED
 from perfsweep.slurm.errors import SlurmError
 from perfsweep.workloads.errors import PerfsweepError, harmless
@@ -48,21 +49,9 @@ def _run(name: str, words: list[str]) -> int:
         return _nobody_reads()
     except OSError as error:
         status = MISTAKE if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else SOME_FAILED
-        return _complain(f"{name}: {_of_the_system(error)}", status)
+        return _complain(f"{name}: {of_the_system(error, COMMANDS.commands.get(words[0]))}", status)
     except KeyboardInterrupt:
         return _complain(f"{name}: interrupted", INTERRUPTED)
-
-
-def _of_the_system(error: OSError) -> str:
-    """A full or read-only disk, mostly: what is measured stays where it is."""
-    where = f"{error.filename}: " if error.filename else ""
-    remedy = {
-        errno.ENOSPC: "the disk is full; free some space, or write elsewhere with runs=PATH or TMPDIR",
-        errno.EDQUOT: "your quota is used up; free some space, or write elsewhere with runs=PATH or TMPDIR",
-        errno.EFBIG: "a file may not grow further (ulimit -f); raise the limit",
-        errno.EROFS: "nothing can be written there; write elsewhere with runs=PATH",
-    }.get(error.errno or 0, error.strerror or str(error))
-    return f"{where}{remedy}; nothing measured is lost"
 
 
 def _nobody_reads() -> int:

@@ -7,10 +7,12 @@ import importlib
 import sys
 import sysconfig
 import traceback
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from perfsweep.workloads import api, copied_imports, snapshot, toggles
 from perfsweep.workloads.api import Workload
@@ -34,6 +36,22 @@ BUILT_IN = {
     "latentwire": "perfsweep.workloads.latentwire.workload:LatentWire",
     "command": "perfsweep.workloads.command.workload:Command",
 }
+
+_REFUSED_FIRST = {"script": "perfsweep.workloads.script.sources:refuse_first"}
+"""What looks at a configuration before the workload, and torch with it, is imported."""
+
+
+def refuse_first(values: Mapping[str, Any]) -> None:
+    """Refuse what can be seen of a workload's configuration in a fraction of a second.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be used.
+    """
+    module, _, function = _REFUSED_FIRST.get(values.get("name", ""), "").partition(":")
+    if module:
+        getattr(importlib.import_module(module), function)(values)
 
 
 def names() -> dict[str, str]:

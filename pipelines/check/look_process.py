@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import statistics
 import sys
 import threading
@@ -22,7 +21,7 @@ from perfsweep.pipelines.check import ANSWER, COMPARED
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
 from perfsweep.pipelines.trial.failures import classify
-from perfsweep.pipelines.trial.parent import die_with_parent
+from perfsweep.pipelines.trial.fork_server import by_itself
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.untimed import begin_evidence
 from perfsweep.workloads.api import NullClock
@@ -106,10 +105,12 @@ def _left_over(there: Collection[threading.Thread]) -> list[str]:
     return [thread.name for thread in alive if thread not in there and not thread.daemon]
 
 
+def main(arguments: list[str]) -> int:
+    """Look at the program of a spec.json, as one of its ranks."""
+    file = Path(arguments[0])
+    run(read_spec(file), file.parent, int(arguments[1]))
+    return 0
+
+
 if __name__ == "__main__":
-    die_with_parent()
-    _file = Path(sys.argv[1])
-    run(read_spec(_file), _file.parent, int(sys.argv[2]))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # threads that the script left would keep the process
+    by_itself(main)

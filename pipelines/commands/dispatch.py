@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ import click
 
 from perfsweep.pipelines.commands.arguments import OVERRIDE, words
 from perfsweep.pipelines.config import composition, names, option_reference, pasted_line, spelling
+from perfsweep.workloads import registry
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -93,6 +95,7 @@ class Composed(Plain):
         if any(text.startswith("-") for text in overrides):
             return composition.run_hydra(name, overrides, lambda cfg: self.function()(cfg))
         cfg = composition.compose(name, overrides)
+        registry.refuse_first(cfg.get("workload") or {})
         named = self.nameless is None or names.names_workload(name, spelling.read(name, overrides))
         return self.function(None if named else self.nameless)(cfg)
 
@@ -211,3 +214,18 @@ def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     if value:
         click.echo(f"perfsweep {version('perfsweep')}")
         ctx.exit()
+
+
+def of_the_system(error: OSError, command: click.Command | None) -> str:
+    """What the system refuses, such as to write on a full disk, and where else this command can write."""
+    options = {name: one for one in command.params for name in one.opts} if command else {}
+    output = [f"--output {options['--output'].metavar}"] if "--output" in options else []
+    places = " or ".join(["runs=PATH"] * isinstance(command, Composed) + output + ["TMPDIR"])
+    where = f"{error.filename}: " if error.filename else ""
+    remedy = {
+        errno.ENOSPC: f"the disk is full; free some space, or write elsewhere with {places}",
+        errno.EDQUOT: f"your quota is used up; free some space, or write elsewhere with {places}",
+        errno.EFBIG: "a file may not grow further (ulimit -f); raise the limit",
+        errno.EROFS: f"nothing can be written there; write elsewhere with {places}",
+    }.get(error.errno or 0, error.strerror or str(error))
+    return f"{where}{remedy}; nothing measured is lost"

@@ -36,6 +36,9 @@ from perfsweep.pipelines.terminal import console_here, shell_line
 from perfsweep.slurm.jobs import Executor, JobState
 from perfsweep.workloads.errors import ConfigError, PerfsweepError, harmless
 
+READ_IT = "`perfsweep compare` and `perfsweep status` only read it"
+"""What to do with a sweep that one may not write."""
+
 
 def status(sweep: str, as_json: bool = False) -> int:
     """Print rounds finished in each pack, trials by outcome, and where its job stands."""
@@ -88,10 +91,10 @@ def wait(sweep: str) -> int:
     folder, manifest = opened(sweep)
     console = console_here()
     try:
-        with locks.locked(folder):
+        with locks.locked(folder, READ_IT):
             broken = _follow(console, folder, manifest)
             submitted.tidy(folder)
-    except ConfigError:
+    except locks.Taken:
         if not _elsewhere(console, folder):
             return INTERRUPTED
         broken = {}
@@ -133,7 +136,7 @@ def pack(sweep: str) -> int:
             f" end them with `{shell_line('cancel', sweep)}`, then pack it"
         )
     try:
-        with locks.locked(folder):
+        with locks.locked(folder, "make it writable, or pack a copy of it"):
             packed = pack_finished(folder)
     except OSError as error:
         raise ConfigError(f"{sweep} cannot be packed: {error.filename}: {error.strerror}") from error
@@ -195,9 +198,9 @@ def _elsewhere(console: Console, folder: SweepFolder) -> bool:
     try:
         while True:
             try:
-                with locks.locked(folder):
+                with locks.locked(folder, READ_IT):
                     return True
-            except ConfigError:
+            except locks.Taken:
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
         return False

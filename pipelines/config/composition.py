@@ -66,6 +66,7 @@ def _composed_from(command: str, overrides: list[str]) -> DictConfig:
 
     try:
         with initialize_config_module("perfsweep.conf", version_base="1.3"):
+            _bound_files()
             return compose(command, overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(refusal.sentence(command, error)) from None
@@ -73,6 +74,22 @@ def _composed_from(command: str, overrides: list[str]) -> DictConfig:
         raise ConfigError(refusal.sentence(command, error)) from None
     except YAMLError as error:
         raise ConfigError(external_workload.yaml_mistake(error)) from None
+
+
+def _bound_files() -> None:
+    """Have Hydra read files of the user's as we do: no larger, and aliases no further."""
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+    from hydra._internal.sources_registry import SourcesRegistry
+    from hydra.plugins.config_source import ConfigResult
+
+    class Bounded(FileConfigSource):
+        def load_config(self, config_path: str) -> ConfigResult:
+            file = Path(self.path, self._normalize_file_name(config_path))
+            if file.exists():
+                external_workload.read_mapping(file)
+            return super().load_config(config_path)
+
+    SourcesRegistry.instance().types[Bounded.scheme()] = Bounded
 
 
 def run_hydra(command: str, arguments: Sequence[str], action: Callable[[DictConfig], int]) -> int:

@@ -82,11 +82,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Begun:
-    """A trial by itself that runs, since a time of the clock."""
+    """A trial by itself that runs, since `began` by `time.monotonic`."""
 
     spec: TrialSpec
     folder: Path
-    started: float
+    began: float
     children: Sequence[Child]
 
 
@@ -97,7 +97,7 @@ class _Arm:
     """
 
     def __init__(
-        self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float, begun: float
+        self, trial: Trial, children: Sequence[Child], ready: Sequence[Ready], turn_s: float, began: float
     ) -> None:
         self.trial, self.children = trial, children
         self.rests = all(one.rests for one in ready)
@@ -108,7 +108,7 @@ class _Arm:
         self._untimed = max(1, math.ceil(COLD_NS / step_ns)) if spares else 0
         self.turns = math.ceil(ready[0].steps / self._steps)
         self.own_s = 0.0
-        self.took_s = time.monotonic() - begun
+        self.took_s = time.monotonic() - began
         self.over = self.single = self._stopped = False
 
     def due(self, cycle: int, cycles: int) -> bool:
@@ -244,7 +244,7 @@ class Generation:
 
     def start(self, trial: Trial, starter: Starter) -> None:
         """Start an arm and wait until it is warm."""
-        started, begun = time.time(), time.monotonic()
+        began = time.monotonic()
         spec_file = write_spec(trial.folder, trial.spec)
         self._folders.append(trial.folder)
         children = starter.start(spec_file, trial.spec.world, trial.env, stay=True)
@@ -253,7 +253,7 @@ class Generation:
             self.alone.append((trial, "it has ranks on other nodes"))
             return
         try:
-            replies = self._replies(trial, children, started)
+            replies = self._replies(trial, children, began)
         except BaseException:
             end(children)
             raise
@@ -263,7 +263,7 @@ class Generation:
         places = [one.rare for one in ready if one.rare is not None]
         if len(places) == len(ready):  # ranks iterate together, so that all leave the same ones untimed
             self.rare[trial.spec.arm.id] = tuple(sorted(set[int]().union(*places)))
-        arm = _Arm(trial, children, ready, self._turn_s, begun)
+        arm = _Arm(trial, children, ready, self._turn_s, began)
         self._arms.append(arm)
         taken_bytes = sum(one.taken_bytes for one in ready)
         room = max(0.0, MEMORY_SHARE * self._memory_bytes - self._taken_bytes)
@@ -306,32 +306,32 @@ class Generation:
         shared_s = max(0.0, shared_s) / max(1, len(self._arms))
         for arm in tuple(self._arms):
             yield arm.trial, self._finish(arm, (before, after), shared_s)
-        for trial, started, termination in self._ended:
-            yield trial, self._record(trial, started, termination)
+        for trial, began, termination in self._ended:
+            yield trial, self._record(trial, began, termination)
 
     def _turn(self, arm: _Arm) -> None:
-        started, begun = time.time(), time.monotonic()
+        began = time.monotonic()
         arm.work()
-        replies = self._replies(arm.trial, arm.children, started)
+        replies = self._replies(arm.trial, arm.children, began)
         if not replies:
             self._arms.remove(arm)
             return
         own_s = [reply.own_s for reply in replies if reply.own_s is not None]
         arm.over = bool(own_s)
         arm.own_s = sum(own_s)
-        arm.took_s += time.monotonic() - begun
+        arm.took_s += time.monotonic() - began
         self._stop(arm)
 
     def _finish(self, arm: _Arm, host: tuple[HostUsage, HostUsage], shared_s: float) -> TrialRecord:
-        started = time.time()
+        began = time.monotonic()
         arm.tell((host, arm.took_s + shared_s))
-        replies = self._replies(arm.trial, arm.children, started)
+        replies = self._replies(arm.trial, arm.children, began)
         self._arms.remove(arm)
         if replies:
             end(arm.children)
-            return self._record(arm.trial, started, None)
-        trial, started, termination = self._ended.pop()
-        return self._record(trial, started, termination)
+            return self._record(arm.trial, began, None)
+        trial, began, termination = self._ended.pop()
+        return self._record(trial, began, termination)
 
     def _stop(self, arm: _Arm) -> None:
         try:
@@ -344,28 +344,28 @@ class Generation:
         self._arms.remove(arm)
         self.alone.append((arm.trial, why))
 
-    def _replies(self, trial: Trial, children: Sequence[Child], started: float) -> list[Reply]:
+    def _replies(self, trial: Trial, children: Sequence[Child], began: float) -> list[Reply]:
         """What the ranks of an arm reply; none where one has failed, and then all are ended."""
         self._at_work.note(trial.folder)
         replies = receive(children, self._timeout_s)
         if isinstance(replies, Termination):
-            self._ended.append((trial, started, replies))
+            self._ended.append((trial, began, replies))
             return []
         for reply in replies:
             if reply.outcome is not Outcome.OK:
                 end(children)
                 failure = reply.failure or Failure(type="NoReason", message="the process gave no reason")
-                self._ended.append((trial, started, Termination(reply.outcome, failure)))
+                self._ended.append((trial, began, Termination(reply.outcome, failure)))
                 return []
         return replies
 
     @staticmethod
-    def _record(trial: Trial, started: float, termination: Termination | None) -> TrialRecord:
+    def _record(trial: Trial, began: float, termination: Termination | None) -> TrialRecord:
         record = record_of(trial.folder)
         if record is None:
             why = Failure(type="NoRecord", message="the process ended without a record")
             ended = termination or Termination(Outcome.FAILED, why)
-            record = TrialRecord.of(trial.spec, started, outcome=ended.outcome, failure=ended.failure)
+            record = TrialRecord.of(trial.spec, began, outcome=ended.outcome, failure=ended.failure)
             trial.folder.mkdir(parents=True, exist_ok=True)
             write_record(trial.folder, record)
         return record

@@ -365,9 +365,9 @@ class PackRun:
         folder = self.folder.trial_dir(spec)
         if kind is Kind.EVIDENCE and not replicate:
             spec = replace(spec, replay=self._states(arm, folder))
-        started = time.time()
+        began = time.monotonic()
         children = self._starter_of(arm.id, kind).start(write_spec(folder, spec), spec.world, env)
-        return Begun(spec, folder, started, children)
+        return Begun(spec, folder, began, children)
 
     def _finish(self, begun: Begun) -> StoredTrial:
         """Wait for a trial's end; its record, which is written here where it could not."""
@@ -379,7 +379,7 @@ class PackRun:
             read_spec(folder / "spec.json")  # where that was damaged its arm is not to blame
             scratch.remove(folder)
             ended = failure_of(folder, termination)
-            record = TrialRecord.of(spec, begun.started, outcome=ended.outcome, failure=ended.failure)
+            record = TrialRecord.of(spec, begun.began, outcome=ended.outcome, failure=ended.failure)
             write_record(folder, record)
         return self._note(StoredTrial(folder, record))
 

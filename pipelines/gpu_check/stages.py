@@ -63,7 +63,7 @@ def check(
     folder: Path, device: Device, hear: Callable[[Line], None], stages: Mapping[str, Stage] = STAGES
 ) -> Answer:
     """Run all stages, tell each line once its stage is over, and write the file of the check."""
-    started, lines = time.time(), []
+    started, began, lines = time.time(), time.monotonic(), []
     for name, stage in stages.items():
         for line in _lines(folder / name.replace(" ", "-"), stage):
             lines.append(line.model_copy(update={"stage": name}))
@@ -75,7 +75,7 @@ def check(
         driver=gpus.driver_version(),
         versions={name: _version(name) for name in PACKAGES},
         started=started,
-        seconds=time.time() - started,
+        seconds=time.monotonic() - began,
         lines=tuple(lines),
     )
     write(folder, answer)

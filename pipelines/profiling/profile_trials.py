@@ -185,12 +185,12 @@ class Profiling:
     def _trial(self, options: ProfileConfig, folder: Path) -> Ended:
         shutil.rmtree(folder, ignore_errors=True)
         spec = ProfileSpec(trial=self.spec(), options=options)
-        started = time.time()
+        began = time.monotonic()
         ending = wait(self._start(write_spec(folder, spec)), self.manifest.sweep.measure.timeout_s)
         record = read_record(folder)
         if record is None:
             outcome, failure = (ending.outcome, ending.failure) if ending else (Outcome.FAILED, None)
-            record = TrialRecord.of(spec.trial, started, outcome=outcome, failure=failure)
+            record = TrialRecord.of(spec.trial, began, outcome=outcome, failure=failure)
         if record.outcome is not Outcome.OK:
             return Ended(options, folder, None, record.failure, record.outcome)
         return Ended(options, folder, read_profile(folder))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +21,8 @@ from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, 
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, write_record, write_status
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.failures import classify
-from perfsweep.pipelines.trial.parent import detach, die_with_parent
+from perfsweep.pipelines.trial.fork_server import by_itself
+from perfsweep.pipelines.trial.parent import detach
 from perfsweep.pipelines.trial.scene import Scene, set_up
 from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
 from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
@@ -36,7 +36,7 @@ DEBUG_FIELD = "debug_log"
 
 def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
     """Profile an arm and publish the record; the workload's failures are outcomes. Rank 0 alone writes."""
-    started = time.time()
+    began = time.monotonic()
     found: dict[str, Any] = {"outcome": Outcome.OK}
     try:
         profile = _profiled(spec, folder, rank)
@@ -45,7 +45,7 @@ def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
         outcome, failure = classify(error)
         found = {"outcome": outcome, "failure": failure}
-    record = TrialRecord.of(spec.trial, started, **found)
+    record = TrialRecord.of(spec.trial, began, **found)
     if rank == 0:
         write_record(folder, record)
         scratch.remove(folder)
@@ -377,5 +377,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    die_with_parent()
-    sys.exit(main(sys.argv[1:]))
+    by_itself(main)

@@ -40,29 +40,51 @@ _NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP))
 """What flock says on file systems without locks, such as Lustre mounted without them."""
 
 
+class Taken(ConfigError):
+    """Another command holds the sweep."""
+
+
 @contextmanager
-def locked(folder: SweepFolder) -> Iterator[None]:
+def locked(folder: SweepFolder, otherwise: str = "") -> Iterator[None]:
     """Keep a second command from measuring the same sweep at the same time.
 
     Raises
     ------
+    Taken
+        Another command holds the sweep.
     ConfigError
-        Another command holds the sweep, or the folder cannot be written.
+        The folder cannot be written; `otherwise` is what to do where runs=PATH is no option.
     """
+    file = folder.path / ".lock"
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        (folder.path / ".lock").touch()
+        file.open("a").close()
     except OSError as error:
-        raise cannot_write(folder, error) from error
-    with holding(folder.path / ".lock") as other:
+        raise cannot_write(folder, error, otherwise) from error
+    with holding(file) as other:
         if other:
             problem = f"{folder.path} is being measured by another command"
-            raise ConfigError(f"{problem}; wait for it, or give this one a name={other}")
+            who = _holder(_owner(file)) if other == OTHER else other
+            raise Taken(f"{problem}; wait for it, or give this one a name={who}")
+        with suppress(OSError):  # on a full disk it is held without a name
+            file.write_text(_ours())
         yield
 
 
-def cannot_write(folder: SweepFolder, error: OSError) -> ConfigError:
+def _holder(owner: dict[str, Any]) -> str:
+    """Who has a lock, and that it will keep it where something has stopped it."""
+    if not owner or not _lives(owner):
+        return ""  # it has not written its name yet
+    here = owner.get("host") == socket.gethostname()
+    stopped = here and _state(owner.get("pid"))[:1] == ["T"]
+    on = f", which is stopped: `kill -CONT {owner['pid']}` lets it go on" if stopped else ""
+    return f" ({_named(owner)}{on})"
+
+
+def cannot_write(folder: SweepFolder, error: OSError, otherwise: str = "") -> ConfigError:
     """Say that nothing can be written where a sweep is to lie."""
+    if otherwise:
+        return ConfigError(f"{folder.path}: cannot write there ({error.strerror}); {otherwise}")
     problem = f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror})"
     return ConfigError(f"{problem}; choose another with runs=PATH")
 
@@ -93,8 +115,7 @@ def holding(file: Path) -> Iterator[str]:
 def _owning(file: Path) -> Iterator[str]:
     """Hold a file that names us; one that a dead process of this machine left is replaced."""
     if not _create(file) and (_lives(owner := _owner(file)) or not _replace(file)):
-        who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')}"
-        yield f" ({who}; this file system has no locks: where it has died, delete {file})"
+        yield f" ({_named(owner)}; this file system has no locks: where it has died, delete {file})"
         return
     try:
         yield ""
@@ -113,10 +134,18 @@ def _create(file: Path) -> bool:
         handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
         return False
-    ours = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
     with os.fdopen(handle, "w") as out:
-        out.write(json.dumps(ours))
+        out.write(_ours())
     return True
+
+
+def _ours() -> str:
+    ours = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return json.dumps(ours)
+
+
+def _named(owner: dict[str, Any]) -> str:
+    return f"process {owner.get('pid', '?')} on {owner.get('host', '?')}"
 
 
 def _owner(file: Path) -> dict[str, Any]:
@@ -134,10 +163,16 @@ def _lives(owner: dict[str, Any]) -> bool:
 
 def _started(pid: Any) -> str | None:
     """When a process of this machine started, in ticks since it booted; None where there is none."""
+    fields = _state(pid)
+    return fields[19] if len(fields) > 19 else None
+
+
+def _state(pid: Any) -> list[str]:
+    """What the kernel says of a process of this machine, from its state on; empty where there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 class Superseded(BaseException):
@@ -239,9 +274,9 @@ def record_oom(folder: SweepFolder, pack: Pack) -> bool:
     )
     found = False
     for path in running:
-        started = (path / "spec.json").stat().st_mtime
-        record = TrialRecord.of(read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure)
-        found |= write_record(path, record)
+        took_s = max(0.0, time.time() - (path / "spec.json").stat().st_mtime)
+        began, spec = time.monotonic() - took_s, read_spec(path / "spec.json")
+        found |= write_record(path, TrialRecord.of(spec, began, outcome=Outcome.OOM, failure=failure))
     return found
 
 

@@ -139,7 +139,7 @@ class Progress:
     def _retirement(self, pack: str, arm: str) -> TrialRecord | None:
         """Find the trial after which an arm is not started again; it only ever gets more of them."""
         not_ok = self._not_ok.get((pack, arm), {}).values()
-        records = sorted((one.record for one in not_ok), key=lambda record: record.ended)
+        records = sorted((one.record for one in not_ok), key=_as_they_ended)
         kinds = (Kind.COUNTING, Kind.EVIDENCE)
         once = [found.record for kind in kinds if (found := self.other.get((arm, kind)))]
         bad = [record for record in records if record.outcome in BAD]
@@ -323,7 +323,12 @@ class Progress:
     def timings(self, pack: str, arm: str) -> list[StoredTrial]:
         """List the timing trials of an arm in a pack, of all rounds and attempts, as they ended."""
         trials = self._timings.get((pack, arm), {}).values()
-        return sorted(trials, key=lambda trial: trial.record.ended)
+        return sorted(trials, key=lambda trial: _as_they_ended(trial.record))
+
+
+def _as_they_ended(record: TrialRecord) -> tuple[int, float]:
+    """Where a trial comes among those of its pack: a clock may be set back between two attempts."""
+    return record.attempt, record.ended
 
 
 def _keep_one_copy(values: dict[str, Any], latest: dict[str, Any]) -> None:

@@ -292,8 +292,11 @@ class TrialRecord:
     files: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: TrialSpec, started: float, **results: Any) -> TrialRecord:
-        """Make the record of a trial of `spec` that started at `started`, by any clock, and ends now."""
+    def of(cls, spec: TrialSpec, began: float, **results: Any) -> TrialRecord:
+        """Make the record of a trial of `spec` that began at `began`, by `time.monotonic`, and ends now.
+
+        What it cost is no difference of two times of day: a clock that is set in between makes that hours.
+        """
         ended = time.time()
         return cls(
             arm=spec.arm.id,
@@ -306,7 +309,7 @@ class TrialRecord:
             code=spec.code,
             method=spec.measure.method,
             placement=spec.placement,
-            started=min(started, ended),
+            started=ended - (time.monotonic() - began),
             ended=ended,
             **results,
         )

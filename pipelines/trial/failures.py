@@ -38,7 +38,21 @@ def classify(error: Exception) -> tuple[Outcome, Failure]:
 def as_failure(error: BaseException) -> Failure:
     """An exception as data."""
     text = "".join(traceback.format_exception(error))
-    return Failure(type=type(error).__name__, message=str(error), where=_place(error), traceback=text)
+    message, where = str(error), _place(error)
+    if found := _OF_A_WORKER.match(message):
+        worker, frames, message = found.groups()
+        message = f"{message.partition(': ')[2].strip() or message} (in {worker})"
+        own = [one for one in _FRAME.finditer(frames) if not _is_installed(one[1], _libraries())]
+        where = "{}:{}, in {}: {}".format(*own[-1].groups()) if own else where
+    if "shared memory" in message and "No space left" in message:
+        message += ". Enlarge /dev/shm, in a container by --shm-size, or choose num_workers=0"
+    return Failure(type=type(error).__name__, message=message, where=where, traceback=text)
+
+
+_OF_A_WORKER = re.compile(r"Caught \w+ in ([^\n]+)\.\nOriginal (Traceback[\s\S]*\n [^\n]*)\n(\S[\s\S]*)")
+"""What torch raises in the place of an exception of a loader's worker: its traceback is the message."""
+
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)\n\s+(.+)')
 
 
 def _place(error: BaseException) -> str:
@@ -65,9 +79,12 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _of_the_user(error: BaseException, ours: str) -> list[traceback.FrameSummary]:
-    libraries = (*sysconfig.get_paths().values(), ours, "<")
     frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not _is_installed(frame.filename, libraries)]
+    return [frame for frame in frames if not _is_installed(frame.filename, _libraries(ours))]
+
+
+def _libraries(ours: str = str(Path(__file__).parents[2])) -> tuple[str, ...]:
+    return (*sysconfig.get_paths().values(), ours, "<")
 
 
 def _is_installed(file: str, libraries: tuple[str, ...]) -> bool:

@@ -19,10 +19,11 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from perfsweep.pipelines import own_code
 from perfsweep.pipelines.trial import shared_imports
@@ -190,6 +191,23 @@ def flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
+
+
+def by_itself(main: Callable[[list[str]], int]) -> NoReturn:
+    """Run a process that no server has forked, and end it as if one had: with all that it has started.
+
+    Threads that somebody's code has left do not hold it up.
+    """
+    from perfsweep.pipelines.trial.parent import adopt_orphans, die_with_parent, end_family
+
+    die_with_parent()
+    adopt_orphans()
+    try:
+        status = main(sys.argv[1:])
+    finally:
+        flush_streams()
+        end_family()
+    os._exit(status)
 
 
 def _run(request: bytes, pipes: list[int]) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -125,6 +126,26 @@ def kill_all(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
+
+
+def end_family() -> None:
+    """Kill all that this process has started or adopted, and what that forks meanwhile.
+
+    It gives up on what cannot be killed, such as a program of another user.
+    """
+    for _ in range(_TRIES):
+        left = descendants([os.getpid()])
+        if not left:
+            return
+        kill_all(left)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(_PAUSE_S)
+
+
+_TRIES, _PAUSE_S = 1000, 0.002
+"""How often, and at what distance, a process looks for more of its family before it ends."""
 
 
 def detach(log_file: Path) -> None:

@@ -6,7 +6,6 @@ with the path of a spec.json.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from perfsweep.pipelines.store.trial_files import read_spec, sizes_of_arrays, wr
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
 from perfsweep.pipelines.trial import scratch, shared_imports
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
-from perfsweep.pipelines.trial.fork_server import flush_streams
-from perfsweep.pipelines.trial.parent import Reply, adopt_orphans, die_with_parent, take_workers_along
+from perfsweep.pipelines.trial.fork_server import by_itself, flush_streams
+from perfsweep.pipelines.trial.parent import Reply, take_workers_along
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial
 from perfsweep.pipelines.trial.turns import Turns
@@ -76,7 +75,7 @@ def _record(
     work: Callable[[], dict[str, Any]],
     took_s: Callable[[], float | None] = lambda: None,
 ) -> TrialRecord:
-    started = time.time()
+    began = time.monotonic()
     try:
         found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
@@ -84,8 +83,8 @@ def _record(
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
     if (seconds := took_s()) is not None:
-        started = time.time() - seconds
-    record = TrialRecord.of(spec, started, files=sizes_of_arrays(folder), **found)
+        began = time.monotonic() - seconds
+    record = TrialRecord.of(spec, began, files=sizes_of_arrays(folder), **found)
     if spec.world > 1 and record.failure is not None:
         # What one rank raises ends the others with errors that only say so: whoever failed first says why.
         write_rank_failure(folder, rank, record.outcome, record.failure)
@@ -147,8 +146,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    die_with_parent()
-    adopt_orphans()
-    _status = main(sys.argv[1:])
-    flush_streams()
-    os._exit(_status)  # as a forked trial ends: threads that somebody's code has left do not hold it up
+    by_itself(main)

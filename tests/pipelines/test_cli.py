@@ -15,6 +15,7 @@ import pytest
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
+from perfsweep.pipelines.commands.dispatch import of_the_system
 from perfsweep.pipelines.config import composition
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads import registry
@@ -60,7 +61,8 @@ def test_a_mistake_in_a_name_is_answered_before_anything_heavy_is_imported(argum
 
 
 def test_a_mistake_in_a_field_is_answered_without_torch() -> None:
-    assert "torch" not in imported(["sweep", "measure.round=3"])
+    nowhere = ["sweep", "workload=script", "workload.path=nowhere.py"]
+    assert "torch" not in imported(["sweep", "measure.round=3"], nowhere)
 
 
 def test_the_help_shows_every_command_once_by_what_you_do_with_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,8 +211,8 @@ def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[st
         (
             OSError(errno.ENOSPC, "No space", "runs/a"),
             1,
-            "perfsweep list: runs/a: the disk is full; free some space, or write elsewhere with runs=PATH or"
-            " TMPDIR; nothing measured is lost",
+            "perfsweep list: runs/a: the disk is full; free some space, or write elsewhere with TMPDIR;"
+            " nothing measured is lost",
         ),
         (OSError(errno.EROFS, "Read-only"), 1, "perfsweep list: nothing can be written there; write else"),
         (OSError(errno.EIO, "Input/output error", "x"), 1, "x: Input/output error; nothing measured is lost"),
@@ -235,6 +237,15 @@ def test_what_goes_wrong_is_one_sentence_and_a_status(
     said = capsys.readouterr()
     assert (ended.value.code, said.out) == (status, "")
     assert sentence in said.err and said.err.count("\n") == bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("command", "places"),
+    [("sweep", "runs=PATH or TMPDIR"), ("compare", "--output DIR or TMPDIR"), ("pack", "TMPDIR")],
+)
+def test_a_full_disk_is_avoided_by_words_that_the_command_has(command: str, places: str) -> None:
+    said = of_the_system(OSError(errno.ENOSPC, "No space"), cli.COMMANDS.commands[command])
+    assert said.endswith(f"write elsewhere with {places}; nothing measured is lost")
 
 
 def test_a_reader_of_a_pipe_that_has_gone_is_no_error_to_talk_about() -> None:

@@ -8,8 +8,10 @@ import os
 import re
 import stat
 import warnings
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from perfsweep.workloads import snapshot
 from perfsweep.workloads.errors import ConfigError, did_you_mean
@@ -127,6 +129,20 @@ def script_file(config: ScriptConfig) -> Path:
             " runs of any program are measured by workload=command"
         )
     return file
+
+
+def refuse_first(values: Mapping[str, Any]) -> None:
+    """Refuse a path that leads to no script, or one that Python cannot read, before torch is imported.
+
+    Raises
+    ------
+    ConfigError
+        It is so.
+    """
+    path, folder = values.get("path"), values.get("folder")
+    if isinstance(path, str):  # other types are refused as those of all fields are
+        file = script_file(ScriptConfig(path, folder=str(folder or "")))
+        refuse_no_python(file, file.read_bytes())
 
 
 def _problem(file: Path) -> str:

@@ -24,7 +24,6 @@ from perfsweep.pipelines.terminal import console_here, shell_word
 from perfsweep.pipelines.units import duration
 from perfsweep.workloads.api import Toggle
 from perfsweep.workloads.script import sources
-from perfsweep.workloads.script.config import ScriptConfig
 
 WORKLOAD = "script"
 _OPTIONS = ("iteration", "every", "units", "writes", "ranks")
@@ -43,7 +42,7 @@ def script(
 ) -> int:
     """Run a script twice for a few iterations, and say what was seen; status 1 if it cannot be measured."""
     console, line = console_here(), pasted_line.read([path, *args])
-    refuse_unreadable(line)
+    sources.refuse_first({"path": line.path})
     os.environ.update(line.variables)
     options = {"iteration": iteration, "every": every, "units": units, "writes": writes, "ranks": ranks}
     overrides = overrides_of(line, options)
@@ -72,18 +71,6 @@ def looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting 
         if shown:
             return look.run(lambda text: None)
         return look.run(lambda text: console.print(f"{path}: {text}", highlight=False))
-
-
-def refuse_unreadable(line: PastedLine) -> None:
-    """Refuse a path that leads to no script, or one that Python cannot read, before torch is imported.
-
-    Raises
-    ------
-    ConfigError
-        It is so.
-    """
-    file = sources.script_file(ScriptConfig(line.path))
-    sources.refuse_no_python(file, file.read_bytes())
 
 
 def overrides_of(line: PastedLine, options: Mapping[str, Any] = MappingProxyType({})) -> list[str]:

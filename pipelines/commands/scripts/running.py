@@ -28,6 +28,7 @@ from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads import native
 from perfsweep.workloads.api import Evidence, Levels, Workload
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script import sources
 
 CHECKED = "measure.evidence_iterations=12"
 """Iterations whose results are compared before the script is run for good, unless others are typed."""
@@ -52,7 +53,7 @@ def run_script(line: PastedLine, overrides: Sequence[str], levels_file: str | No
         No level is given, or one cannot be used.
     """
     console, path = error_console(), line.path
-    looking.refuse_unreadable(line)
+    sources.refuse_first({"path": line.path})
     words = [CHECKED, *looking.overrides_of(line), *overrides]
     command: RunCommand = validation.typed(composition.compose("run", words), RunCommand)
     levels = {**(read_levels(Path(levels_file)) if levels_file else {}), **command.toggles}

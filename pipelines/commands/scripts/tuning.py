@@ -24,6 +24,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.terminal import bold, console_here
 from perfsweep.workloads.api import Toggle, Workload
 from perfsweep.workloads.errors import ConfigError, did_you_mean
+from perfsweep.workloads.script import sources
 
 DEFAULTS = ("tune=outside", "tracking=disabled")
 """What is asked for where nothing else is typed."""
@@ -47,7 +48,7 @@ def tune_script(
         The script or an option cannot be used, or a file has changed since it was measured.
     """
     console, path, args = console_here(), line.path, line.args
-    looking.refuse_unreadable(line)
+    sources.refuse_first({"path": line.path})
     script = looking.overrides_of(line, options)
     script += [] if timeout is None else [f"measure.timeout_s={timeout}"]
     cfg = composition.compose("tune", [*DEFAULTS, *script, *overrides])

@@ -264,6 +264,15 @@ def test_what_another_command_follows_is_waited_for_and_then_concluded(
         assert waited() == (INTERRUPTED, [])
 
 
+@pytest.mark.parametrize(("act", "remedy"), [("wait", "only read it"), ("pack", "pack a copy of it")])
+def test_a_sweep_that_one_may_not_write_is_no_sweep_that_another_command_holds(
+    act: str, remedy: str, built: Built
+) -> None:
+    (built.folder.path / ".lock").mkdir()  # root too may not write to a folder
+    with pytest.raises(ConfigError, match=f"{built.folder.path}: cannot write there .*{remedy}"):
+        getattr(sessions, act)(str(built.folder.path))
+
+
 @pytest.mark.parametrize("text", [None, "{}", "a: [1", "configuration: {cluster: {no_option: 1}}"])
 def test_a_folder_that_does_not_say_which_cluster_is_one_sentence(
     text: str | None, built: Built, monkeypatch: pytest.MonkeyPatch

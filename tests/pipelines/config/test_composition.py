@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from perfsweep.pipelines.config import composition
+from perfsweep.pipelines.config.external_workload import MOST_BYTES
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -75,10 +76,16 @@ def test_a_mistake_of_the_folders_file_names_the_file(folder: Path) -> None:
         composition.compose("sweep", ["workload=digits"])
 
 
+BOMB = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 10}]\n" for n in range(1, 6))
+"""A hundred thousand entries, each of which OmegaConf would make; twice as many lines never end."""
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("amp: [bf16", "{folder}/toggles/own.yaml line 1 is no YAML: expected "),
+        (BOMB, "{folder}/toggles/own.yaml cannot be read: its aliases make it too large. Write out what"),
+        (f"# {'long' * MOST_BYTES}", "{folder}/toggles/own.yaml cannot be read: it has more than 100,000"),
         ("defaults: none\n", "toggles/own.yaml: defaults must be a list of names, such as"),
         ("defaults: [nowhere]\n", "toggles/own.yaml: defaults: there is no toggles/nowhere.yaml next to it"),
     ],

@@ -17,7 +17,7 @@ from perfsweep.pipelines.store.locks import (
     record_oom,
     stop_if_superseded,
 )
-from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, read_record
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record, read_spec
 
 PLAN = manifest(packs=(pack(NAIVE, FAST, rounds=2), pack(NAIVE, FAST, id="p001")))
 PACK = PLAN.packs[0]
@@ -97,11 +97,12 @@ def test_memory_that_ended_a_pack_is_the_outcome_of_the_trial_that_ran(
 ) -> None:
     claim(folder, PACK), claim(folder, PACK)
     place = begun(folder, PLAN, FAST, **{"attempt": 1, "round": 0, **own})
+    os.utime(place / "spec.json", (time.time() - 3600,) * 2)
     assert record_oom(folder, PACK) is found
     record = read_record(place)
     if found:
         assert record is not None and record.outcome is Outcome.OOM and record.failure is not None
-        assert record.started == (place / "spec.json").stat().st_mtime
+        assert record.ended - record.started == pytest.approx(3600, abs=60)
         assert record.failure.text == (
             "JobOutOfMemory: Slurm ended the job because memory ran out. Ask for more with cluster.memory."
         )
@@ -122,6 +123,17 @@ def test_of_warm_arms_that_memory_ended_together_the_one_whose_turn_it_was_is_ou
     assert record_oom(folder, PACK)
     assert (read_record(places[NAIVE]) is not None) is lost
     assert read_record(places[FAST]) is not None
+
+
+@pytest.mark.parametrize("moved_s", [5 * 3600.0, -8 * 3600.0])
+def test_a_trial_costs_what_it_took_where_the_clock_is_set_meanwhile(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch, moved_s: float
+) -> None:
+    spec = read_spec(begun(folder, PLAN, FAST, round=0) / "spec.json")
+    began, real = time.monotonic() - 2.0, time.time
+    monkeypatch.setattr("time.time", lambda: real() + moved_s)
+    found = TrialRecord.of(spec, began, outcome=Outcome.OK)
+    assert 2.0 <= found.ended - found.started + 1e-3 < 60.0
 
 
 def test_a_folder_in_which_no_trial_had_begun_gets_no_record(folder: SweepFolder) -> None:

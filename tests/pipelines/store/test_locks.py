@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.store.files import write_once
-from perfsweep.pipelines.store.locks import holding, locked
+from perfsweep.pipelines.store.locks import Taken, holding, locked
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.slurm import element
 from perfsweep.workloads.errors import ConfigError
@@ -51,6 +52,24 @@ def test_without_locks_a_second_command_is_refused_and_told_whom_to_wait_for(tmp
     with locked(folder):
         pass
     assert not (folder.path / ".lock.owner").exists()
+
+
+def test_who_holds_a_sweep_is_told_and_how_it_goes_on_where_it_is_stopped(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "toy")
+    if not (child := os.fork()):
+        with locked(folder):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    try:
+        assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
+        who = rf"name= \(process {child} on .*, which is stopped: `kill -CONT {child}` lets it go on\)$"
+        with pytest.raises(Taken, match=who), locked(folder):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    with locked(folder):  # which a killed process has let go
+        pass
 
 
 @pytest.mark.usefixtures("no_locks")

@@ -205,6 +205,13 @@ def test_a_mistake_of_the_reference_ends_all_arms_at_once(failed: str, kind: str
     assert set(progress.retired("p000", rest)) == (set(rest) if others else set())
 
 
+def test_attempts_keep_their_order_where_the_clock_was_set_back_between_them() -> None:
+    ends = ((0, 9000.0), (1, 9001.0), (2, 100.0))
+    progress = told(*((A, 0, attempt, {**OOM, "ended": when}) for attempt, when in ends))
+    assert [one.record.attempt for one in progress.timings("p000", A)] == [0, 1, 2]
+    assert progress.retired("p000", [A])[A].attempt == 1, "its second failure, as before the third"
+
+
 def test_a_retired_arm_is_told_by_the_trial_that_decided_it() -> None:
     ends = [
         {**OOM, "ended": when, "failure": Failure(type="E", message=str(when))} for when in (3.0, 1.0, 2.0)

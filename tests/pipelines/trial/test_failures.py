@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._utils import ExceptionWrapper
 
 from perfsweep.pipelines.store.trial_schema import Outcome
 from perfsweep.pipelines.trial.failures import ON_OOM, as_failure, classify, is_oom, keep_on_oom
@@ -79,6 +80,27 @@ def test_a_sentence_about_the_users_code_has_no_place_in_ours(tmp_path: Path) ->
         assert trace is not None
         where = as_failure(caught.value.with_traceback(trace.tb_next)).where
         assert where.partition(":")[0] == place
+
+
+FULL = "unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)"
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [("no such picture", ""), (FULL, ". Enlarge /dev/shm, in a container by --shm-size, or")],
+)
+def test_of_a_loaders_worker_the_exception_itself_is_told_with_its_line(
+    tmp_path: Path, said: str, remedy: str
+) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"raise RuntimeError({said!r})\n")
+    first = raised(file.read_text(), str(file))
+    carried = ExceptionWrapper((type(first), first, first.__traceback__), "in DataLoader worker process 0")
+    with pytest.raises(RuntimeError) as told:
+        carried.reraise()
+    failure = as_failure(told.value)
+    assert failure.message.startswith(f"{said} (in DataLoader worker process 0){remedy}")
+    assert failure.where.startswith(f"{file}:1, in <module>: raise RuntimeError")
 
 
 def test_what_was_never_raised_has_no_place() -> None:

@@ -154,6 +154,33 @@ def test_no_child_outlives_its_server(tmp_path: Path) -> None:
             one.call(leave, "0")
 
 
+FAMILY = """
+import os, signal, threading
+from perfsweep.pipelines.trial.fork_server import by_itself
+
+def main(arguments):
+    threading.Thread(target=threading.Event().wait).start()
+    if not os.fork():
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for _ in range(3):
+            os.fork()
+        while True:
+            signal.pause()
+    os.wait()
+    return int(arguments[0])
+
+by_itself(main)
+"""
+
+
+def test_nothing_outlives_a_process_that_no_server_has_forked() -> None:
+    command = [sys.executable, "-c", FAMILY, "7"]
+    # What lives on would hold the pipe open that is read here to its end.
+    assert subprocess.run(command, stdout=subprocess.PIPE, check=False, timeout=120).returncode == 7
+
+
 def test_a_server_that_has_died_is_named() -> None:
     server = ForkServer([])
     server._process.kill()

@@ -248,7 +248,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         (tmp_path / "scratch").mkdir()
         monkeypatch.setattr(process, "set_up", lambda *words: nullcontext(Stage()))
         monkeypatch.setattr(process, "Timing", lambda *words: timing)
-        monkeypatch.setattr(process.os, "register_at_fork", lambda **words: None)
+        monkeypatch.setattr("os.register_at_fork", lambda **words: None)
         spec = spec_of(tmp_path, kind=Kind.TIMING)
 
         def run() -> None:
