@@ -146,7 +146,7 @@ COMMANDS = Commands(
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
             ),
             option(
-                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
+                ["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True
             ),
             option(
                 "--environment",
@@ -172,7 +172,7 @@ COMMANDS = Commands(
                 default="slower",
             ),
             option(
-                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
+                ["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True
             ),
         ),
         Plain(

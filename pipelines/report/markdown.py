@@ -108,7 +108,7 @@ _WORST = ("failed", "different results", "fewer units", "slower", "undecided", "
 _ALARMS = _WORST[:4]
 
 Judged = Mapping[str, Any]
-"""An object that `perfsweep judge --json` printed; docs/versions-json.md has its fields."""
+"""An object that `perfsweep judge --json` printed; docs/json.md has its fields."""
 
 
 def comment(answers: Sequence[Judged]) -> str:

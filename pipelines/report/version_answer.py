@@ -102,7 +102,7 @@ class Answer:
         return f"{self.verdict}: {self.head} against {self.base}{time}{how}; results {self.results}{why}"
 
     def as_json(self) -> dict[str, Any]:
-        """The answer as docs/versions-json.md describes it."""
+        """The answer as docs/json.md describes it."""
         sides = {name: {"name": side.name, "commit": side.commit} for name, side in self._sides.items()}
         return {
             "schema": SCHEMA,
