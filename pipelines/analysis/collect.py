@@ -1,4 +1,4 @@
-"""Records -> one table. What a later question needs is a column here, so that nobody reads records again.
+"""Records -> one table. What a later question needs is a column here, so records are read once.
 
 `tables/trials.parquet` has one row for each trial; `used` marks the timing trials of finished rounds, the
 only ones that comparisons use. Ask your own questions of it::

@@ -19,7 +19,7 @@ Offer = Callable[[click.Context, str], Iterable[str]]
 
 
 class Kind(click.ParamType[str]):
-    """What an argument is, with what is offered for it and what of it is checked at once."""
+    """What an argument is, with what is offered for it and which check runs at once."""
 
     name = "text"
 

@@ -145,9 +145,7 @@ COMMANDS = Commands(
                 " anything is not committed, else where the branch began and HEAD.",
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
             ),
-            option(
-                ["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True
-            ),
+            option(["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True),
             option(
                 "--environment",
                 "Compare two environments and not commits: interpreters, folders of virtual environments, or"
@@ -171,9 +169,7 @@ COMMANDS = Commands(
                 type=click.Choice(["slower", "faster", "different"]),
                 default="slower",
             ),
-            option(
-                ["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True
-            ),
+            option(["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True),
         ),
         Plain(
             "comment",

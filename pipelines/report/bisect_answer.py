@@ -1,4 +1,4 @@
-"""The answer of a bisection: a line and a log for a person, a JSON object for a program, an exit status."""
+"""The answer of a bisection: a line and a log to read, a JSON object for a program, an exit status."""
 
 from __future__ import annotations
 

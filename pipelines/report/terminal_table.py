@@ -57,7 +57,7 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table; of columns that do not fit, those that matter least are left out and named."""
+    """Print a table; the least important columns that do not fit are left out and named."""
     columns = fitting_columns(table.columns, table.rows, console.width)
     console.print(drawn(table, columns, console.width))
     if missing := [column.heading for column in table.columns if column not in columns]:
