@@ -1,4 +1,4 @@
-"""The variables a command sees: the user's own, and those that the levels of an arm name."""
+"""The variables a command sees: the user's own, and variables that the levels of an arm name."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ TOGGLES = (
                 witness="lm_flops",
             ),
         ),
-        "the last block on all positions, or on those that are read",
+        "the last block on all positions, or on positions that are read",
     ),
     Toggle(
         "teacher",
@@ -320,7 +320,7 @@ TOGGLES = (
     Toggle(
         "freeze",
         (Level("on"), Level("off", witness="lm_gradients")),
-        "control: compute gradients that nobody applies",
+        "control: compute gradients that are not applied",
     ),
     shared.products(),
     shared.optimizer(every={"bounds": UPDATED, "witness": "ops"}, source="Quick win 4"),

@@ -163,7 +163,7 @@ class Builder:
         return NativeKernel(precision, self.counts)
 
     def solver(self, prepared: Prepared, solution: Solution) -> Callable[[int, Tensor], Iterator[None]]:
-        """The passes over the slab of a number, whose classes stand at given columns of the grid."""
+        """The passes over the slab of a number, whose classes are at given columns of the grid."""
         newton = self.choices.solver == "newton"
         solver = (self._newton if newton else self._damped)(prepared, solution)
         rows, flat = prepared.train, self.choices.active_set == "pair"

@@ -96,7 +96,7 @@ class Choices:
         return max(1024, cache_bytes // per_event)
 
     def slab_bytes(self, latents: int, classes: int, chunk: int) -> int:
-        """Memory of one slab beside the data: state and, by row, the temporaries of one chunk."""
+        """Memory of one slab without the data: state and, by row, the temporaries of one chunk."""
         width = self.slab_width(classes)
         state = STATE_ARRAYS * latents * width * self.precision.sums.itemsize
         return state + (

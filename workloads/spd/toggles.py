@@ -216,7 +216,7 @@ TOGGLES = (
             Level("all"),
             Level("gathered", requires={"delta": ("folded",)}, unsupported=needs_host_rows, witness="flops"),
         ),
-        "multiply all positions and drop those that are not routed, or multiply the routed ones",
+        "multiply all positions and drop positions that are not routed, or multiply the routed ones",
     ),
     Toggle(
         "delta",
@@ -282,7 +282,7 @@ TOGGLES = (
             Level("torch", witness="profiled_steps"),
             Level("pyinstrument", witness="profiler_samples"),
         ),
-        "a profiler beside the training",
+        "a profiler during the training",
         "9",
     ),
     Toggle(

@@ -34,7 +34,7 @@ class Paths(Protocol):
         ...
 
     def solver(self, prepared: Prepared, solution: Solution) -> Callable[[int, Tensor], Iterator[None]]:
-        """The passes over the slab of a number, whose classes stand at given columns of the grid."""
+        """The passes over the slab of a number, whose classes are at given columns of the grid."""
         ...
 
     def certifier(self, prepared: Prepared, solution: Solution) -> Certifier | None:

@@ -47,7 +47,7 @@ class DampingOptions:
 
 @dataclass
 class Bookkeeping:
-    """Per pair of the block in work, [R, c]: how it stands and how often it was evaluated."""
+    """Per pair of the block in work, [R, c]: its state and how often it was evaluated."""
 
     frozen: Tensor
     evals: Tensor
@@ -65,7 +65,7 @@ class Bookkeeping:
 
 
 class LevenbergMarquardtSolver:
-    """Runs `rules` on one slab until its stop test holds or `max_iter` passes are over."""
+    """Runs `rules` on one slab until its stop test holds or `max_iter` passes have ended."""
 
     def __init__(
         self,

@@ -128,7 +128,7 @@ def check_waiting(mask: Tensor) -> None:
 
 
 def check_on_device(mask: Tensor) -> None:
-    """The same test, made by the device: a violation ends the program later, and nobody waits."""
+    """The same test, made by the device: a violation ends the program later, and the host does not wait."""
     inside = ~((mask < 0) | (mask > 1)).any()
     torch._assert_async(inside, "a mask must lie in [0, 1]")  # pyright: ignore[reportPrivateImportUsage]
 
