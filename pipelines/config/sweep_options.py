@@ -251,7 +251,7 @@ class ClusterPart(TypedDict, total=False):
 
 
 class DesignPart(TypedDict, total=False):
-    """How arms are chosen: see docs/concepts.md for each kind."""
+    """How arms are chosen: see docs/trust.md for each kind."""
 
     kind: str
     """Kind of the design: one_at_a_time, leave_one_out, chain, factorial, fractional, ladder or arms."""
