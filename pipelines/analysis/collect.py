@@ -24,7 +24,7 @@ from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, Trial
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial with what the plan knows of it: the label of its arm, and whether comparisons rest on it."""
+    """A trial with its place in the plan: the label of its arm, and whether comparisons use it."""
 
     record: TrialRecord
     folder: Path

@@ -77,7 +77,7 @@ def measured(console: Console, command: SweepCommand, config_text: str) -> int:
 
 
 def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
-    """Compare and publish what is there; packs that broke off are shown with the end of their logs."""
+    """Compare and publish what is there; packs that ended early are shown with the end of their logs."""
     folder = sweep.folder
     for pack, log in broken.items():
         text = f"pack {pack} broke off: {log}"

@@ -1,4 +1,4 @@
-"""Comparison -> terminal: whole columns at any width, instead of all of them in pieces."""
+"""Comparison -> terminal: at any width, columns are shown whole or left out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_table.Table:
-    """Some columns of a table, ready to be printed in `room` characters."""
+    """A table of some columns, ready to be printed in `room` characters."""
     printed = plain_table(table.title)
     for column, width in zip(columns, _widths(columns, table, room), strict=True):
         printed.add_column(
