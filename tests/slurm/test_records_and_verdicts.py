@@ -161,10 +161,10 @@ def test_what_a_person_cancelled_never_comes_back_whatever_slurm_calls_it(sign: 
     ("output", "note"),
     [
         (NO_MODULE + "srun: something else\n", "cluster.setup line 1 ended with status 1: module load cuda"),
-        ("", "it ended without a word (FAILED NonZeroExitCode)"),
+        ("", "it ended and gave no reason (FAILED NonZeroExitCode)"),
         (
             "/x.sh: line 14: /opt/python: No such file or directory\n",
-            "it ended without a word (FAILED NonZeroExitCode); Slurm's output ends: /x.sh: line 14:"
+            "it ended and gave no reason (FAILED NonZeroExitCode); Slurm's output ends: /x.sh: line 14:"
             " /opt/python: No such file or directory",
         ),
     ],
