@@ -46,7 +46,7 @@ class LatentWireConfig(Ruled):
     lm_path : folders of local models (config.json, safetensors, tokenizer.json), one or two, separated by
         commas; null: random weights
     inert_fields : fields of their config.json that no computation reads
-    resume : the folder `checkpoint` that an earlier training kept: goes on there; null: starts from the beginning
+    resume : the folder `checkpoint` that an earlier training kept: goes on there; null: from the start
     state_kd, manifold, adaptive_first : optional losses
     lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are
         trained
