@@ -72,7 +72,7 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
 
 
 def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
-    """Measure what is missing of a sweep; the packs that broke off, each with the end of its log.
+    """Measure the missing trials of a sweep; return the packs that ended early, with the end of their logs.
 
     Ctrl-C passes through: packs of this machine end after their last finished round, those on Slurm go on.
 
@@ -138,7 +138,7 @@ def _launched(
 
 
 def prepare_tracking(command: SweepCommand) -> list[str]:
-    """Take from the shell what the configuration leaves open; lines on what will not work as asked."""
+    """Fill open W&B settings from the shell; return a line on each that will not work as asked."""
     command.tracking = dataclasses.replace(command.tracking, **from_shell(command.tracking, os.environ))
     if command.tracking.mode == "disabled":
         return []

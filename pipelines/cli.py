@@ -23,7 +23,7 @@ from perfsweep.workloads.errors import PerfsweepError, harmless
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command, and exit with its status."""
+    """Run the command that the arguments name, and exit with its status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         _run("perfsweep", ["--help"])

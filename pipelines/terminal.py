@@ -1,4 +1,4 @@
-"""Where commands print: a terminal, or what somebody reads later: a file, or the cell of a notebook."""
+"""Where commands print: a terminal, a file to read later, or the cell of a notebook."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def console_here() -> Console:
 
 
 def error_console() -> Console:
-    """Where a person is told something while stdout belongs to a program."""
+    """Where the user reads messages while stdout belongs to a program."""
     return _console(stderr=True)
 
 
@@ -79,12 +79,12 @@ def bold(name: str, rest: str) -> Text:
 
 
 def shell_line(*words: str | Path) -> str:
-    """What a person types into a shell to run this command, with quotes where a word needs them."""
+    """What a user types into a shell to run this command, with quotes where a word needs them."""
     return " ".join(["perfsweep", *(shell_word(str(word)) for word in words)])
 
 
 def shell_word(word: str) -> str:
-    """Quote a word for a shell so that a person can read it."""
+    """Quote a word for a shell, readably."""
     plain = "'" not in word or any(one in word for one in '"$`\\!')
     return shlex.quote(word) if plain else f'"{word}"'
 

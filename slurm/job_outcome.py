@@ -59,7 +59,7 @@ class ElementRecords:
 
     @property
     def last(self) -> ExitRecord | None:
-        """What the latest start wrote, None if it ended without a word."""
+        """What the latest start wrote, None if it ended and gave no reason."""
         return self.exits.get(max(self.starts - 1, 0))
 
     @property
@@ -208,7 +208,7 @@ def _by_its_records(own: ElementRecords, silence: Silence, state: str, patience:
             return Standing(End.OOM, "Slurm ended it because memory ran out")
         if own.last_line.startswith(SETUP_SIGN):
             return Standing(End.FAILED, own.last_line.removeprefix("perfsweep: "))
-        return Standing(End.NO_RESULT, _wordless("it ended without a word", own, state))
+        return Standing(End.NO_RESULT, _unexplained("it ended and gave no reason", own, state))
     if "SIGUSR2" in last.signals and last.status in (TRY_AGAIN, STUCK):
         return Standing(End.TIMEOUT, "stopped before its time limit")
     if last.status in _BY_REQUEST:
@@ -216,14 +216,14 @@ def _by_its_records(own: ElementRecords, silence: Silence, state: str, patience:
     if last.status == _KILLED and own.oom:
         return Standing(End.OOM, "memory ran out")
     if last.status == _KILLED:
-        return Standing(End.NO_RESULT, _wordless("its process was killed", own, state))
+        return Standing(End.NO_RESULT, _unexplained("its process was killed", own, state))
     if last.status > 128:
         return Standing(End.NO_RESULT, f"its process was ended by signal {last.status - 128}")
     end = End.UNFIT if last.status == UNFIT else End.FAILED
     return Standing(end, last.said or f"it ended with status {last.status}")
 
 
-def _wordless(what: str, own: ElementRecords, state: str) -> str:
+def _unexplained(what: str, own: ElementRecords, state: str) -> str:
     """Say what little is known: Slurm's state and reason, and the end of its output."""
     said = f"; Slurm's output ends: {own.last_line}" if own.last_line else ""
     return f"{what}{f' ({state})' if state else ''}{said}"

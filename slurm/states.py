@@ -21,7 +21,7 @@ class End(StrEnum):
     DEADLINE = "deadline"
     CANCELLED = "cancelled"
     FAILED = "failed"  # it ended by itself with a status that says why
-    NO_RESULT = "no result"  # it ended without a word
+    NO_RESULT = "no result"  # it ended and gave no reason
     REFUSED = "refused"  # it was never submitted
 
 

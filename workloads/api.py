@@ -135,7 +135,7 @@ class Clock(Protocol):
 
 
 class NullClock:
-    """The clock of iterations that nobody measures: its marks do nothing."""
+    """The clock of iterations that are not measured: its marks do nothing."""
 
     @staticmethod
     def phase(name: str) -> AbstractContextManager[None]:
@@ -273,7 +273,7 @@ class Workload:
         raise ContractError(f"{type(self).__name__} does not define evidence")
 
     def keep(self, folder: Path) -> None:
-        """Write what a person takes home into a folder that is empty: results, checkpoints, weights.
+        """Write results into an empty folder: results, checkpoints, weights.
 
         Asked where ``keep=FOLDER`` is given, in a trial of its own, of a job once it is done.
 

@@ -49,7 +49,7 @@ def forget_originals() -> None:
 
 
 def show_lines(original: Path, text: bytes) -> None:
-    """Have tracebacks and `inspect` show the lines that run, and not those that an editor wrote since."""
+    """Have tracebacks and `inspect` show the lines that run, not lines that an editor wrote since."""
     lines = text.decode(errors="replace").splitlines(keepends=True)
     # An entry without a time is never compared with the file.
     linecache.cache[str(original)] = (len(text), None, lines, str(original))

@@ -117,7 +117,7 @@ class Level:
         return max(self.ranks, device.count) if self.per_gpu else self.ranks
 
     def parity_with(self, config: Any, levels: Levels) -> Parity:
-        """The class of this level under `config` and beside `levels`."""
+        """The class of this level under `config` and next to `levels`."""
         return self.loosened(config, levels) or self.parity
 
 
@@ -207,7 +207,7 @@ class Toggle:
         )
 
     def baseline(self, levels: Levels, device: Device) -> LevelValue:
-        """The baseline level beside `levels` on `device`."""
+        """The baseline level next to `levels` on `device`."""
         for other in self.baselines:
             if other.device(device) and all(
                 levels.get(name) in values for name, values in other.given.items()
@@ -217,7 +217,7 @@ class Toggle:
 
     @property
     def choices(self) -> str:
-        """The valid levels, as a person would type them."""
+        """The valid levels, as a user would type them."""
         named = ", ".join(str(level.value) for level in self.levels)
         return f"{named}, or {self.numbers}" if self.numbers else named
 

@@ -1,4 +1,4 @@
-"""The mistakes a person can make, each with one sentence that says what, where and what to do."""
+"""Mistakes of a user, each with one sentence that says what, where and what to do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UnsupportedHere(PerfsweepError):
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Ask for the nearest of the known words: a sentence with a space behind it, or nothing."""
+    """Ask for the nearest of the known words: a sentence and a space, or nothing."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"did you mean {close[0]}? " if close else ""
 

@@ -1,4 +1,4 @@
-"""Source files that a module's code consists of: its own and its imports beside it. Imports nothing."""
+"""Source files that a module's code consists of: its own and its imports next to it. Imports nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _Place:
 
 
 def folder_of(name: str) -> Path | None:
-    """The folder of a top-level module that somebody works on: not installed, not Python's, not ours."""
+    """The folder of a top-level module that the user works on: not installed, not Python's, not ours."""
     if name in sys.stdlib_module_names:
         return None
     try:

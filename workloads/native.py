@@ -30,7 +30,7 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 @functools.cache
 def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The kernels in `source`, built with `flags` beside `FLAGS`, for a level such as ``fused_kernel=on``.
+    """The kernels in `source`, built with `flags` and `FLAGS`, for a level such as ``fused_kernel=on``.
 
     Raises
     ------

@@ -190,7 +190,7 @@ def import_root(cls: type[Workload]) -> Path | None:
 
 
 def origin(cls: type[Workload]) -> str:
-    """What tells a workload from others of its name: what it says, else its class and where that stands.
+    """What tells a workload from others of its name: what it says, else its class and its file.
 
     Of one of our own or an installed one the module, wherever it is installed; else the file.
     """

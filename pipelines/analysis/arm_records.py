@@ -55,7 +55,7 @@ class ArmRecords:
             self._untimed[arm][kind] = trial.record
 
     def all(self, arm: str) -> list[TrialRecord]:
-        """Timing trials first, those that count before those that failed, then the others."""
+        """Timing trials first, counted ones before failed ones, then the others."""
         return [*self.timed(arm), *self._failed.get(arm, ()), *self._untimed.get(arm, {}).values()]
 
     def timed(self, arm: str) -> list[TrialRecord]:
@@ -111,7 +111,7 @@ class ArmRecords:
         return evidence.compile_s if evidence and evidence.compile_s else self.median(arm, "compile_s")
 
     def one_off_s(self, arm: str) -> float | None:
-        """Seconds of set-up and first iteration, median, with all compiling done anew; None without times."""
+        """Median seconds of set-up and first iteration with nothing compiled before; None without times."""
         cold_s = self.cold_compile_s(arm) or 0.0
         costs = [
             record.setup_s + record.first_iteration_s + max(0.0, cold_s - record.compile_s)
@@ -144,7 +144,7 @@ Counters = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class CounterChange:
-    """One counter of an arm that differs from the reference's."""
+    """One counter of an arm that differs from the baseline's."""
 
     counter: str
     reference: float
@@ -181,7 +181,7 @@ NOISY = ("gc_", "compile_s", "device_busy_ns", "cache_")
 
 
 def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[CounterChange, ...]:
-    """List the counters that differ from the reference's, furthest first; empty where one was not counted."""
+    """List the counters that differ from the baseline's, furthest first; empty where one was not counted."""
     if reference is None or own is None:
         return ()
     both = ((name, reference.get(name), value) for name, value in own.items())

@@ -1,4 +1,4 @@
-"""Records -> one table. What a later question needs is a column here, so that nobody reads records again.
+"""Records -> one table. What a later question needs is a column here, so records are read once.
 
 `tables/trials.parquet` has one row for each trial; `used` marks the timing trials of finished rounds, the
 only ones that comparisons use. Ask your own questions of it::
@@ -24,7 +24,7 @@ from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, Trial
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial with what the plan knows of it: the label of its arm, and whether comparisons rest on it."""
+    """A trial with its place in the plan: the label of its arm, and whether comparisons use it."""
 
     record: TrialRecord
     folder: Path

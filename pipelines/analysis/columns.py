@@ -1,4 +1,4 @@
-"""Columns of tables, each declared once for everybody who shows the table or keeps it in a file.
+"""Columns of tables, each declared once for all code that shows the table or writes it into a file.
 
 Those of effects are in `effect_columns`, those of arms in `arm_columns`.
 """
@@ -47,7 +47,7 @@ class Style(StrEnum):
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """One column of a table, whoever shows it.
+    """One column of a table, the same on every surface.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Column(Generic[T]):
 
     @property
     def short(self) -> bool:
-        """Whether cells of words stand on one line in the page."""
+        """Whether cells of words stay on one line in the page."""
         return self.width <= SHORT
 
     def cell(self, row: T) -> str:
@@ -102,7 +102,7 @@ PROSE = 40
 
 
 def visible_columns(columns: Sequence[Column[T]], rows: Sequence[T], where: Where) -> tuple[Column[T], ...]:
-    """Pick the columns that are for somebody; an optional one only where any row has something to say."""
+    """Pick the columns for a kind of reader; an optional one only where any row has a value."""
     declared = [column for column in columns if where in column.where]
     return tuple(
         column for column in declared if not column.optional or any(column.cell(row) for row in rows)

@@ -192,7 +192,7 @@ _NO_HELP = (Verdict.NO_DIFFERENCE, Verdict.SLOWER)
 
 @dataclass(frozen=True)
 class AloneAndBeside:
-    """One level measured twice: by itself on the reference, and by leaving it out of the best arm."""
+    """One level measured twice: by itself on the baseline, and by leaving it out of the best arm."""
 
     alone: EffectResult | None
     beside: EffectResult
@@ -218,7 +218,7 @@ class AloneAndBeside:
 
 
 def alone_and_beside(effects: Sequence[EffectResult]) -> list[AloneAndBeside]:
-    """Each level left out of a best arm, beside what it does alone; empty unless a sweep has both designs."""
+    """Each level left out of a best arm, with what it does alone; empty unless a sweep has both designs."""
     alone = {(r.effect.toggle, r.effect.level): r for r in effects if r.effect.design == ALONE}
     beside = [result for result in effects if result.effect.design == BESIDE]
     return [AloneAndBeside(alone.get((r.effect.toggle, r.effect.level)), r) for r in beside] if alone else []

@@ -41,7 +41,7 @@ from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder
 
 @dataclass(frozen=True)
 class Reference:
-    """The arm that the sweep's numbers are read against."""
+    """The arm that all others of a sweep are compared with, and its time per unit in ns."""
 
     name: str
     ns_per_unit: float
@@ -50,7 +50,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Effects in packs that ran on another kind of machine: their pairs are as good, among themselves."""
+    """Effects in packs that ran on another kind of machine, compared only with one another."""
 
     machine: str  # what it is called: its device, or in what it differs
     effects: tuple[EffectResult, ...]

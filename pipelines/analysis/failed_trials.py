@@ -38,12 +38,12 @@ class FailedTrials:
 
     @property
     def is_mistake(self) -> bool:
-        """Whether somebody has to look; an arm that needs more memory than there is has its answer."""
+        """Whether a user has to act; an arm that needs more memory than there is has its answer."""
         return self.outcome is not Outcome.OOM
 
 
 def failed_trials(progress: Progress, manifest: Manifest) -> tuple[FailedTrials, ...]:
-    """Group the trials that ended badly and that no later attempt at the same has mended."""
+    """Group the trials that ended badly and that no later attempt at the same has repaired."""
     names = manifest.arm_names
     groups: dict[tuple[str, Outcome, str], list[StoredTrial]] = {}
     for trial in _unmended(progress):
@@ -165,7 +165,7 @@ def remedies(failures: Sequence[FailedTrials]) -> tuple[str, ...]:
 
 
 def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
-    """Say which rounds are missing: those that a command measures, and those of arms that failed.
+    """Say which rounds are missing: rounds that a command measures, and rounds of failed arms.
 
     A pack none of whose arms can run, or fit into memory, misses none: that is its answer.
     """
@@ -190,7 +190,7 @@ def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
 
 
 def notes_on_other_machines(progress: Progress, manifest: Manifest) -> list[str]:
-    """Say what ran on other kinds of machines, and so stands in tables of its own."""
+    """Say what ran on other kinds of machines, and so has tables of its own."""
     notes = []
     for part in progress.elsewhere:
         trials = [one for attempts in part.timing.values() for one in attempts.values()]

@@ -27,7 +27,7 @@ from perfsweep.pipelines.store.stop_rule import apart
 
 
 def cells_of(used: pl.DataFrame, figure: str) -> Iterator[Cell]:
-    """A figure of the used timing trials."""
+    """The values of one figure, such as ns per unit, in the used timing trials: one cell each."""
     plain = pl.lit(None, pl.Float64)
     if figure == "ns_per_unit":
         plain = pl.when(pl.col("lost_ns").is_not_null()).then(pl.col("wall_ns_per_unit"))
@@ -36,7 +36,7 @@ def cells_of(used: pl.DataFrame, figure: str) -> Iterator[Cell]:
 
 
 def rounds_of(used: pl.DataFrame, figure: str, apart: Apart | None = None) -> Rounds:
-    """The same, ready to be compared."""
+    """The same values by pack, round and arm, ready to be compared."""
     return Rounds(cells_of(used, figure), figure, apart)
 
 
@@ -184,7 +184,7 @@ class Judge:
         return break_even(*once_s, *each_s)
 
     def bound_by(self, arm: str) -> str | None:
-        """Whether an arm waits for its host or its device; None where the device's work was not seen."""
+        """Whether the host or the device limits an arm; None where the device's work was not seen."""
         times_ns = [record.ns_per_unit for record in self.records.timed(arm) if record.units > 0]
         busy_ns = (self.records.counters(arm) or {}).get("device_busy_ns")
         return bound_by(busy_ns, median(times_ns) if times_ns else None)
@@ -210,7 +210,7 @@ class Judge:
         return sum(weight * known[arm] for arm, weight in effect.contrast.items())
 
     def on_gpu(self, arm: Arm) -> str:
-        """Whether an arm acts on a GPU; empty where one measured it."""
+        """Whether an arm would act on a GPU, as the table says it; empty where it was measured on one."""
         return "" if self.device.type == "cuda" else self.declared.on_gpu(arm)
 
 

@@ -1,4 +1,4 @@
-"""What a reader must know beside the numbers of a comparison, a line each."""
+"""What a reader must know in addition to the numbers of a comparison, a line each."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ SYSTEM = pl.col("system_ns") / (pl.col("region_s") * 1e9)
 
 
 def kernel_notes(used: pl.DataFrame, names: Mapping[str, str], reference: str) -> list[str]:
-    """Name the arms whose faults or system time differ from those of the reference (its id)."""
+    """Name the arms whose faults or system time differ from those of the baseline (its id)."""
     measured = used.filter((pl.col("iterations") > 0) & (pl.col("region_s") > 0))
     arms = measured.group_by("arm", maintain_order=True).agg(
         faults=MINOR_FAULTS.median(), system=SYSTEM.median()

@@ -226,7 +226,7 @@ def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str
 
 
 def obstacles(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacle, ...]:
-    """Find what stands between a claim and a ruling on this device; nothing where nothing refuses it.
+    """Find what prevents a ruling on a claim on this device; nothing where nothing refuses it.
 
     What a claim or a level says against a device proves nothing: an obstacle stands on this device, and its
     removal, with all others removed too, is what it takes. A claim that speaks of no arm and gives no bound
@@ -281,7 +281,7 @@ FACTS_WITHOUT: dict[Obstacle, dict[str, object]] = {
 
 
 def device_without(device: Device, lifted: Iterable[Obstacle]) -> Device:
-    """A device on which some obstacles do not stand."""
+    """A device on which some obstacles are absent."""
     facts = {name: value for obstacle in lifted for name, value in FACTS_WITHOUT[obstacle].items()}
     return dataclasses.replace(device, **facts)  # type: ignore[arg-type]
 

@@ -93,11 +93,11 @@ class Checked:
 
     @property
     def trials_ahead(self) -> int:
-        """Trials that a sound workload takes: two of each arm, and those that ask whether it repeats."""
+        """Trials that a sound workload takes: two of each arm, and repeats of the baseline."""
         return 2 * len(self.manifest.arms) + 3 + (self._cls.shape == "steps")
 
     def keep_log(self) -> Path | None:
-        """Keep the log of the last trial that failed, with its traceback, where a person finds it."""
+        """Keep the log of the last trial that failed, with its traceback, where the user finds it."""
         if not self._failed_log:
             return None
         folder = self._runs_folder / f"check-{re.sub(r'[^A-Za-z0-9._-]+', '-', self.name)}"

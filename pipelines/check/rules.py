@@ -1,4 +1,4 @@
-"""What observations of a workload say against it, in the words of whoever wrote it. Nothing runs here."""
+"""Rules that a workload must keep, in the words of its author. Nothing runs here."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def differ(one: Evidence, other: Evidence) -> bool:
 def nothing_changes(
     level: Level, subject: str, base: Counters | None, arm: Counters | None, same_evidence: bool
 ) -> list[Finding]:
-    """A level whose witness stands still or, without one, whose counters and results are the base's."""
+    """A level whose activity counter stays or, without one, whose counters and results are the base's."""
     if base is None or arm is None:
         return []
     if level.witness in FOUND_ON_DISK:
@@ -230,6 +230,6 @@ def host_reads(
 
 
 def state_leaks(name: str, leaks: Sequence[str]) -> list[Finding]:
-    """What a trial leaves behind for the next one in its process."""
+    """State that a trial leaves for the next one in its process."""
     remedy = "keep state in the instance, and put settings back in close()"
     return [Finding(Defect.STATE_LEAKS, name, f"{leak}; {remedy}") for leak in leaks]

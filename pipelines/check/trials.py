@@ -116,7 +116,7 @@ def _step(workload: Workload, iterations: int) -> None:
 
 
 def settings() -> dict[str, Any]:
-    """What of a process a workload may change, and must put back."""
+    """Settings of a process that a workload may change, and must restore."""
     return {
         "torch's default dtype": str(torch.get_default_dtype()),
         "torch.is_grad_enabled()": torch.is_grad_enabled(),
@@ -176,7 +176,7 @@ _THROUGH = frozenset(str(_TORCH / name) for name in ("overrides.py", "_tensor.py
 
 @dataclass(frozen=True, order=True)
 class Read:
-    """One line that reads a value: `call` as a person would have written it."""
+    """One line that reads a value: `call` as a user would have written it."""
 
     file: str
     line: int

@@ -19,7 +19,7 @@ Offer = Callable[[click.Context, str], Iterable[str]]
 
 
 class Kind(click.ParamType[str]):
-    """What an argument is, with what is offered for it and what of it is checked at once."""
+    """What an argument is, with what is offered for it and which check runs at once."""
 
     name = "text"
 
@@ -194,5 +194,5 @@ def option(names: Sequence[str] | str, text: str, **rest: Any) -> click.Option:
 
 SWEEP = word("sweep", SWEEP_FOLDER, "Folder of a sweep, such as runs/digits-demo.")
 PACKS = words("packs", NAME, "Packs, such as p000; all by default.")
-TRUST = option("--trust", "Import the sweep's own workload from here, as its claims need.", is_flag=True)
+TRUST = option("--trust", "Import the sweep's workload from here, which its claims need.", is_flag=True)
 JSON = option(["as_json", "--json"], "Print a JSON object; docs/json.md says which.", is_flag=True)

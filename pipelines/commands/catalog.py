@@ -50,11 +50,11 @@ OF_SCRIPTS = (
     option(
         "--iteration", "What ends an iteration: optimizer.step, backward, loader, marks or module:function."
     ),
-    option("--every", "Such ends that make one iteration.", type=click.IntRange(1)),
+    option("--every", "Number of these ends that make one iteration.", type=click.IntRange(1)),
     option("--units", "Units of one iteration.", type=COUNT),
     option(
         "--writes",
-        "Where what it writes into its folder goes: a folder of the trial's own, nowhere, or there.",
+        "What happens when it writes into its folder: it gets a copy, is ended, or may write.",
         type=click.Choice(["scratch", "refuse", "allow"]),
     ),
     option("--ranks", "Processes, with torchrun's variables.", type=click.IntRange(1)),
@@ -101,7 +101,7 @@ COMMANDS = Commands(
         ),
         ComposedOrScript(
             "tune",
-            "the fastest arm within limits, kept as a preset; of a script as a patch",
+            "the fastest arm within limits, as a preset; for a script as a patch",
             "frontier:tune",
             option("--apply", "Write the patch into the script, if it is as it was measured.", is_flag=True),
             *OF_SCRIPTS,
@@ -145,9 +145,7 @@ COMMANDS = Commands(
                 " anything is not committed, else where the branch began and HEAD.",
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
             ),
-            option(
-                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
-            ),
+            option(["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True),
             option(
                 "--environment",
                 "Compare two environments and not commits: interpreters, folders of virtual environments, or"
@@ -171,9 +169,7 @@ COMMANDS = Commands(
                 type=click.Choice(["slower", "faster", "different"]),
                 default="slower",
             ),
-            option(
-                ["as_json", "--json"], "Print a JSON object, as docs/versions-json.md says.", is_flag=True
-            ),
+            option(["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True),
         ),
         Plain(
             "comment",
@@ -196,7 +192,7 @@ COMMANDS = Commands(
         Plain("pack", "put finished trials into one file, which all commands read", "sessions:pack", SWEEP),
         Plain(
             "compare",
-            "effects, parity and rulings; what became slower than in others",
+            "speeds, same results or not, rulings; what became slower",
             "comparison:compare",
             SWEEP,
             words("others", MEASURED, "Further sweeps or baselines after --against."),
@@ -208,8 +204,10 @@ COMMANDS = Commands(
                 metavar="OTHER...",
             ),
             option("--store", "Keep this sweep's times as a baseline.", type=FILE, metavar="FILE"),
-            option("--margin", "Growth of time that is no regression.", type=SHARE, default=0.05),
-            option("--explain", "Only derive one row's verdict: its number or name.", metavar="ROW"),
+            option("--margin", "Relative growth of time that is allowed.", type=SHARE, default=0.05),
+            option(
+                "--explain", "Show only how one row's verdict follows: its number or name.", metavar="ROW"
+            ),
             option(
                 "--columns",
                 "Further columns in place of the sweep's own, as energy,cost; docs/tables.md lists them.",

@@ -37,7 +37,7 @@ CLEAN, DEFECTIVE = 0, 1
 
 
 class Doing:
-    """What a check is at, for a person who waits: redrawn on a terminal, a line now and then elsewhere."""
+    """Progress of a check for a waiting user: redrawn on a terminal, a line now and then elsewhere."""
 
     def __init__(self, console: Console, checked: Checked) -> None:
         self._console, self._checked, self._what = console, checked, "setting up"

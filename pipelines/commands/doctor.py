@@ -35,7 +35,7 @@ FINE, REFUSED = 0, 1
 
 
 def doctor(cfg: DictConfig) -> int:
-    """Say what the cluster offers and what of the profile it would refuse; status 1 if it would."""
+    """Say what the cluster offers and which parts of the profile it would refuse; status 1 if any."""
     command: DoctorCommand = validation.typed(cfg, DoctorCommand)
     console = console_here()
     if command.gpu:

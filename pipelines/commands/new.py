@@ -1,4 +1,4 @@
-"""`perfsweep new` and `perfsweep init`: the first files of somebody's own measurements."""
+"""`perfsweep new` and `perfsweep init`: the first files of a user's own measurements."""
 
 from __future__ import annotations
 

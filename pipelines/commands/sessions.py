@@ -41,7 +41,7 @@ READ_IT = "`perfsweep compare` and `perfsweep status` only read it"
 
 
 def status(sweep: str, as_json: bool = False) -> int:
-    """Print rounds finished in each pack, trials by outcome, and where its job stands."""
+    """Print rounds finished in each pack, trials by outcome, and the state of its job."""
     folder, manifest = opened(sweep)
     executor = _attached(folder, manifest)
     found = _status(sweep, folder, manifest, executor)
@@ -284,7 +284,7 @@ def _new_text(files: Iterable[Path], shown: dict[Path, int]) -> Iterator[str]:
 
 
 def publish(sweep: str, offline: bool) -> int:
-    """Copy records to W&B and show what of them is there; repeating it changes nothing."""
+    """Copy records to W&B and show how many are there; repeating it changes nothing."""
     folder, manifest = opened(sweep)
     console = console_here()
     for line in contradictions(manifest.sweep.tracking, os.environ):

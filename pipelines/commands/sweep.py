@@ -35,7 +35,7 @@ def sweep(cfg: DictConfig) -> int:
 
 
 def ask(cfg: DictConfig) -> int:
-    """Say what would be measured where nobody has named a workload; a dry run shows it.
+    """Say what would be measured where no workload is named; a dry run shows it.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def measured(console: Console, command: SweepCommand, config_text: str) -> int:
 
 
 def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
-    """Compare and publish what is there; packs that broke off are shown with the end of their logs."""
+    """Compare and publish what is there; packs that ended early are shown with the end of their logs."""
     folder = sweep.folder
     for pack, log in broken.items():
         text = f"pack {pack} broke off: {log}"
@@ -125,7 +125,7 @@ class Display(Watch):
         return progress_display.live(self._console, manifest, ahead, planned.sweep.folder)
 
     def notices(self, texts: Iterable[str]) -> None:
-        """Print sentences that a person should not miss."""
+        """Print sentences that the user should not miss."""
         for text in texts:
             self.notice(text)
 
@@ -134,7 +134,7 @@ class Display(Watch):
         self._console.print(text, style="dim", highlight=False)
 
     def notice(self, text: str) -> None:
-        """Print a sentence that a person should not miss."""
+        """Print a sentence that the user should not miss."""
         self._console.print(text, style="yellow", highlight=False, soft_wrap=True)
 
 

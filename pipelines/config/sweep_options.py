@@ -23,11 +23,11 @@ class MeasurePart(TypedDict, total=False):
     """
     region_s: float
     """Seconds of timed iterations in each round, at least one cadence of them: as many as the baseline's
-    evidence does in that time, the same for all arms; more rounds buy more than longer ones.
+    evidence does in that time, the same for all arms; more rounds help more than longer ones.
     """
     turn_s: float
-    """Seconds that an arm works while the others of its round wait, at least one iteration: what slows the
-    machine for longer slows all of them alike.
+    """Seconds that an arm works while the others of its round wait, at least one iteration: a slowdown of the
+    machine that lasts longer slows all of them alike.
     """
     jobs: int
     """Timed jobs of a job-shaped workload, after one discarded job."""
@@ -48,51 +48,52 @@ class MeasurePart(TypedDict, total=False):
     seed: int
     """Seed of every trial; the order of the arms within a round is drawn from it too."""
     servers: int
-    """Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash
-    seed; one serves on until the next has imported, but at least two share the rounds.
+    """Most processes that the trials of a pack fork from, each with its own addresses and hash seed; one
+    serves until the next is ready, and at least two share the rounds.
     """
     allocator: Literal["steady", "system"]
-    """steady: glibc's malloc keeps what it has, so that no arm pays for faulting its heap in again; system:
-    as the machine has it.
+    """steady: glibc returns no memory to the OS, which it otherwise does at random; system: glibc's own
+    settings.
     """
     precision: float | None
-    """Half-width of its intervals at which an arm is measured no further (0.01 is 1 %), from six rounds on;
-    what is clearly apart ends earlier, and all at rounds_max.
+    """An arm stops, from six rounds on, when the half-width of its intervals is this (0.01 is 1 %); earlier
+    where its effect is clear, and at rounds_max at the latest.
     """
     budget_s: float | None
-    """Seconds of trials after which a pack begins no further round."""
+    """Seconds of trials after which a pack starts no other round."""
     rounds_max: int
     """Most rounds where precision or budget_s decide how many there are."""
     repeats: int
-    """Rounds of a pack that are measured again because something disturbed them."""
+    """Most rounds of a pack that are measured again because something disturbed them."""
     placebo: int
-    """Copies of the baseline that only keep junk from their set-up; no effect is called that is smaller than
-    what they show.
-    """
+    """Copies of the baseline with unused objects in memory; an effect smaller than theirs gets no verdict."""
     look: bool
-    """Only look: `rounds` and no more, so few that they may decide nothing; no verdict is called."""
+    """Measure `rounds` rounds, however few, and give no verdicts."""
     timed_parity: bool
     """Compare the numbers that timing trials ended with too, at the cost of one more trial of each arm."""
     seeds: int
-    """Paired seeds by which a stochastic level is judged; three more where they leave it open."""
+    """Paired seeds for judging a stochastic level; three more where these do not decide."""
     stall: bool
-    """Measure the baseline once more on its first batches, kept in memory: what an ideal loader would buy."""
+    """Measure the baseline once more on its first batches, kept in memory: what an ideal loader would save.
+    """
     target: float | None
-    """Value of target_figure that trainings go on to, from which time to quality follows; null: none does."""
+    """Train every arm until target_figure reaches this value, and report the time to it; null: no such
+    training.
+    """
     target_figure: str
-    """Number of the workload that is to reach the target, such as accuracy."""
+    """Number of the workload that must reach the target, such as accuracy."""
     target_better: Literal["lower", "higher"]
-    """lower: the figure is to fall to the target, as a loss; higher: to rise to it, as an accuracy."""
+    """lower: the figure falls to the target, as a loss; higher: it rises to it, as an accuracy."""
     target_every: int
-    """Iterations from one look at the figure to the next."""
+    """Iterations between two looks at the figure."""
     target_looks: int
-    """Looks in a row whose mean has to reach the target, where the figure is noisy."""
+    """Looks in a row whose mean must reach the target, for a noisy figure."""
     target_steps: int
     """Iterations after which a training has missed the target."""
     target_seeds: int
     """Seeds that every arm is trained to the target with, the same for all."""
     memory_gib: float | None
-    """Memory that a trial may need, as if the device had no more (GiB); beyond it, a trial ends as oom."""
+    """Memory limit of a trial (GiB), as if the device had no more; a trial above it ends as oom."""
 
 
 class TrackingPart(TypedDict, total=False):
@@ -251,7 +252,7 @@ class ClusterPart(TypedDict, total=False):
 
 
 class DesignPart(TypedDict, total=False):
-    """How arms are chosen: see docs/concepts.md for each kind."""
+    """How arms are chosen: see docs/trust.md for each kind."""
 
     kind: str
     """Kind of the design: one_at_a_time, leave_one_out, chain, factorial, fractional, ladder or arms."""

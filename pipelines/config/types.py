@@ -76,7 +76,7 @@ class ClusterConfig(SiteProfile):
 
 @dataclass
 class DesignConfig:
-    """How arms are chosen: see docs/concepts.md for each kind."""
+    """How arms are chosen: see docs/trust.md for each kind."""
 
     kind: str = option(
         REQUIRED,

@@ -34,7 +34,7 @@ _ENDS = {Outcome.OOM: End.OOM, Outcome.TIMEOUT: End.TIMEOUT}
 
 @dataclass(frozen=True)
 class Launched:
-    """How a launch ended: packs that broke off, each with the last lines of its log."""
+    """How a launch ended: packs that ended early, each with the last lines of its log."""
 
     broken: dict[str, str]
 
@@ -113,7 +113,7 @@ def launch(
 def resume(
     folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
 ) -> Executor:
-    """Follow what was submitted already, from the files of the sweep alone."""
+    """Follow the jobs that were submitted before, from the files of the sweep alone."""
     code = code_snapshot.latest(folder.code_dir)
     executor = _executor(folder, manifest, cluster, code, say)
     submitted = executor.submitted(folder.path)
@@ -127,7 +127,7 @@ def resume(
 def settle(
     folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
 ) -> None:
-    """Note which jobs of a sweep that lacks nothing have ended: what they have left is removed after that."""
+    """Note which jobs of a complete sweep have ended, and remove their leftover files after that."""
     if any(alive(folder).values()):
         resume(folder, manifest, cluster, say).settle()
 

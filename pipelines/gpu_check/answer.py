@@ -77,7 +77,7 @@ def judged(name: str, good: bool, text: str, **figures: float) -> Line:
 
 
 def needs_gpu(*names: str, text: str = "") -> list[Line]:
-    """Lines that nobody can answer without a GPU, or without as many."""
+    """Lines that have no answer without a GPU, or without as many."""
     return [Line(name=name, verdict=Verdict.NEEDS_GPU, text=text) for name in names]
 
 

@@ -63,7 +63,7 @@ def _on(setting: bool | None) -> str:
 
 
 def neighbours_line(visible: Sequence[Gpu]) -> Line:
-    """Nobody else computes on our GPUs."""
+    """No other process computes on our GPUs."""
     foreign = sum(gpu.foreign for gpu in visible)
     return judged("neighbours", not foreign, f"{foreign} processes of others on our GPUs", foreign=foreign)
 

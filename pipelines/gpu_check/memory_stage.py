@@ -20,7 +20,7 @@ GRAPH_SHARE = 0.9
 
 
 def examine(here: Here) -> Iterator[Line]:
-    """Ask an arm that needs too much, and a graph beside the same arm without one."""
+    """Ask an arm that needs too much, and a graph next to the same arm without one."""
     case = cases()["memory"]
     budget = case["budget"]
     over = timing_trial(here, "budget", budget["workload"], {}, memory_gib=budget["memory_gib"])

@@ -62,7 +62,7 @@ PACKAGES = ("perfsweep", "torch", "triton", "numpy", "nvidia-ml-py")
 def check(
     folder: Path, device: Device, hear: Callable[[Line], None], stages: Mapping[str, Stage] = STAGES
 ) -> Answer:
-    """Run all stages, tell each line once its stage is over, and write the file of the check."""
+    """Run all stages, tell each line once its stage has ended, and write the file of the check."""
     started, began, lines = time.time(), time.monotonic(), []
     for name, stage in stages.items():
         for line in _lines(folder / name.replace(" ", "-"), stage):

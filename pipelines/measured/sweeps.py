@@ -106,7 +106,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Planned:
-    """A sweep that may be measured: where, on what device, and what a person should hear before.
+    """A sweep that may be measured: where, on what device, and what the user should read before.
 
     `config_text` is kept as its sweep.yaml; `notices` say where something will not be as asked.
     """

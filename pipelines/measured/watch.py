@@ -52,7 +52,7 @@ class NotebookWatch(Watch):
         self._counted = True
 
     def notice(self, text: str) -> None:
-        """Show a sentence that a person should not miss."""
+        """Show a sentence that the user should not miss."""
         self._display({"text/plain": text}, raw=True)
 
 

@@ -88,7 +88,7 @@ def bound_of(
     parity: Parity,
     bounds: Mapping[str, float],
 ) -> float:
-    """What a deviation may reach; `entry` is the reference's, or for an oracle the deviation itself."""
+    """What a deviation may reach; `entry` is the baseline's, or for an oracle the deviation itself."""
     stated = stated_bound(check, name, bounds)
     if stated is None:
         return _rule_bound(check, name, entry, evidence, parity)

@@ -1,4 +1,4 @@
-"""Whether an arm computed what the reference computed.
+"""Whether an arm computed what the baseline computed.
 
 Evidence of two arms is compared check by check. The class of a level says how far it may move results: not
 at all or by rounding (exact), by the precision it chose (tolerance), or by other random draws (stochastic),
@@ -39,7 +39,7 @@ def judge(
     units_expected: float | None = None,
     units_done: float | None = None,
 ) -> ParityResult:
-    """Compare the evidence of one run of an arm with that of the reference.
+    """Compare the evidence of one run of an arm with that of the baseline.
 
     `parity` and `bounds` are the arm's (`loosest`). A check's bound is the first of: the arm's for its name,
     its own, the rule of class and dtype. Without a reference only checks against an oracle are judged; that
@@ -75,7 +75,7 @@ def judge(
 
 
 def failed_oracles(reference: Evidence | None, checks: Sequence[Check]) -> list[Deviation]:
-    """What an oracle holds against the reference itself."""
+    """How far the baseline itself deviates from an oracle."""
     return (
         [d for d in oracle_deviations(reference, checks, Parity.EXACT, {}) if not d.ok] if reference else []
     )

@@ -148,7 +148,7 @@ class Agreement:
         )
 
     def timed(self, arm: Arm, reference: Arm) -> TimedParity:
-        """What the numbers of an arm's timing trials say beside a reference's."""
+        """What the numbers of an arm's timing trials say against a baseline's."""
         loosest, bounds = self._class(arm, reference)
         checks = self._declared.checks
         excused = any(map(is_own, checks)) and bool(
@@ -157,7 +157,7 @@ class Agreement:
         return self._timed.judge(arm.id, reference.id, Allowed(loosest, bounds, checks), excused)
 
     def courses_wanted(self, pack: Pack, retry: Iterable[Outcome] = ()) -> list[Asked]:
-        """List the course trials that a pack lacks, then those that would decide where an arm departs."""
+        """List the course trials that a pack lacks, then trials that would decide where an arm departs."""
         if missing := self._timed.missing(pack, retry):
             return missing
         pairs = {(arm, self.reference(effect)) for effect in self._compared for arm in effect.weights}
@@ -171,7 +171,7 @@ class Agreement:
         return deviations.judge(theirs, ours, self._declared.checks, loosest, bounds)
 
     def replicates_wanted(self, pack: Pack) -> list[tuple[str, int]]:
-        """List (arm, offset of the seed) of evidence beside the first that a pack should have, or has.
+        """List (arm, offset of the seed) of evidence after the first that a pack should have, or has.
 
         Paired seeds of arms that draw at random, then references that are run again.
         """
@@ -190,7 +190,7 @@ class Agreement:
         return list(dict.fromkeys([*seeds, *((one, REPEAT) for one in self.repeats_wanted(pack))]))
 
     def seeds_wanted(self, arm_id: str, reference_id: str) -> int:
-        """How many paired seeds an arm and its reference should have: one, unless a level draws at random.
+        """How many paired seeds an arm and its baseline should have: one, unless a level draws at random.
 
         Then as many as planned, and three more where tests of those leave equivalence open; one still, where
         the two compute the same bits.
@@ -309,7 +309,7 @@ def replayed(evidence: Evidence | None) -> bool:
 
 
 def comparable(reference: Evidence | None, arm: Evidence | None) -> Evidence | None:
-    """The reference's evidence without the iterations that the arm has not replayed."""
+    """The baseline's evidence without the iterations that the arm has not replayed."""
     if reference is None or arm is None:
         return reference
     tensors = {k: v for k, v in reference.tensors.items() if k in arm.tensors or not k.startswith(REPLAYED)}

@@ -14,7 +14,7 @@ from perfsweep.workloads.api import Evidence, Parity
 
 
 class ParityVerdict(StrEnum):
-    """What comparing an arm with its reference came to."""
+    """The result of comparing an arm with its baseline."""
 
     IDENTICAL = "identical"
     WITHIN_TOLERANCE = "within tolerance"

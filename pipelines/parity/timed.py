@@ -1,4 +1,4 @@
-"""Whether timing trials computed what was checked: their numbers beside those of the same iterations.
+"""Whether timing trials computed what was checked: their numbers against those of the same iterations.
 
 Evidence stops early, and an arm may go wrong after it, or only where it is timed. So each arm has a course
 trial: evidence that runs as far as the longest timing trial and asks for the workload's cheap numbers on its

@@ -38,7 +38,7 @@ def _toggle(cls: type[Workload]) -> Toggle | None:
 
 
 def placebo(reference: Arm, number: int) -> Arm:
-    """The reference once more, with junk in its memory, as an arm of its own."""
+    """The baseline once more, with junk in its memory, as an arm of its own."""
     identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
     return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
 

@@ -48,7 +48,7 @@ class Space:
         raise ConfigError(f"toggles.{name} is unknown; {hint}this workload has: {', '.join(self.toggles)}")
 
     def parse(self, chosen: Mapping[str, LevelValue | bool]) -> dict[str, LevelValue]:
-        """Levels as written by a person, as declared values."""
+        """Levels as a user writes them, as declared values."""
         return {name: self.toggle(name).level(value).value for name, value in chosen.items()}
 
     def complete(self, chosen: Mapping[str, LevelValue | bool]) -> dict[str, LevelValue]:

@@ -61,7 +61,7 @@ class Design:
 
 
 def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]] | None = None) -> Design:
-    """Each level by itself, on top of the reference and of whatever the level requires.
+    """Each level by itself, on top of the baseline and of whatever the level requires.
 
     The base is the arm without the level, so what a required level buys is never credited to the one that
     needs it.
@@ -99,7 +99,7 @@ def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] 
 
 
 def chain(space: Space, reference: Levels, reference_name: str, steps: Sequence[Mapping[str, Any]]) -> Design:
-    """Levels added one by one: each step against the one before, and the last against the reference."""
+    """Levels added one by one: each step against the one before, and the last against the baseline."""
     if not steps:
         raise ConfigError("sweep.designs: chain needs `steps`, a list of levels that each step adds")
     effects, chosen, before = [], dict(space.choices(reference)), dict(reference)

@@ -1,4 +1,4 @@
-"""Arms to packs: which stand together, in which order they run, and on which nodes."""
+"""Arms to packs: which share a pack, in which order they run, and on which nodes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def packs_of(
     *,
     by_exec: bool = False,
 ) -> tuple[Pack, ...]:
-    """Cut effects into packs: an effect's arms, and those that are `always` there, stand together."""
+    """Cut effects into packs: an effect's arms share one, and the `always` arms are in each."""
     groups: list[dict[str, None]] = []
     for effect in effects:
         needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])

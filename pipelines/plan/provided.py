@@ -53,7 +53,7 @@ Choice = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Provided:
-    """The toggles that a sweep provides, with what stands behind each of their levels."""
+    """The toggles that a sweep provides, with what each of their levels names."""
 
     toggles: tuple[Toggle, ...]
     parts: Mapping[str, Mapping[str, Part]]

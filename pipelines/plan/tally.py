@@ -156,7 +156,7 @@ class Tally:
 
     @property
     def count(self) -> str:
-        """How many trials are done, of how many, and why these are not those that were planned."""
+        """How many trials are done, of how many, and why these are not as many as planned."""
         return f"{self.done} of {self.total} trials" + (f" ({self.changes})" if self.changes else "")
 
     def __str__(self) -> str:

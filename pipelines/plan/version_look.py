@@ -81,7 +81,7 @@ def start_of(cls: type[Workload], levels: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def python_path() -> list[str]:
-    """List the folders that somebody has processes import from."""
+    """List the folders that a user has processes import from."""
     return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 

@@ -234,7 +234,7 @@ class CourseRecorder:
         return now
 
     def course(self) -> MemoryCourse:
-        """What was recorded, once it is over."""
+        """What was recorded, once it has ended."""
         times, changes = _changes(self._profiler, torch.accelerator.is_available())
         # The profiler takes a while to start: what it shows of that is no part of an iteration.
         began = self._phases[0][1] if self._phases else self._began

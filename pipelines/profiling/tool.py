@@ -78,7 +78,7 @@ class Tool:
 
 
 def nothing() -> None:
-    """The end of an iteration that nobody watches."""
+    """The end of an iteration that is not watched."""
 
 
 BARE = "bare"

@@ -1,1 +1,1 @@
-"""Records to W&B: the only code that talks to it, besides `perfsweep.pipelines.trial.step_logging`."""
+"""Records to W&B: the only code that talks to it, except `perfsweep.pipelines.trial.step_logging`."""

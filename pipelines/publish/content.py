@@ -309,7 +309,7 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
 
 
 def toggle_levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
-    """Levels by toggle; one with a word among its levels (`all` beside 8) is text in all runs of a sweep.
+    """Levels by toggle; one with a word among its levels (`all` next to 8) is text in all runs of a sweep.
 
     W&B keeps one type for a column of configuration, and drops or splits values of another.
     """

@@ -49,7 +49,7 @@ profiles."""
 
 
 class SweepRuns:
-    """The runs of a sweep as its records stand now; files that cannot be read are named in `problems`."""
+    """The runs of a sweep from its records now; files that cannot be read are named in `problems`."""
 
     def __init__(self, folder: SweepFolder, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -183,7 +183,7 @@ ROWS = 200
 
 
 def profiled_arms(folder: SweepFolder, problems: list[str]) -> list[str]:
-    """Ids of the arms that have profiles; those that cannot be read are named in `problems`."""
+    """Ids of the arms that have profiles; unreadable ones are named in `problems`."""
     return list(dict.fromkeys(kept.profile.arm.id for kept in kept_profiles(folder, problems)))
 
 

@@ -191,7 +191,7 @@ _STATUS = re.compile(r'"status":(\d{3})|HTTP (\d{3})')
 
 
 def status_sentence(status: int) -> str:
-    """Say what an HTTP status means for somebody who publishes, and what to do."""
+    """Say what an HTTP status means for a user who publishes, and what to do."""
     return _REMEDIES.get(status, f"answered with status {status}; try again later")
 
 

@@ -35,7 +35,7 @@ _BEFORE_ROWS = frozenset({"header", "run", "telemetry", "config", "metric", None
 
 
 class UnknownFraming(RecordError):
-    """A file that W&B wrote otherwise than we would: whoever wrote it must add to it."""
+    """A file in a framing that we do not write: the W&B client that wrote it must add to it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A W&B Report as code: what `report.md` says of a sweep, with the charts of its runs beside it.
+"""A W&B Report as code: what `report.md` says of a sweep, with the charts of its runs.
 
 The text is the one that `compare` wrote, so that W&B says what the terminal said. Imports wandb late.
 """

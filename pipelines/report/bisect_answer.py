@@ -1,4 +1,4 @@
-"""The answer of a bisection: a line and a log for a person, a JSON object for a program, an exit status."""
+"""The answer of a bisection: a line and a log to read, a JSON object for a program, an exit status."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Step:
         return f"{found}, {answer.seconds:.0f} s"
 
     def as_json(self) -> dict[str, Any]:
-        """The step as docs/versions-json.md describes it."""
+        """The step as docs/json.md describes it."""
         about = {"commit": self.commit.hash, "subject": self.commit.subject, "mark": self.mark.value}
         return {**about, "judge": self.answer.as_json()}
 
@@ -191,7 +191,7 @@ class BisectAnswer:
                 )
 
     def as_json(self) -> dict[str, Any]:
-        """The answer as docs/versions-json.md describes it."""
+        """The answer as docs/json.md describes it."""
         first = self.suspects[0] if self.verdict == "found" else None
         return {
             "schema": SCHEMA,

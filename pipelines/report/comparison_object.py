@@ -120,7 +120,7 @@ class ComparisonObject:
 
 
 def effect_rows(comparison: Comparison, effects: Sequence[EffectResult]) -> Rows[EffectResult]:
-    """Rows of effects with the columns of the tables, those that `report.columns` chose among them."""
+    """Rows of effects with the columns of the tables, columns from `report.columns` included."""
     return Rows(effect_table(comparison.quantities), effects)
 
 

@@ -98,7 +98,7 @@ def _interaction(number: int, corners: Corners) -> Markup:
 
 
 def interaction_title(tables: list[Table]) -> str:
-    """The title of the table beside which interactions are drawn: the first that estimates any."""
+    """The title of the table with the picture of interactions: the first that estimates any."""
     effects = [table for table in tables if table.title.startswith("Effects")]
     titles = (table.title for table in effects if any(BETWEEN in row.effect.toggle for row in table.rows))
     return next(titles, "")
@@ -159,7 +159,7 @@ def _memory_pictures(folder: SweepFolder) -> Iterator[Picture]:
 
 
 def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
-    """The pictures that stand next to the tables of effects: the effects, and what explains them."""
+    """The pictures next to the tables of effects: the effects, and what explains them."""
     if rows := effect_rows(comparison):
         caption = (
             "Each line is an effect with its 95 % interval; in the grey band is no difference. The form of a"

@@ -116,7 +116,7 @@ _TOLD = {
 }
 
 Judged = Mapping[str, Any]
-"""An object that `perfsweep judge --json` printed; docs/versions-json.md has its fields."""
+"""An object that `perfsweep judge --json` printed; docs/json.md has its fields."""
 
 
 def comment(answers: Sequence[Judged]) -> str:

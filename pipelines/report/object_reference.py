@@ -33,8 +33,7 @@ perfsweep history baselines/june.json runs/digits-demo --json
 
 With `--json` a command prints one JSON object on stdout and nothing else; with `--csv` a table under a line of names, whose
 first column `schema` is the same in every row. Sentences for people, such as where the report lies, go to stderr. The exit
-status is that of the command without the option ([index.md](index.md#exit-status)); of a mistake (2) stdout stays empty. The
-objects of `perfsweep judge --json` and `bisect --json` are in [versions-json.md](versions-json.md).
+status is that of the command without the option ([index.md](index.md#exit-status)); of a mistake (2) stdout stays empty.
 
 Every object names its `schema` with a version. Under one version fields may be added; none changes its meaning, goes away, or
 becomes null where it was not. No field is left out: null says that there is nothing to say, or that a number is not finite. NaN
@@ -46,6 +45,42 @@ ends of its interval.
 This page is written by `python -m perfsweep.pipelines.report.object_reference > docs/json.md`, from the declarations in
 `pipelines/report` and `pipelines/analysis`.
 """  # noqa: E501
+
+_VERSIONS = """## judge --json
+
+| field | is |
+|---|---|
+| `schema` | `perfsweep.judge/2` |
+| `workload` | what is measured, as its folders are called |
+| `compares` | `commit` or `environment` |
+| `base`, `head` | `name` as typed, and `commit`: the full hash, null for `worktree` and for environments |
+| `verdict` | `faster`, `slower`, `no difference`, `different results`, `fewer units`, `failed` or `undecided` |
+| `results` | `identical`, `within tolerance`, `equivalent over seeds`, `different`, `other data`, `unchecked` or `same code` |
+| `exit` | the exit status |
+| `ratio`, `low`, `high`, `level` | time of head / time of base with its interval, and the interval's level; null without times |
+| `margin` | relative difference that is none |
+| `rounds`, `seconds`, `budget_s` | rounds that measured both; seconds that the command took; the budget |
+| `reason` | why it is undecided, different or failed; may be empty |
+| `deviation` | of different results the check that is furthest off; else empty |
+| `rounds_needed`, `seconds_needed` | rounds, and seconds of trials, that would decide an undecided answer, if the estimate stayed; null where none is known |
+| `sweep` | folder with the records and `report.html`; empty where nothing was measured |
+
+## bisect --json
+
+| field | is |
+|---|---|
+| `schema` | `perfsweep.bisect/1` |
+| `workload` | what is measured, as its folders are called |
+| `good`, `bad` | `name` as typed, and `commit`: the full hash |
+| `find` | `slower`, `faster` or `different` |
+| `verdict`, `exit` | `found`, `range`, `nothing to find` or `undecided`; the exit status |
+| `first` | the commit that was found: `commit`, `subject`, `parents`; null unless *found* |
+| `suspects` | commits, one of which it is, oldest first |
+| `commits`, `candidates` | commits after GOOD up to BAD; of these the commits with other code than the commit before |
+| `margin`, `seconds` | relative difference that is none; seconds that the command took |
+| `steps` | in their order: `commit`, `subject`, `mark` (`with`, `without`, `skipped` or `undecided`), and `judge`, the object of `perfsweep judge` |
+"""  # noqa: E501
+"""Objects of `Answer` and `BisectAnswer`, which are not declared field by field."""
 
 _OBJECTS = {"compare --json": ComparisonObject, "status --json": SweepStatus, "history --json": HistoryObject}
 """Options with what they print."""
@@ -104,7 +139,7 @@ def page() -> str:
         first = f"| `schema` | text | `{schema}` |"
         lines = [f"## {option}", "", sentence, "", *_HEAD, first, *_of_columns(columns, "empty"), ""]
         parts.append("\n".join(lines))
-    return "\n".join(parts)
+    return "\n".join([*parts, _VERSIONS])
 
 
 def _words() -> str:

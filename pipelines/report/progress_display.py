@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: the plan, a line of progress, and how to leave and come back.
+"""What you see while a sweep runs: the plan, a line of progress, and how to leave and come back.
 
 On a terminal one line is redrawn, with a table of what is known so far below it; a log file, or a cell of a
 notebook, has a line now and then.
@@ -82,7 +82,7 @@ def show_plan(console: Console, manifest: Manifest, finished: int, folder: str) 
 
 
 def how_to_come_back(folder: str) -> str:
-    """What a person types to see, follow or end a sweep whose jobs go on without this command."""
+    """Commands to see, follow or end a sweep whose jobs go on without this command."""
     again = "follow it again; the same sweep command does too, and submits what is missing"
     return "\n".join(
         [
@@ -167,7 +167,7 @@ class RoundsSoFar:
 
 
 def table_after(rounds: int, effects: Sequence[EffectResult]) -> Table[EffectResult]:
-    """Tabulate effects as they stand, with verdicts from as many rounds as may end a sweep."""
+    """Tabulate effects measured so far, with verdicts from as many rounds as may end a sweep."""
     early = rounds < LEAST_TO_STOP
     columns = tuple(one for one in effect_table(()) if one.key in SHOWN)
     title = f"so far, {rounds} rounds" + (": no verdicts yet" if early else "")
@@ -283,7 +283,7 @@ class LiveProgress:
 
 
 class Stage:
-    """What the newest trial of an arm is doing, read anew whenever the terminal is redrawn."""
+    """What the newest trial of an arm is doing, read again whenever the terminal is redrawn."""
 
     def __init__(self, folder: SweepFolder, arm: Arm) -> None:
         self._folder, self._arm = folder, arm
@@ -312,7 +312,7 @@ SECOND_S = 3.0
 
 
 def detach(console: Console, folder: str, cancel: Callable[[], int], left: int = 0) -> None:
-    """Say how to come back; on a terminal, offer to cancel the jobs to whoever presses Ctrl-C again.
+    """Say how to come back; on a terminal, a second Ctrl-C offers to cancel the jobs.
 
     `left` packs were never submitted: nothing of them goes on.
     """

@@ -1,4 +1,4 @@
-"""What of a sweep is done, pack by pack: for people and for programs."""
+"""Progress of a sweep, pack by pack: for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB = ("job", "note")
 
 @dataclass(frozen=True, kw_only=True)
 class PackStatus:
-    """One pack: its rounds, its trials, and where its job stands."""
+    """One pack: its rounds, its trials, and the state of its job."""
 
     pack: str = member("its name, such as `p000`")
     arms: int = member("that it measures")

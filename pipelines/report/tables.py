@@ -1,4 +1,4 @@
-"""The tables of a comparison, for everybody who shows them: terminal, page and Markdown.
+"""The tables of a comparison, for all that show them: terminal, page and Markdown.
 
 What stands in the tables of effects and arms is declared in `perfsweep.pipelines.analysis`; the columns of
 the smaller tables beside them are declared here.
@@ -57,14 +57,14 @@ class Table(Generic[T]):
         return any(isinstance(row, EffectResult) for row in self.rows[:1])
 
     def at(self, where: Where) -> Table[T]:
-        """The same with the columns that are for somebody."""
+        """The same with the columns for a kind of reader."""
         return replace(self, columns=visible_columns(self.columns, self.rows, where))
 
 
 def table_of(
     title: str, headings: Sequence[str], rows: Iterable[tuple[str, ...]], numbers: Sequence[str] = ()
 ) -> Table[tuple[str, ...]]:
-    """Tabulate cells that are text already; the columns in `numbers` stand on the right and never break."""
+    """Tabulate cells that are text already; the columns in `numbers` are aligned right and never break."""
     columns: tuple[Column[tuple[str, ...]], ...] = tuple(
         Column(
             heading,
@@ -79,7 +79,7 @@ def table_of(
 
 
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
-    """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
+    """Everything that answers the sweep's question: effects by design first, then related tables."""
     effects = [
         effects_table(f"Effects: {title}", results, comparison.quantities, where)
         for title, results in effects_by_design(comparison.effects)
@@ -156,7 +156,7 @@ def arms_table(comparison: Comparison, where: Where) -> Table[ArmResult]:
 
 
 def changes_table(comparison: Comparison) -> Table[ArmChange]:
-    """Counters by which arms differ from the reference."""
+    """Counters by which arms differ from the baseline."""
     rows = (
         ArmChange(arm.name or arm.label, place == 0, change)
         for arm in comparison.arms
@@ -199,13 +199,13 @@ def _in_order(design: str, effects: list[EffectResult]) -> list[EffectResult]:
 
 
 def has_several_designs(comparison: Comparison) -> bool:
-    """Whether one level may stand in several tables, so that a line about it has to say which is meant."""
+    """Whether one level may be in several tables, so that a line about it has to say which is meant."""
     return len({result.effect.design for result in comparison.effects} - {PLACEBO}) > 1
 
 
 @dataclass(frozen=True)
 class ArmChange:
-    """A counter of an arm that differs from the reference's; `first` of those of the arm."""
+    """A counter of an arm that differs from the baseline's; `first` of those of the arm."""
 
     arm: str
     first: bool

@@ -1,4 +1,4 @@
-"""Comparison -> terminal: whole columns at any width, instead of all of them in pieces."""
+"""Comparison -> terminal: at any width, columns are shown whole or left out."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table; of columns that do not fit, those that matter least are left out and named."""
+    """Print a table; the least important columns that do not fit are left out and named."""
     columns = fitting_columns(table.columns, table.rows, console.width)
     console.print(drawn(table, columns, console.width))
     if missing := [column.heading for column in table.columns if column not in columns]:
@@ -65,7 +65,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_table.Table:
-    """Some columns of a table, ready to be printed in `room` characters."""
+    """A table of some columns, ready to be printed in `room` characters."""
     printed = plain_table(table.title)
     for column, width in zip(columns, _widths(columns, table, room), strict=True):
         printed.add_column(

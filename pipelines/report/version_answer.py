@@ -1,4 +1,4 @@
-"""The answer about two versions: a line for a person, a JSON object for a program, and an exit status."""
+"""The answer about two versions: a line to read, a JSON object for a program, and an exit status."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Answer:
         return f"{self.verdict}: {self.head} against {self.base}{time}{how}; results {self.results}{why}"
 
     def as_json(self) -> dict[str, Any]:
-        """The answer as docs/versions-json.md describes it."""
+        """The answer as docs/json.md describes it."""
         sides = (("base", self.base), ("head", self.head))
         return {
             "schema": SCHEMA,
@@ -189,7 +189,7 @@ def _needed(result: EffectResult, seconds: float) -> dict[str, Any]:
 
 
 def duration_of(seconds: float) -> str:
-    """A time that somebody waits for: in seconds, minutes or hours."""
+    """A time to wait: in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -37,7 +37,7 @@ class SearchDriver:
 
     @property
     def origin(self) -> Point:
-        """The reference."""
+        """The baseline of the search."""
         return self.grid.point({})
 
     def print_space(self, command: TuneCommand) -> None:
@@ -131,12 +131,12 @@ class SearchDriver:
         return Candidate(levels, base, "arms", self.sweep.space.label(levels), against)
 
     def name(self, point: Point) -> str:
-        """What of an arm differs from the reference."""
+        """The levels of an arm that differ from the baseline's."""
         off = [(f, n) for f, n in zip(self.grid.factors, point, strict=True) if n != f.start]
         return ", ".join(f"{f.name}={f.values[n]}" for f, n in off) or "the baseline"
 
     def describe(self, point: Point) -> str:
-        """What is known of an arm: its cost against the reference, or why it is out of the question."""
+        """What is known of an arm: its cost against the baseline, or why it is ruled out."""
         one = self.observations.get(point)
         if one is None:
             return "not measured"

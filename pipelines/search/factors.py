@@ -50,7 +50,7 @@ class Grid:
         return self.levels(point) is not None
 
     def point(self, changes: Mapping[str, int]) -> Point:
-        """The reference with some factors at other values."""
+        """The baseline with some factors at other values."""
         return tuple(changes.get(factor.name, factor.start) for factor in self.factors)
 
     def _closed(self, point: Point) -> Assignment | None:

@@ -27,7 +27,7 @@ COARSE_SIZES = 5
 
 @dataclass(frozen=True)
 class SizeResult:
-    """One size: log time per unit against the reference with its standard error, or why there is none."""
+    """One size: log time per unit against the baseline with its standard error, or why there is none."""
 
     size: int
     log_time: float | None

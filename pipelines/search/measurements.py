@@ -218,7 +218,7 @@ def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> 
 def extended(
     manifest: Manifest, candidates: Sequence[Candidate], space: Space, arms_per_pack: int
 ) -> Manifest:
-    """A manifest with some candidates more, which stand in packs of their own beside the reference."""
+    """A manifest with more candidates, in packs of their own that have the baseline too."""
     sweep, reference = manifest.sweep, next(iter(manifest.sweep.references.values()))
     cls, config = plan.load_workload({"name": sweep.workload, **sweep.config})
     arms = {arm.id: arm for arm in manifest.arms}
@@ -308,7 +308,7 @@ REWEIGHTINGS = 20
 
 @dataclass(frozen=True)
 class LogTime:
-    """Log of an arm's time over the reference's, and the variance of that estimate."""
+    """Log of an arm's time over the baseline's, and the variance of that estimate."""
 
     value: float
     variance: float

@@ -47,7 +47,7 @@ ENUMERATION_LIMIT = 4096
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known of an arm: log cost against the reference and its variance, or why it is out."""
+    """What is known of an arm: log cost against the baseline and its variance, or why it is ruled out."""
 
     value: float | None
     variance: float = 0.0
@@ -58,7 +58,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Arms to be measured together. `base` is one of them where it stands in for the reference."""
+    """Arms to be measured together. `base` is one of them where it replaces the baseline."""
 
     name: str
     points: tuple[Point, ...]
@@ -128,7 +128,7 @@ def search(factors: Sequence[Factor], legal: Callable[[Point], bool], budget: in
 
 
 def stack(factors: Sequence[Factor], legal: Callable[[Point], bool]) -> Search:
-    """Measure each level by itself, and then together those that surely gain.
+    """Measure each level by itself, and then all that surely gain together.
 
     It takes a part of the trials of `search`, and finds no level that gains only together with others.
     """
@@ -180,7 +180,7 @@ class _SearchState:
         self.measured = 0  # arms of all proposals, repeated ones and references included
 
     def reference_is_out(self) -> bool:
-        """Whether the reference itself is out of the question, so that nothing can be held against it."""
+        """Whether the baseline itself is ruled out, so that nothing can be compared with it."""
         reference = self.observations.get(self.origin)
         return reference is not None and reference.value is None
 
@@ -194,7 +194,7 @@ class _SearchState:
             self.observations = yield Proposal(name, together, base)
 
     def ladder(self, budget: int | None) -> Generator[Proposal, Observations, None]:
-        """The best size with all else as in the reference."""
+        """The best size with all else as in the baseline."""
         if self.ladder_index is None:
             return
         points = self._sizes(self.ladder_index)
@@ -240,7 +240,7 @@ class _SearchState:
                 self.best_levels[i] = others[0]
 
     def together(self) -> Generator[Proposal, Observations, None]:
-        """All levels that surely gain by themselves; of those that exclude each other the better ones."""
+        """All levels that surely gain by themselves; of levels that exclude each other the better ones."""
         alone = {
             i: self.observations.get(self.changed(self.start, i, n)) for i, n in self.best_levels.items()
         }

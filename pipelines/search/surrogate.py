@@ -27,7 +27,7 @@ LENGTH_SCALE = 1.5
 
 @dataclass(frozen=True)
 class Factor:
-    """A toggle with the values that are tried; the first is the reference's, unless `start` says other.
+    """A toggle with the values that are tried; the first is the baseline's, unless `start` says other.
 
     Attributes
     ----------

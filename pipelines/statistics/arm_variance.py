@@ -61,7 +61,7 @@ class Level(NamedTuple):
     shares: np.ndarray
 
     def noisy(self) -> np.ndarray:
-        """Which units scatter beyond the others, found again without those that were found before."""
+        """Which units scatter more than the others, searched again without the units already found."""
         from scipy.special import fdtrc  # late: scipy takes long to import on a busy host
 
         out = np.zeros(len(self.squares), bool)

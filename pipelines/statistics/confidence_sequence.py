@@ -1,4 +1,4 @@
-"""Intervals of a mean that hold at all sample sizes at once, so that one may stop by looking at them.
+"""Intervals of a mean that hold at all sample sizes at once, so that looking at them may end a sweep.
 
 Of n normal differences with mean m and standard error e (the root of their variance over n), the variance
 unknown. Under a variance with the prior of Jeffreys and a mean of N(0, 1/r) standard deviations, against a

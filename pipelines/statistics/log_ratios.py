@@ -1,4 +1,4 @@
-"""Figures of used timing trials as effects: what judging and stopping read their estimates from."""
+"""Paired log ratios: effects with intervals from the figures of used timing trials."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """What one round says of an effect; `server` is the process or server that several rounds share."""
+    """The log ratio of an effect in one round; `server` is what several rounds share."""
 
     pack: str
     server: int | None
@@ -158,12 +158,12 @@ class Rounds:
 
     @property
     def replications(self) -> int:
-        """How many the pack with the fewest has."""
+        """The number of replications of the pack with the fewest."""
         return min((len(np.unique(table.replication)) for table in self._tables), default=0)
 
     @property
     def rounds(self) -> int:
-        """How many the pack with the fewest has."""
+        """The number of rounds of the pack with the fewest."""
         return min((table.values.shape[1] for table in self._tables), default=0)
 
     def estimate(self, effect: Contrast, beyond: float = 0.0) -> Estimate:

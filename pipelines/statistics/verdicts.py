@@ -1,4 +1,4 @@
-"""What is said about effects; the only place that turns their intervals into words."""
+"""Verdicts: the only module that turns intervals of effects into words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARGIN = math.log(1.01)
 
 
 class Verdict(StrEnum):
-    """What is said about one comparison."""
+    """The verdict on one comparison."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -67,7 +67,7 @@ def verdict_word(verdict: str, code: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict with what it rests on.
+    """A verdict with its interval and its reason.
 
     Attributes
     ----------

@@ -69,13 +69,13 @@ class MeasureConfig:
     region_s: float = option(
         0.08,
         "Seconds of timed iterations in each round, at least one cadence of them: as many as the baseline's"
-        " evidence does in that time, the same for all arms; more rounds buy more than longer ones.",
+        " evidence does in that time, the same for all arms; more rounds help more than longer ones.",
         above=0,
     )
     turn_s: float = option(
         0.009,
-        "Seconds that an arm works while the others of its round wait, at least one iteration: what slows the"
-        " machine for longer slows all of them alike.",
+        "Seconds that an arm works while the others of its round wait, at least one iteration: a slowdown of"
+        " the machine that lasts longer slows all of them alike.",
         above=0,
     )
     jobs: int = option(1, "Timed jobs of a job-shaped workload, after one discarded job.", least=1)
@@ -111,26 +111,26 @@ class MeasureConfig:
     )
     servers: int = option(
         5,
-        "Fork servers that the rounds of a pack are spread over at most, each with its own addresses and hash"
-        " seed; one serves on until the next has imported, but at least two share the rounds.",
+        "Most processes that the trials of a pack fork from, each with its own addresses and hash seed; one"
+        " serves until the next is ready, and at least two share the rounds.",
         least=1,
         method=False,
     )
     allocator: str = option(
         "steady",
-        "steady: glibc's malloc keeps what it has, so that no arm pays for faulting its heap in again;"
-        " system: as the machine has it.",
+        "steady: glibc returns no memory to the OS, which it otherwise does at random; system: glibc's own"
+        " settings.",
         choices=("steady", "system"),
     )
     precision: float | None = option(
         None,
-        "Half-width of its intervals at which an arm is measured no further (0.01 is 1 %), from six rounds"
-        " on; what is clearly apart ends earlier, and all at rounds_max.",
+        "An arm stops, from six rounds on, when the half-width of its intervals is this (0.01 is 1 %);"
+        " earlier where its effect is clear, and at rounds_max at the latest.",
         above=0,
         method=False,
     )
     budget_s: float | None = option(
-        None, "Seconds of trials after which a pack begins no further round.", above=0, method=False
+        None, "Seconds of trials after which a pack starts no other round.", above=0, method=False
     )
     rounds_max: int = option(
         40,
@@ -141,24 +141,20 @@ class MeasureConfig:
     )
     repeats: int = option(
         2,
-        "Rounds of a pack that are measured again because something disturbed them.",
+        "Most rounds of a pack that are measured again because something disturbed them.",
         least=0,
         most=MOST_ROUNDS,
         method=False,
     )
     placebo: int = option(
         0,
-        "Copies of the baseline that only keep junk from their set-up; no effect is called that is"
-        " smaller than what they show.",
+        "Copies of the baseline with unused objects in memory; an effect smaller than theirs gets no"
+        " verdict.",
         least=0,
         most=1000,
         method=False,
     )
-    look: bool = option(
-        False,
-        "Only look: `rounds` and no more, so few that they may decide nothing; no verdict is called.",
-        method=False,
-    )
+    look: bool = option(False, "Measure `rounds` rounds, however few, and give no verdicts.", method=False)
     timed_parity: bool = option(
         True,
         "Compare the numbers that timing trials ended with too, at the cost of one more trial of each arm.",
@@ -166,39 +162,34 @@ class MeasureConfig:
     )
     seeds: int = option(
         5,
-        "Paired seeds by which a stochastic level is judged; three more where they leave it open.",
+        "Paired seeds for judging a stochastic level; three more where these do not decide.",
         least=3,
         method=False,
     )
     stall: bool = option(
         False,
         "Measure the baseline once more on its first batches, kept in memory: what an ideal loader"
-        " would buy.",
+        " would save.",
         method=False,
     )
     target: float | None = option(
         None,
-        "Value of target_figure that trainings go on to, from which time to quality follows; null: none"
-        " does.",
+        "Train every arm until target_figure reaches this value, and report the time to it; null: no such"
+        " training.",
         method=False,
     )
     target_figure: str = option(
-        "last_loss", "Number of the workload that is to reach the target, such as accuracy.", method=False
+        "last_loss", "Number of the workload that must reach the target, such as accuracy.", method=False
     )
     target_better: str = option(
         "lower",
-        "lower: the figure is to fall to the target, as a loss; higher: to rise to it, as an accuracy.",
+        "lower: the figure falls to the target, as a loss; higher: it rises to it, as an accuracy.",
         choices=("lower", "higher"),
         method=False,
     )
-    target_every: int = option(
-        10, "Iterations from one look at the figure to the next.", least=1, method=False
-    )
+    target_every: int = option(10, "Iterations between two looks at the figure.", least=1, method=False)
     target_looks: int = option(
-        1,
-        "Looks in a row whose mean has to reach the target, where the figure is noisy.",
-        least=1,
-        method=False,
+        1, "Looks in a row whose mean must reach the target, for a noisy figure.", least=1, method=False
     )
     target_steps: int = option(
         2000, "Iterations after which a training has missed the target.", least=1, method=False
@@ -208,7 +199,7 @@ class MeasureConfig:
     )
     memory_gib: float | None = option(
         None,
-        "Memory that a trial may need, as if the device had no more (GiB); beyond it, a trial ends as oom.",
+        "Memory limit of a trial (GiB), as if the device had no more; a trial above it ends as oom.",
         above=0,
     )
 

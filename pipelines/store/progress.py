@@ -194,7 +194,7 @@ class Progress:
         return self.rule.rounds(pack, self) if self.rule else len(pack.orders)
 
     def finished_rounds(self, pack: Pack) -> int:
-        """Count the rounds of a pack that are finished, of those that it is to have."""
+        """Count the finished rounds of a pack among its planned ones."""
         wanted = range(self.rounds_wanted(pack))
         return sum(self.finished_attempt(pack, number) is not None for number in wanted)
 

@@ -1,4 +1,4 @@
-"""Reads the records of a sweep: which of them count, and on which machine what counts was measured."""
+"""Reads the records of a sweep: which of them count, and on which machine they were measured."""
 
 from __future__ import annotations
 

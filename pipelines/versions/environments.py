@@ -1,4 +1,4 @@
-"""Environments as versions: what a person names, and the interpreter that is meant; found, or built here.
+"""Environments as versions: the name that a user gives, and its interpreter; found, or built here.
 
 Environments of locked packages are built once by uv or pip into a cache, which later sweeps take them from.
 Such a one is named by a digest of all that was asked for, and of the Python that it is for. Its last file
@@ -44,7 +44,7 @@ sys.stdout.write("\\n" + json.dumps(facts) + "\\n")
 
 
 def find(name: str, cache: Path) -> Environment:
-    """Find the environment that a name stands for, and build that of a lock file where it is not there.
+    """Find the environment that a name means, and build that of a lock file where it is not there.
 
     Parameters
     ----------

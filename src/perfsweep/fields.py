@@ -53,7 +53,7 @@ def default_of(declared: Field[Any]) -> Any:
 
 
 def choices_of(declared: Field[Any]) -> tuple[str, ...]:
-    """List the texts that a field may hold; none where any may stand there."""
+    """List the texts that a field may hold; none where it may hold any."""
     return tuple(declared.metadata.get("json_schema_extra", {}).get("enum", ()))
 
 

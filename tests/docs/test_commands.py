@@ -188,7 +188,7 @@ def test_every_page_is_in_the_index() -> None:
     ] == []
 
 
-SESSIONS = ["quickstart.md", "workload.md", "extending.md", "command.md"]
+SESSIONS = ["quickstart.md", "workload.md", "extending.md", "script.md"]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from perfsweep.pipelines.gpu_check.levels import only_on
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device
 
-PAGE = ROOT / "docs" / "gpu-paths.md"
+PAGE = ROOT / "docs" / "gpu.md"
 SECTION = "## Paths"
 
 

@@ -18,7 +18,7 @@ MOST_MODULES, MOST_LINES = 17, 3500
 MOST_IN_A_FOLDER = 20
 MOST_LOADED = 80
 
-PAGE = (ROOT / "docs" / "spine.md").read_text()
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
 SPINE = re.findall(r"^\| \[([\w/.]+)\]\(.*?\) \|", PAGE, re.MULTILINE)
 SOURCES = ROOT / "src" / "perfsweep"
 

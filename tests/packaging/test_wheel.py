@@ -50,7 +50,7 @@ def test_the_sdist_holds_licence_changelog_documentation_and_tests(sdist: Path) 
         "CONTRIBUTING.md",
         "README.md",
         "constraints.txt",
-        "docs/concepts.md",
+        "docs/trust.md",
     } <= names
     assert "tests/packaging/test_wheel.py" in names
 

@@ -87,7 +87,7 @@ def test_a_sign_of_life_is_one_that_has_changed_whatever_the_clock_of_its_node_s
     (watch.folder / "62_0_0_log.out").write_text("Killed by cheese\n")
     silent = [seen(990.0, float(now)) for now in range(1000, 1200, 10)]
     assert [one.end for one in silent].index(End.NO_RESULT) == (990 + 2 * 10 + 30 - 1000) // 10
-    assert silent[-1].note == "it ended without a word; Slurm's output ends: Killed by cheese"
+    assert silent[-1].note == "it ended and gave no reason; Slurm's output ends: Killed by cheese"
 
 
 def test_being_absent_is_proof_after_two_answers_and_the_time_that_a_file_takes(watch: Watch) -> None:

@@ -124,13 +124,13 @@ def test_scratch_that_cannot_be_made_is_no_fault_of_the_set_up_lines() -> None:
     ("output", "words"),
     [
         ("/x.sh: python: not found\nsrun: error: n1: task 0: Exited with exit code 127\n", "/x.sh: python:"),
-        ("srun: Job step aborted\nslurmstepd: Terminating job step 7\n", "it ended without a word"),
+        ("srun: Job step aborted\nslurmstepd: Terminating job step 7\n", "it ended and gave no reason"),
     ],
 )
 def test_an_interpreter_that_did_not_start_is_told_with_the_last_line_that_says_why(
     output: str, words: str
 ) -> None:
-    found = told(Probed(None, "it ended without a word", output))
+    found = told(Probed(None, "it ended and gave no reason", output))
     assert found[2].startswith(f"FAIL  interpreter: {words}")
     assert found[2].endswith("; say in cluster.python what starts Python there")
     assert found[3:] == UNREACHED[3:]

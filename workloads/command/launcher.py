@@ -38,7 +38,7 @@ def together(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
 
 
 def serve(asked: socket.socket, program: str, argv: list[str], env: dict[str, str]) -> None:
-    """Run the program once for each request, which brings its output and errors, until nobody asks."""
+    """Run the program once for each request, which brings its output and errors, until requests end."""
     asked.sendall(START)
     while True:
         request, outputs, _, _ = socket.recv_fds(asked, 1, 2)

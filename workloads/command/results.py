@@ -1,4 +1,4 @@
-"""What a run shows of its result: what the evidence is, and where in output and files it stands.
+"""What a run shows of its result: what the evidence is, and its place in output and files.
 
 ::
 
@@ -38,7 +38,7 @@ class NoEvidence(PerfsweepError):
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the evidence of a run stands: files, keys of a JSON line, patterns, and the output as a whole."""
+    """The places of a run's evidence: files, keys of a JSON line, patterns, and the output as a whole."""
 
     files: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Sources:
 
 
 def read(declared: Mapping[str, Any], place: str = "workload.evidence") -> Sources:
-    """Read where the evidence of a command stands.
+    """Read the places of a command's evidence.
 
     Raises
     ------

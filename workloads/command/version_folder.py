@@ -21,7 +21,7 @@ _COMPILED = "__pycache__"
 
 @dataclass(frozen=True)
 class VersionFolder:
-    """Stands in for a folder of the checkout, and for everything below it.
+    """Replaces a folder of the checkout, and everything below it.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class VersionFolder:
                 self.of(entry).symlink_to(entry)
 
     def of(self, path: Path) -> Path:
-        """Where a file or folder of the checkout is stood in for; itself where it is elsewhere."""
+        """The replacement of a file or folder of the checkout; itself where it is elsewhere."""
         found = path if path.is_relative_to(self.original) else path.resolve()
         return self.place / found.relative_to(self.original) if found.is_relative_to(self.original) else path
 

@@ -68,7 +68,7 @@ CLAIMS = (
         low=1,
     ),
     _guide(
-        "pinned host memory makes copies to the GPU faster and lets them run beside the computation",
+        "pinned host memory makes copies to the GPU faster and lets them run during the computation",
         "asynchronous data loading",
         {"pin_memory": "on"},
         {"pin_memory": "on", "non_blocking": "on"},

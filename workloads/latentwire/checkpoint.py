@@ -1,4 +1,4 @@
-"""Checkpoints: what is trained and where training stands, as safetensors and JSON.
+"""Checkpoints: what is trained and how far training has come, as safetensors and JSON.
 
 A folder holds ``checkpoint.json`` (format, version, step, scale of the loss, and the facts that must agree
 where training goes on), ``weights.safetensors`` (everything trained: ``encoder.*``, ``models.N.adapter.*``,
@@ -94,7 +94,7 @@ def read(folder: Path, field: str = "resume") -> tuple[dict[str, Any], dict[str,
     if about.get("version") != VERSION:
         raise ConfigError(
             f"workload.{field}={folder}: checkpoint.json has version {about.get('version')}, and version"
-            f" {VERSION} is read here; keep the training anew"
+            f" {VERSION} is read here; run the training again with keep=FOLDER"
         )
     for name in ("step", "updates"):
         if type(about.get(name)) is not int:

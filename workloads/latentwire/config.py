@@ -45,8 +45,8 @@ class LatentWireConfig(Ruled):
     norm, dropout : of the byte encoder
     lm_path : folders of local models (config.json, safetensors, tokenizer.json), one or two, separated by
         commas; null: random weights
-    inert_fields : fields of their config.json that change nothing, beyond those that are known to
-    resume : the folder `checkpoint` that an earlier training kept: goes on there; null: starts anew
+    inert_fields : fields of their config.json that no computation reads
+    resume : the folder `checkpoint` that an earlier training kept: goes on there; null: from the start
     state_kd, manifold, adaptive_first : optional losses
     lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are
         trained
@@ -218,7 +218,7 @@ class LatentWireConfig(Ruled):
 
     @property
     def sizes(self) -> Preset:
-        """The preset's sizes, but for those that are given."""
+        """The preset's sizes, replaced by sizes that are given."""
         given = {name: getattr(self, name) for name in SIZES if getattr(self, name) is not None}
         return dataclasses.replace(PRESETS[self.preset], **given)
 

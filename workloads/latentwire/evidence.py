@@ -104,7 +104,7 @@ def probe_gradient(
     ranks: Ranks,
     phase: Phase,
 ) -> dict[str, Tensor]:
-    """Terms [6], norm [1] and flat gradient of a window; leaves no gradient behind."""
+    """Terms [6], norm [1] and flat gradient of a window; the gradient is cleared at the end."""
     terms = accumulator.window(window, phase)
     ranks.add_up(updates.parameters, Counter())
     flat = torch.cat(

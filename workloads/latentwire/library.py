@@ -1,4 +1,4 @@
-"""A trained encoder in use, without a sweep: texts to soft tokens for a model of one's own."""
+"""A trained encoder in use, without a sweep: texts to soft tokens for your own model."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class LinearRope:
 @dataclass(frozen=True)
 class Yarn:
     """YaRN (Peng et al. 2023): wavelengths that turn less than `slow` times in `original_max` positions are
-    stretched, those that turn more than `fast` times are not; `loudness` multiplies cosines and sines.
+    stretched, wavelengths that turn more than `fast` times are not; `loudness` multiplies cosines and
+    sines.
 
     `whole` rounds the ends of the blend between the two outwards to whole pairs.
     """
@@ -142,7 +143,7 @@ class LMConfig:
 
     @property
     def pruned_parameters(self) -> int:
-        """N_qom: the last layer's query, output and MLP matrices, which rows nobody reads do not need."""
+        """N_qom: the last layer's query, output and MLP matrices, unused by rows that are not read."""
         return 2 * self.d_model * self.head_dim * self.n_heads + self.mlp_parameters
 
 

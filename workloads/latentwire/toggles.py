@@ -221,7 +221,7 @@ TOGGLES = (
             Level("full"),
             Level("pruned", requires={"logits": ("slice",), "passes": ("merged",)}, witness="lm_flops"),
         ),
-        "the last block on all positions, or on those that are read",
+        "the last block on all positions, or on positions that are read",
     ),
     Toggle(
         "teacher",

@@ -47,7 +47,7 @@ from perfsweep.workloads.training.toggles import DATA
 
 
 class LatentWire(Workload):
-    """Trains an encoder whose few latent vectors stand for a text in the prompts of frozen language models.
+    """Trains an encoder whose few latent vectors replace a text in the prompts of frozen language models.
 
     For those who compress prompts, for one model or several at once: accuracy against the text itself and
     against what is as short is scored. It gains by keeping what the teacher says, by passing prefixes shared

@@ -1,4 +1,4 @@
-"""Probes of one's own activations, without a sweep: the optimised path as a function."""
+"""Probes of your own activations, without a sweep: the optimised path as a function."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ class Reference:
         return run
 
     def one_pass(self, rows: PreparedRows, slab: Slab) -> bool:
-        """Evaluate, step and log; whether the host knows that the slab is over."""
+        """Evaluate, step and log; whether the host knows that the slab has ended."""
         block = slab.block
         with self.phase("statistics"):
             grad = self.evaluate(rows, slab)
@@ -287,7 +287,7 @@ class Reference:
         return 1.0
 
     def stops_before(self, slab: Slab) -> Tensor:
-        """Whether the slab is over at this point, bool []: no such test."""
+        """Whether the slab ends at this point, bool []: no such test."""
         return torch.zeros_like(slab.over)
 
     def wanted(self, slab: Slab, grad: Derivatives) -> Tensor:

@@ -106,7 +106,7 @@ class Choices:
 
     @property
     def ragged(self) -> bool:
-        """Whether lists are kept behind one another, and not in grids."""
+        """Whether lists are joined end to end, and not kept in grids."""
         return self.policy_rows == "ragged"
 
     @property

@@ -1,4 +1,4 @@
-"""Counts of a job, taken from what the steps say and read from the device once, when the job is over."""
+"""Counts of a job, taken from what the steps say and read from the device once, when the job has ended."""
 
 from __future__ import annotations
 

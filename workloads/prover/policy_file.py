@@ -1,4 +1,4 @@
-"""Policies as files: tensors of a network, and the relations and entities that rows of its tables stand for.
+"""Policies as files: tensors of a network, and the relations and entities of its tables' rows.
 
 A file is ``torch.save`` of a mapping with `format`, `version`, `predicates`, `constants`, `tensors` and,
 where it is not 1/2, `decay`: what a slot counts of the one before it. With P relations, C entities and r
@@ -83,7 +83,7 @@ class SavedPolicy:
             self._refuse_unfit(name, shape)
         for name in self._tables():
             if self.tensors[name][0].any():
-                raise self._wrong(f"row 0 of {name} stands for padding and must hold zeros")
+                raise self._wrong(f"row 0 of {name} is padding and must hold zeros")
 
     @property
     def arity(self) -> int:
@@ -159,7 +159,7 @@ class SavedPolicy:
 
     def _refuse_doubled(self, kind: str, names: Sequence[str]) -> None:
         if len(set(names)) < len(names):
-            raise self._wrong(f"a name stands twice in {kind}, and each row needs its own")
+            raise self._wrong(f"a name is twice in {kind}, and each row needs its own")
 
     def _refuse_other_names(self) -> None:
         shape = self.shape
@@ -335,12 +335,12 @@ def read_policy(
     if content.get("version") != VERSION:
         raise ConfigError(
             f"{where}: the file has version {content.get('version')} and only {VERSION} can be read; save it"
-            " anew with perfsweep.workloads.prover.save_policy"
+            " again with perfsweep.workloads.prover.save_policy"
         )
     for name in FIELDS:
         if name not in content:
             raise ConfigError(
-                f"{where}: the file has no {name}; save it anew with perfsweep.workloads.prover.save_policy"
+                f"{where}: the file has no {name}; save it again with perfsweep.workloads.prover.save_policy"
             )
     if surplus := sorted(map(str, content.keys() - {*FIELDS, *OPTIONAL})):
         raise ConfigError(f"{where}: the file has a field {surplus[0]}, which would be ignored; remove it")

@@ -1,4 +1,4 @@
-"""What a person takes home of a job: the rank of every query, the score of every candidate, and proofs."""
+"""Results of a job: the rank of every query, the score of every candidate, and proofs."""
 
 from __future__ import annotations
 

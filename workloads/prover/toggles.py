@@ -149,7 +149,7 @@ TOGGLES = (
     Toggle(
         "skip_done",
         (Level("none"), _reordered("where_mask", "masked_rows"), _reordered("compact", "row_steps")),
-        "mask finished rows, or gather those that are left",
+        "mask finished rows, or gather the others",
         "Future 1",
     ),
     Toggle(

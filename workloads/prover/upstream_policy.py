@@ -157,9 +157,7 @@ def _renamed(state: Mapping[str, torch.Tensor], where: str) -> dict[str, torch.T
             continue
         own = _own_name(name, where)
         if not torch.equal(found.setdefault(own, tensor), tensor):
-            raise ConfigError(
-                f"{where}: {name} differs from another tensor for {own}, and one would be ignored."
-            )
+            raise ConfigError(f"{where}: {name} differs from another tensor for {own}. Keep one of the two.")
     return found
 
 

@@ -125,7 +125,7 @@ class _Known:
         self._prints = {one: _print_of(one) for one in optimizers} if learning else {}
 
     def after(self) -> list[Optimizer]:
-        """Those that the call has updated."""
+        """Tensors that the call has updated."""
         for one, before in self._prints.items():
             now = _print_of(one)
             if now != before:

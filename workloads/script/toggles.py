@@ -290,7 +290,7 @@ def _obstacle(scene: Scene, name: str, level: Level) -> str | None:
 
 
 def counters(scene: Scene) -> dict[str, float]:
-    """What shows that levels act, beside what is counted as it happens."""
+    """What shows that levels act, in addition to what is counted as it happens."""
     counted = dict.fromkeys(COUNTED, 0.0) | {
         name: float(count) for name, count in scene.watched.counts.items()
     }

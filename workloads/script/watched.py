@@ -431,7 +431,7 @@ def _closure_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 def gradients_of(parameters: Iterable[Tensor]) -> Tensor:
-    """Gradients of all parameters in a row, as `flat`; zeros for those that have none."""
+    """Gradients of all parameters in a row, as `flat`; zeros for parameters that have none."""
     return flat(p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters)
 
 

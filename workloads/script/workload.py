@@ -274,7 +274,7 @@ class Script(Workload):
 
     @property
     def to_epochs_end(self) -> int:
-        """Iterations until the first one after an epoch's end; 0 where that is over, or none is known."""
+        """Iterations until the first one after an epoch's end; 0 where it has passed, or none is known."""
         epoch = self._watched.iterations_of_epoch
         return max(0, epoch + 1 - self._watched.total("iterations")) if epoch else 0
 

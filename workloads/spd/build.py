@@ -107,7 +107,7 @@ class Builder:
         self.sites: tuple[Site, ...] = ()
 
     def on(self, toggle: str, level: object = "on") -> bool:
-        """Whether a toggle stands at a level."""
+        """Whether a toggle has a level."""
         return self.levels[toggle] == level
 
     def training(self) -> Training:

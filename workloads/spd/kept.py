@@ -1,4 +1,4 @@
-"""What a person takes home from a decomposition: four files in a folder.
+"""Results of a decomposition: four files in a folder.
 
 ``decomposition.safetensors``  V, U and importance functions: ``components.X.V``, ``importance.X.weights.i``
 ``decomposition.json``         modules and their sizes, forms, iterations done, configuration, figures on

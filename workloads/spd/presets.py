@@ -53,7 +53,7 @@ class TargetSpec:
 
     @property
     def own(self) -> bool:
-        """Whether this is somebody's own module, of which no stages are known."""
+        """Whether this is a user's own module, of which no stages are known."""
         return self.kind == "module"
 
     @property

@@ -193,7 +193,7 @@ TOGGLES = (
             Level("all"),
             Level("gathered", requires={"delta": ("folded",)}, unsupported=needs_host_rows, witness="flops"),
         ),
-        "multiply all positions and drop those that are not routed, or multiply the routed ones",
+        "multiply all positions and drop positions that are not routed, or multiply the routed ones",
     ),
     Toggle(
         "delta",
@@ -258,7 +258,7 @@ TOGGLES = (
             Level("events", unsupported=shared.needs_cuda, witness="recorded_events"),
             Level("torch", witness="profiled_steps"),
         ),
-        "a profiler beside the training",
+        "a profiler during the training",
         "9",
     ),
     Toggle(

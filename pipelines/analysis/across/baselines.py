@@ -35,7 +35,7 @@ Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Baseline(BaseModel):
-    """What of a sweep others can be compared with: times per unit in ns by arm label and round, and the keys.
+    """Times of a sweep for later comparison: times per unit in ns by arm label and round, and the keys.
 
     `device` and `torch` may differ between baselines and are named where they do; `reference` is the first
     reference's label.
@@ -58,7 +58,7 @@ class Baseline(BaseModel):
 
 @dataclass(frozen=True)
 class Change:
-    """An arm then and now: ratio now / then, 95 % interval; `relative` is that of its reference ratio."""
+    """An arm then and now: ratio now / then, 95 % interval; `relative` is that of its baseline ratio."""
 
     label: str
     ratio: float
@@ -84,11 +84,11 @@ class Changes:
 
     @property
     def other_machine(self) -> bool:
-        """Whether times come from different devices, so that only ratios to the reference compare."""
+        """Whether times come from different devices, so that only ratios to the baseline compare."""
         return self.then.device != self.now.device
 
     def regressions(self, margin: float) -> list[Change]:
-        """Arms slower by more than the margin; on another device, slower relative to the reference."""
+        """Arms slower by more than the margin; on another device, slower relative to the baseline."""
         return [change for change in self.changes if change.slower(margin, relative=self.other_machine)]
 
 
@@ -109,7 +109,7 @@ def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance:
 
 
 def usable_trials(manifest: Manifest, trials: pl.DataFrame) -> pl.DataFrame:
-    """Pick the timing trials that count, of arms with the first reference's data."""
+    """Pick the timing trials that count, of arms with the first baseline's data."""
     sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
     first = next(iter(manifest.sweep.references.values()))
     alike = [arm for arm in sound.data if sound.data[arm] == sound.data.get(first)]

@@ -60,7 +60,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Series:
-    """What is compared over all versions: log times, or log ratios to the reference, one for each version.
+    """What is compared over all versions: log times, or log ratios to the baseline, one for each version.
 
     `low` and `high` are the quartiles of its rounds.
     """

@@ -1,1 +1,1 @@
-"""Quantities beside time that a report shows where `report.columns` chooses them."""
+"""Quantities other than time that a report shows where `report.columns` chooses them."""

@@ -1,4 +1,4 @@
-"""What a quantity beside time is: its name and text, where its values come from, and how rounds pair them."""
+"""Quantities other than time: name and text, where values come from, and how rounds pair them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfsweep.pipelines.store.records import Effect, Manifest, Sweep, SweepFold
 
 @dataclass(frozen=True)
 class Withheld:
-    """What stands in the place of a value that cannot be had: the reason, as one sentence."""
+    """Replaces a value that cannot be had: the reason, as one sentence."""
 
     reason: str
 
@@ -27,7 +27,7 @@ NO_ROUND = Withheld("no round is finished")
 
 @dataclass(frozen=True)
 class Measured:
-    """What quantities are read from: the timing trials that count, and what else the sweep left behind."""
+    """What quantities are read from: the timing trials that count, and other files of the sweep."""
 
     manifest: Manifest
     progress: Progress
@@ -66,7 +66,7 @@ class Bounded(Protocol):
 
 @dataclass(frozen=True)
 class Quantity:
-    """One quantity beside time; `perfsweep.pipelines.analysis.quantities.completed` lists them.
+    """One quantity other than time; `perfsweep.pipelines.analysis.quantities.completed` lists them.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ NO_LOADER = "no step marks where it waits for data: there is no loader, or none 
 
 
 class Stall(Paired):
-    """Shares of timing trials; beside that of an arm stands that of its base, since a share has no factor."""
+    """Shares of timing trials, shown next to the share of the base, since a share has no factor."""
 
     def __init__(self, measured: Measured) -> None:
         phases = declared_by(measured.manifest).data_phases

@@ -98,7 +98,7 @@ class Trainings:
         return paired_steps(ours, theirs, self.target.last_look, self.target.every)
 
     def refusal(self, arm: str, base: str) -> QuantityResult:
-        """What stands where too many runs missed the target for a ratio."""
+        """The text in place of a ratio where too many runs missed the target."""
         worse = max((arm, base), key=self.missed)
         text = f"{'' if worse == arm else 'base '}{self.missed_text(worse)}"
         if self.missed(worse) > MOST_MISSED * self._seeds:

@@ -66,7 +66,7 @@ def _spelled(text: str) -> str:
 
 
 def looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting | None]:
-    """Run the script, and tell a person who waits what is being done."""
+    """Run the script, and tell the waiting user what is being done."""
     with console.status(look) if console.is_terminal else nullcontext() as shown:
         if shown:
             return look.run(lambda text: None)
@@ -74,7 +74,7 @@ def looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting 
 
 
 def overrides_of(line: PastedLine, options: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
-    """What was asked for, as it would be typed behind another command.
+    """What was asked for, as it would be typed after another command.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Files that `perfsweep new` and `perfsweep init` write; the workload is real, and tested as it stands."""
+"""Files that `perfsweep new` and `perfsweep init` write; the workload is real, and tested unchanged."""

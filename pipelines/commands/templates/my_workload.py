@@ -31,7 +31,7 @@ class MyConfig:
 
 
 class MyData(Dataset[tuple[Tensor, Tensor]]):
-    """Rows that stand for yours: noisy numbers x [32] and a label y [] in 0..9.
+    """Rows in place of yours: noisy numbers x [32] and a label y [] in 0..9.
 
     Everything random is drawn from the seed it is given: two trials with the same seed must see the same
     data.
@@ -54,7 +54,7 @@ class MyData(Dataset[tuple[Tensor, Tensor]]):
 
 
 def prepare(x: Tensor) -> Tensor:
-    """A row [32] with mean 0 and spread 1: stands for decoding, tokenising, augmenting."""
+    """A row [32] with mean 0 and spread 1: replace it with decoding, tokenising or augmenting."""
     return (x - x.mean()) / x.std()
 
 
@@ -117,5 +117,5 @@ class MyWorkload(Training):
         return Parts(model, self.data, loss, optimizer)
 
     def counters(self) -> dict[str, float]:
-        """Counts for the witnesses of your own toggles, beside those of `Training`."""
+        """Counts for the activity counters of your own toggles, in addition to those of `Training`."""
         return {**super().counters(), "prepared_rows": self.data.prepared_rows}

@@ -1,4 +1,4 @@
-"""Memory along the iterations of a slice, as a picture of a report and as a file beside a profile."""
+"""Memory along the iterations of a slice, as a picture of a report and as a file of a profile."""
 
 from __future__ import annotations
 

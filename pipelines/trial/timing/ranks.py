@@ -1,4 +1,4 @@
-"""What the ranks of a timing trial find out together: the slowest one's region, and waiting in collectives.
+"""What the ranks of a timing trial find out together: the slowest region, and waiting in collectives.
 
 Ranks begin a region together, after a barrier, and each times its own part of it; the trial's figure is that
 of the rank that took longest. Within an iteration collectives make all ranks equally slow: who waited for

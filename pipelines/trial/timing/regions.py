@@ -90,7 +90,7 @@ class Timing:
             self._meter.close()
 
     def warm_up(self, folder: Path) -> None:
-        """Iterate until times rest, or run the discarded job; then bring Python's collector to rest."""
+        """Iterate until times are steady, or run the discarded job; then settle Python's collector."""
         write_status(folder, "warming up")
         self._clock.reset_peak()
         before, cpu_ns = self._clock.usage(), self._clock.cpu_ns()
@@ -281,7 +281,7 @@ class _Stretches:
         self.forget()
 
     def forget(self) -> None:
-        """Begin the region again."""
+        """Discard what the region has measured, and begin it again."""
         self._meter.forget()
         self.series: list[Series] = []
         self.units = 0.0
@@ -289,7 +289,7 @@ class _Stretches:
 
     @property
     def alarm(self) -> str | None:
-        """Why the times mean little, whatever they are."""
+        """Why the times of the region cannot be trusted; None where nothing speaks against them."""
         return "compiled inside the timed region" if self.compiled else None
 
     def steps(self, steps: int) -> None:

@@ -112,7 +112,7 @@ def test_a_set_up_line_that_fails_ends_the_pack_and_is_named(bench: Bench) -> No
 def test_an_interpreter_that_is_missing_is_told_in_slurms_words(bench: Bench) -> None:
     done = bench.perfsweep(*bench.sweep("cluster.python=/nowhere/python"))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "pack p000 broke off: it ended without a word (FAILED NonZeroExitCode)" in done.stdout
+    assert "pack p000 broke off: it ended and gave no reason (FAILED NonZeroExitCode)" in done.stdout
     words = re.compile(r"/nowhere/python.?: No such file or directory")
     assert words.search(done.stdout), done.stdout
     logs = bench.perfsweep("logs", "runs/toy")

@@ -112,7 +112,7 @@ def test_facts_are_what_must_agree_where_a_training_goes_on() -> None:
         ('{"format": "other"}', "checkpoint.json is not LatentWire's; name another folder"),
         (
             '{"format": "perfsweep.latentwire", "version": 2}',
-            "has version 2, and version 1 is read here; keep the training anew",
+            "has version 2, and version 1 is read here; run the training again with keep=FOLDER",
         ),
     ],
 )

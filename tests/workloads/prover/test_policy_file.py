@@ -110,7 +110,7 @@ def test_tensors_of_other_names_are_converted_by_a_list_of_names():
         ({"decay": "half"}, "decay is 'half' and must be a number above 0 and at most 1"),
         ({"optimizer": {}}, "has a field optimizer, which would be ignored"),
         ({"predicates": "aunt"}, "predicates must be a list of names"),
-        ({"constants": [*POLICY.constants[:-1], POLICY.constants[0]]}, "a name stands twice in constants"),
+        ({"constants": [*POLICY.constants[:-1], POLICY.constants[0]]}, "a name is twice in constants"),
         ({"constants": list(POLICY.constants[:-1])}, r"arguments\.0\.weight is .* and should be"),
         ({"tensors": 3}, "tensors must be a mapping"),
         ({"tensors": tensors(out__bias=None)}, r"there is no tensor out\.bias"),

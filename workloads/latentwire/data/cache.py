@@ -193,7 +193,7 @@ class TeacherCache:
         draft.replace(self.folder / "cost.json")
 
     def cost(self) -> float:
-        """Seconds that building took; 0 where nobody measured it."""
+        """Seconds that building took; 0 where it was not measured."""
         try:
             return float(json.loads((self.folder / "cost.json").read_text())["seconds"])
         except (OSError, ValueError, KeyError):

@@ -160,7 +160,7 @@ class Corpus:
         return [layout.row(example) for example in self.examples]
 
     def row(self, model: int, number: int) -> Row:
-        """Ids of example `number` for a model; made anew unless they are stored."""
+        """Ids of example `number` for a model; made again unless they are stored."""
         if self._stored is not None:
             return self._stored[model][number]
         self.counts["rows_tokenised"] += 1

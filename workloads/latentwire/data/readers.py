@@ -69,8 +69,8 @@ def _json(text: str, where: str, first_line: int = 1) -> Any:
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ConfigError(
-            f"workload.data={where} is no valid JSON at line {line} column {error.colno} ({error.msg}); mend"
-            " the file"
+            f"workload.data={where} is no valid JSON at line {line} column {error.colno} ({error.msg});"
+            " correct the file"
         ) from error
 
 
@@ -129,7 +129,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         return polars.read_parquet(path).to_dicts()
     except (OSError, polars.exceptions.PolarsError, polars.exceptions.PanicException) as error:
         raise ConfigError(
-            f"workload.data={path} cannot be read as Parquet ({error}); mend the file"
+            f"workload.data={path} cannot be read as Parquet ({error}); correct the file"
         ) from error
 
 
@@ -175,7 +175,7 @@ def _check_span(context: str, answer: Mapping[str, Any], name: str, where: str) 
     start, text = answer["answer_start"], answer["text"]
     if start < 0 or context[start : start + len(text)] != text:
         raise ConfigError(
-            f"workload.data={where}: answer_start={start} of example {name} is not where {text!r} stands in"
+            f"workload.data={where}: answer_start={start} of example {name} is not where {text!r} is in"
             " its context; correct the file"
         )
 

@@ -1,4 +1,4 @@
-"""Which token stands where: one contract for all losses.
+"""The place of each token: one contract for all losses.
 
 Student row: ``[BOS?][M latents][anchor][y_0 .. y_{n-1} = end][right pad]``; P counts everything before y_0.
 Teacher row: ``[scaffold][y_0 ..][right pad]``; the scaffold is the rendered chat with the source and the
@@ -97,7 +97,7 @@ class Layout:
         return template
 
     def key(self) -> str:
-        """Everything that ids depend on beside the data."""
+        """Everything that ids depend on in addition to the data."""
         fields = (
             self.tokenizer.key,
             self._template,
@@ -123,7 +123,7 @@ class Layout:
         room = self.max_prompt - len(before) - len(after)
         if room < 1:
             raise ConfigError(
-                f"workload.max_prompt={self.max_prompt} leaves no room beside the template's"
+                f"workload.max_prompt={self.max_prompt} leaves no room after the template's"
                 f" {len(before) + len(after)} tokens; raise it"
             )
         # The source is data: a special token written in it stays text.

@@ -26,7 +26,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """The best overlap of words with any of the answers, each word counted as often as it stands there."""
+    """The best overlap of words with any of the answers, each word counted as often as it occurs there."""
     return max(_f1(normalised(prediction).split(), normalised(answer).split()) for answer in answers)
 
 

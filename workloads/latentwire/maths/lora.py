@@ -67,7 +67,7 @@ class Lora(nn.Module):
         self.layers = nn.ModuleList(LayerLora(config, targets, rank, alpha / rank) for _ in range(count))
 
     def of(self, number: int) -> nn.Module | None:
-        """Additions to layer `number`; None behind the last that has any."""
+        """Additions to layer `number`; None after the last that has any."""
         return self.layers[number] if number < len(self.layers) else None
 
 

@@ -1,4 +1,4 @@
-"""What a pass of a frozen model is given beside its tokens.
+"""What a pass of a frozen model is given in addition to its tokens.
 
 Dimensions: B rows, S positions, R positions that are read, T keys, g key heads, e head width.
 """
@@ -29,7 +29,7 @@ def of_row(past: KeyValues | None, row: int) -> KeyValues | None:
 
 @dataclass
 class Rows:
-    """Positions that somebody reads: the last layer computes queries and MLP for these alone.
+    """Positions that are read: the last layer computes queries and MLP for these alone.
 
     `positions` is a slice of all rows alike, or indices [B, R].
     """
@@ -45,7 +45,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """Where the tokens of a pass stand, and what they see.
+    """Where the tokens of a pass are, and what they see.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ ALONE = AttentionContext()
 
 @dataclass(frozen=True)
 class LayerContext:
-    """What one layer is given beside its input.
+    """What one layer is given in addition to its input.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ class StudentPath:
 
 @dataclass(frozen=True)
 class Prefix:
-    """What stands before an answer.
+    """The tokens before an answer.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Student:
         self._counts = lm.chosen.counts
 
     def start(self, prefix: Prefix) -> Prefix:
-        """Soft tokens [B, M, d] with what stands around them: [B, P, d]"""
+        """Soft tokens [B, M, d] with the tokens around them: [B, P, d]"""
         soft = prefix.tokens.to(self._anchor.dtype)
         around = [part.expand(soft.shape[0], -1, -1) for part in (self._before, self._anchor)]
         return Prefix(torch.cat((around[0], soft, around[1]), dim=1), prefix.past)

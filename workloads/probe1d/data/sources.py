@@ -19,7 +19,7 @@ STORAGE = {"float32": torch.float32, "float16": torch.float16, "float64": torch.
 
 
 def sources() -> list[str]:
-    """Names that `workload.data` knows besides paths."""
+    """Names that `workload.data` knows in addition to paths."""
     return [*generator.PRESETS, *DIGITS, *dictionary.PRESETS]
 
 

@@ -1,4 +1,4 @@
-"""Latents whose values are large beside their spread: what float32 in raw coordinates cannot tell apart."""
+"""Latents whose values are large against their spread: what float32 in raw coordinates cannot tell apart."""
 
 from __future__ import annotations
 

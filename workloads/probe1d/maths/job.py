@@ -27,7 +27,7 @@ CountConfusion = Callable[[Tensor, Tensor, Tensor, Tensor], Confusion]
 
 
 class Paths(Protocol):
-    """The paths of an arm: the reference, and what its levels replace."""
+    """The paths of an arm: the naive path, and what its levels replace."""
 
     phase: Phase
     hook: NoHook
@@ -42,7 +42,7 @@ class Paths(Protocol):
         ...
 
     def solver(self, prepared: Prepared, solution: Solution) -> Callable[[int, Tensor], Iterator[None]]:
-        """The passes over the slab of a number, whose classes stand at given columns of the grid."""
+        """The passes over the slab of a number, whose classes are at given columns of the grid."""
         ...
 
     def certifier(self, prepared: Prepared, solution: Solution) -> Certifier | None:

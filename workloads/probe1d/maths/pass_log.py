@@ -1,4 +1,4 @@
-"""What a pass tells the host: at once by waiting, as the report does, or by a copy nobody waits for."""
+"""What a pass tells the host: at once by waiting, as the report does, or by a copy that is not waited for."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DeviceLog:
         self.passes, self.arrived = 0, None
 
     def any_left(self, left: Tensor) -> bool:
-        """Always: nobody looks, retries are masked on the device."""
+        """Always: the host does not look, retries are masked on the device."""
         return True
 
     def write(self, facts: PassFacts) -> None:

@@ -17,7 +17,7 @@ class NoHook:
         """A pass over `slab` is about to start."""
 
     def slab_ends(self) -> None:
-        """The last pass of a slab is over."""
+        """The last pass of a slab has ended."""
 
     def job_begins(self) -> None:
         """A job starts."""

@@ -162,7 +162,7 @@ class CentredPairs:
 
 
 class Polisher:
-    """Solves single pairs from where they stand in a solution, and stores what it finds.
+    """Solves single pairs from their values in a solution, and stores what it finds.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class Polisher:
         self.rules = replace(rules, decrement=rules.decrement * FURTHER, singular=SINGULAR)
 
     def polish(self, pair: Tensor) -> None:
-        """Solve the pairs with the given indices, int64 [P]; those that fail are marked as out of budget.
+        """Solve the pairs with the given indices, int64 [P]; failed pairs are marked as out of budget.
 
         So are latents that are always on and whose values float64 does not tell apart.
         """

@@ -25,7 +25,7 @@ TOGGLES = tuple(variant.toggle for variant in VARIANTS.values())
 
 
 def arm(levels: Levels) -> type[Reference]:
-    """The reference with what the levels of an arm replace.
+    """The naive path with what the levels of an arm replace.
 
     What a level requires, and what is listed before it, is replaced first: it may build on that.
     """

@@ -1,4 +1,4 @@
-"""Which pairs take part in a pass of a damped solver, and when a slab is over."""
+"""Which pairs take part in a pass of a damped solver, and when a slab ends."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class ActivePairs(Reference):
     compact = True
 
     def wanted(self, slab: Slab, grad: Derivatives) -> Tensor:
-        """Not those that have converged."""
+        """Not pairs that have converged."""
         return super().wanted(slab, grad) & (slab.gmax > self.config.tol)
 
     def left_none(self, solution: Solution, slab: Slab) -> bool:

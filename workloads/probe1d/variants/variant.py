@@ -1,4 +1,4 @@
-"""A variant: a toggle, and what each of its levels replaces in the reference."""
+"""A variant: a toggle, and what each of its levels replaces in `Reference`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfsweep.workloads.probe1d.reference import Reference
 
 @dataclass(frozen=True)
 class Variant:
-    """A toggle with its parts: classes whose methods replace those of the reference.
+    """A toggle with its parts: classes whose methods replace those of `Reference`.
 
     Attributes
     ----------

@@ -182,7 +182,7 @@ def _lines(path: Path) -> Iterator[Line]:
 
 
 def read_triples(path: Path, arity: int = 2) -> list[tuple[Line, Triple]]:
-    """Ground atoms with the lines they stand on; an empty file is an error."""
+    """Ground atoms with the lines they are on; an empty file is an error."""
     found = [(line, parse_ground(line, arity)) for line in _lines(path)]
     if not found:
         raise ConfigError(f"{path} holds no triple; write one 'relation(a,b).' per line")
@@ -214,7 +214,7 @@ def read_rules(path: Path, arity: int = 2) -> tuple[Rule, ...]:
 
 
 def parse_rule(line: Line, arity: int) -> Rule:
-    """One rule; its body keeps its order, and each variable of the head must stand in the body."""
+    """One rule; its body keeps its order, and each variable of the head must be in the body."""
     parts = line.text.split(":", 2)
     body_text, arrow, head_text = parts[-1].partition("->")
     if len(parts) < 3 or not arrow:
@@ -259,7 +259,7 @@ def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
             raise line.wrong("names a domain for the second time")
         for entity in entities:
             if owners.setdefault(entity, name) != name:
-                raise line.wrong(f"puts {entity} into a second domain beside {owners[entity]}")
+                raise line.wrong(f"puts {entity} into a second domain; it is in {owners[entity]}")
         domains[name] = tuple(entities)
     return domains
 

@@ -92,7 +92,7 @@ class Clan:
     male: dict[str, bool] = field(default_factory=dict)
 
     def born(self, name: str, male: bool, parents: Pair | None = None) -> str:
-        """Add a person."""
+        """Add a member of the family."""
         self.male[name] = male
         if parents:
             self.parents[name] = parents

@@ -146,7 +146,9 @@ class KnowledgeBase:
 
     @property
     def largest_id(self) -> int:
-        """The largest id that packing meets: variables fresh from a rule stand above those of a state."""
+        """The largest id that packing meets: variables fresh from a rule have larger ids than those of a
+        state.
+        """
         vocabulary = self.vocabulary
         return max(vocabulary.base + self.rule_variables, vocabulary.true + 2)
 

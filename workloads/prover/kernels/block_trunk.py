@@ -40,7 +40,7 @@ def products(low: bool, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 def packed(weight: Tensor, low: bool) -> Tensor:
-    """A layer's weight [out, in] as the kernels read it: 16 columns together, rows behind one another.
+    """A layer's weight [out, in] as the kernels read it: 16 columns together, rows end to end.
 
     In bfloat16 two adjacent rows of a column lie side by side, as one lane multiplies them.
     """

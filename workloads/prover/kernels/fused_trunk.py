@@ -78,7 +78,7 @@ class FusedPolicy(Policy):
         return self.hidden(states) if self.folded else self.values(states)
 
     def state_logits(self, states: Tensor, keys: Tensor, offset: Tensor, owner: Tensor) -> Tensor:
-        """Logits [n] of states [n, A, 1+r] whose values nobody keeps."""
+        """Logits [n] of states [n, A, 1+r] whose values are not kept."""
         if self.trunk is None or not self.from_tables:
             return super().state_logits(states, keys, offset, owner)
         self.fused_rows += len(states) * (self.shape.layers + 1)

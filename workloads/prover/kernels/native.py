@@ -62,7 +62,7 @@ class _Counts(ctypes.Structure):
 
 
 class NativeExpander:
-    """Lists of successors row by row; finished rows are passed over. `rows` counts those that were not."""
+    """Lists of successors row by row; finished rows are passed over. `rows` counts the others."""
 
     def __init__(self, kb: KnowledgeBase, dtype: torch.dtype, ragged: bool) -> None:
         self.kb, self.dtype, self.ragged = kb, dtype, ragged

@@ -338,7 +338,7 @@ class TritonExpander:
 
 
 def as_ragged(lists: Lists) -> Lists:
-    """Grids packed behind one another."""
+    """Grids packed end to end."""
     owner, place = lists.mask.nonzero(as_tuple=True)
     mask = torch.ones_like(owner, dtype=torch.bool)
     return lists._replace(

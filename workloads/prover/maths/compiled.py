@@ -21,7 +21,7 @@ def compiled_graphs() -> int:
 
 
 class CompiledStep:
-    """One graph per slab size: shapes are static, a new size compiles anew.
+    """One graph per slab size: shapes are static, a new size compiles again.
 
     On CUDA, rows live in buffers that keep their addresses from replay to replay, so that a graph neither
     copies its inputs nor overwrites what it has yet to read; its outputs are copied back into them.

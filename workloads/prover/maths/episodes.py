@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 
     @staticmethod
     def joined(parts: list[Rows]) -> Rows:
-        """Rows of several groups behind one another."""
+        """Rows of several groups end to end."""
         return (
             parts[0]
             if len(parts) == 1
@@ -92,7 +92,7 @@ class RowFactory:
         )
 
     def padding(self, count: int, device: torch.device) -> Rows:
-        """Finished rows that stand for nobody."""
+        """Finished rows that belong to no candidate."""
         atoms = torch.zeros(count, 1 + self.kb.vocabulary.arity, dtype=torch.int64, device=device)
         rows = self.start(atoms, torch.full((count,), -1, device=device))
         return rows._replace(done=torch.ones_like(rows.done))

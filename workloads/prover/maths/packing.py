@@ -86,7 +86,7 @@ def rank_by_scan(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[
 
 
 def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
-    """The same by a stable sort over owners, the dead behind everybody."""
+    """The same by a stable sort over owners, the dead at the end."""
     flags, owner = torch.cat(alive), torch.cat(owners)
     order = torch.sort(torch.where(flags, owner, rows), stable=True).indices
     total = torch.zeros(rows, dtype=torch.int64, device=owner.device).index_add_(

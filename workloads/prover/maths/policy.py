@@ -207,7 +207,7 @@ class Policy:
         return self.values(states)
 
     def state_logits(self, states: Tensor, keys: Tensor, offset: Tensor, owner: Tensor) -> Tensor:
-        """Logits [n] of states [n, A, 1+r] whose values nobody keeps; on a CPU a cacheful at a time."""
+        """Logits [n] of states [n, A, 1+r] whose values are not kept; on a CPU a cacheful at a time."""
         step = max(len(states), 1) if states.is_cuda else CHUNK
         parts = [slice(start, start + step) for start in range(0, len(states), step)]
         found = [self.dots(self.screening_values(states[part]), keys, offset, owner[part]) for part in parts]

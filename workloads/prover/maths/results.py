@@ -25,7 +25,7 @@ class Results:
         self._parts: list[tuple[Tensor, ...]] = []
 
     def store(self, rows: Rows) -> None:
-        """Take the finished rows that stand for a candidate."""
+        """Take the finished rows that belong to a candidate."""
         real = rows.number >= 0
         if not bool(real.all()):
             rows = rows.take(real.nonzero()[:, 0])

@@ -36,8 +36,8 @@ class Scores(NamedTuple):
 
 
 class RaggedScores(NamedTuple):
-    """Logits of n successors behind one another [n] and of specials [B]; values [m, .], and where successors'
-    are [n] (None: each at its own number).
+    """Logits of n successors end to end [n] and of specials [B]; values [m, .], and where successors' are [n]
+    (None: each at its own number).
     """
 
     logits: Tensor
@@ -193,7 +193,7 @@ class RaggedScorer(Scorer):
         return Scores(logits, torch.zeros_like(rows.done), found.values, slot)
 
     def ragged(self, rows: Rows, lists: Lists, special: Specials, tally: Tally) -> RaggedScores:
-        """Logits of all actions, successors behind one another."""
+        """Logits of all actions, successors end to end."""
         states, extra_at = self._beside(rows, special)
         if self.screen is None:
             values = self.values(torch.cat([lists.states, *states]) if states else lists.states)

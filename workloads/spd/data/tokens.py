@@ -73,7 +73,7 @@ def decode(tokens: np.ndarray) -> str:
 def write_tokens(
     path: Path, tokens: np.ndarray, vocab: int, tokenizer_sha256: str, eos_id: int | None = None
 ) -> None:
-    """Write `path` and, as the last thing, the .json beside it; each appears whole or not at all."""
+    """Write `path` and, as the last thing, its .json; each appears whole or not at all."""
     kind = "uint16" if vocab <= 2**16 else "uint32"
     data = np.ascontiguousarray(tokens, dtype=DTYPES[kind]).tobytes()
     meta = {
@@ -104,7 +104,7 @@ def read_tokens(path: Path, vocab: int, tokenizer_sha256: str | None = None) -> 
     """
     if not path.is_file():
         raise ConfigError(
-            f"workload.tokens_path={path} does not exist; give a .bin with its .json beside it, a .npy or a"
+            f"workload.tokens_path={path} does not exist; give a .bin with its .json next to it, a .npy or a"
             " .txt file"
         )
     found = _open(path)
@@ -234,7 +234,7 @@ def _sidecar(path: Path) -> dict[str, Any]:
         meta = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"workload.tokens_path={path} needs {file.name} beside it, and that cannot be read: {error}"
+            f"workload.tokens_path={path} needs {file.name} next to it, which cannot be read: {error}"
         ) from error
     if wrong := _wrong(meta):
         raise ConfigError(f"{file} {wrong}; write it with perfsweep.workloads.spd.data.tokens.write_tokens")

@@ -29,7 +29,7 @@ class Operands:
     delta: Tensor | None = None
 
     def detached(self) -> Operands:
-        """The same values without a graph behind them."""
+        """The same values without a graph."""
         return Operands(self.V.detach(), self.U.detach(), None if self.delta is None else self.delta.detach())
 
 

@@ -55,7 +55,7 @@ class SquaredError(Divergence):
 
 
 class RecomputedKl(Divergence):
-    """Both softmaxes anew for each prediction."""
+    """Both softmaxes again for each prediction."""
 
     def __init__(self, logits: Tensor, counts: Counter[str]) -> None:
         self.logits, self._counts = logits, counts

@@ -1,4 +1,4 @@
-"""Layers of the targets that PyTorch lacks, and the two forms of those that it fuses.
+"""Layers of the targets that PyTorch lacks, and the two forms of layers that it fuses.
 
 Dimensions: B rows, S positions, H heads, D width of a head, d width of the model.
 """

@@ -193,7 +193,7 @@ def stack(tensors: Mapping[str, Tensor], groups: Sequence[Names]) -> Stacks:
 
 
 def each(function: Callable[..., Tensor], *stacks: Mapping[Names, Tensor]) -> Stacks:
-    """`function` of the tensors that stand at the same names."""
+    """`function` of the tensors at the same names."""
     return {names: function(*(other[names] for other in stacks)) for names in stacks[0]}
 
 

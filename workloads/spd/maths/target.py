@@ -198,7 +198,7 @@ class Gpt2(Target):
     prefix = "transformer."
 
     def published(self) -> dict[str, Tensor]:
-        """Values as transformers has them: the head beside the rest, even where it is tied."""
+        """Values as transformers has them: the head as a tensor of its own, even where it is tied."""
         own = {f"{self.prefix}{name}": value for name, value in self.state_dict().items()}
         head = own.pop(f"{self.prefix}lm_head.weight", self.wte.weight)
         return {**own, "lm_head.weight": head}

@@ -23,7 +23,7 @@ from perfsweep.workloads.spd.maths.target import Target
 
 
 class UserModel(Target):
-    """Somebody's module. Its sub-modules keep their names; no stages and no head are known.
+    """A user's module. Its sub-modules keep their names; no stages and no head are known.
 
     Parameters
     ----------

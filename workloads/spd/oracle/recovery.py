@@ -31,7 +31,7 @@ def ci_errors(importances: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How a decomposition stands to the toy's own columns.
+    """How well a decomposition recovers the toy's own columns.
 
     Attributes
     ----------

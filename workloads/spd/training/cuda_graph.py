@@ -61,7 +61,7 @@ class Replay:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Iterations are eager meanwhile; the next one captures anew, since theirs are other gradients."""
+        """Iterations are eager meanwhile; the next one captures again, since theirs are other gradients."""
         self._suspended = True
         try:
             yield

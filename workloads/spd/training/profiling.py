@@ -1,4 +1,4 @@
-"""Profilers beside the training, as the field report describes them."""
+"""Profilers next to the training, as the field report describes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class NoProfiler:
-    """Nothing beside the training."""
+    """Nothing next to the training."""
 
     def iteration_starts(self) -> None:
         """Called before each iteration."""

@@ -53,11 +53,11 @@ def test_a_scaffold_holds_the_source_and_ends_with_the_anchor() -> None:
 
 @pytest.mark.parametrize(("room", "source"), [(1, b"a"), (3, b"abc"), (9, b"abcd")])
 def test_a_source_is_cut_to_the_room_that_the_template_leaves(room: int, source: bytes) -> None:
-    beside = len(HEAD) + 1 + 8
-    made = layout(max_prompt=beside + room)
+    taken = len(HEAD) + 1 + 8
+    made = layout(max_prompt=taken + room)
     assert made.scaffold("abcd") == [*HEAD, *source, EOT, *b"Answer: "]
-    with pytest.raises(ConfigError, match=f"leaves no room beside the template's {beside} tokens; raise it"):
-        layout(max_prompt=beside).scaffold("abcd")
+    with pytest.raises(ConfigError, match=f"leaves no room after the template's {taken} tokens; raise it"):
+        layout(max_prompt=taken).scaffold("abcd")
 
 
 @pytest.mark.parametrize(

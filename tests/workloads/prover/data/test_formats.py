@@ -80,7 +80,7 @@ def test_repeated_facts_count_once_and_are_reported(write):
         ),
         (
             {"domain2constants": "people a b\nplaces c b\n"},
-            r"domain2constants.txt line 2: puts b into a second domain beside people: 'places c b'",
+            r"domain2constants.txt line 2: puts b into a second domain; it is in people: 'places c b'",
         ),
         ({"domain2constants": "people\n"}, r"domain2constants.txt line 1: names a domain without constants"),
     ],

@@ -61,7 +61,7 @@ def test_a_file_of_nobody_knows_whose_tokenizer_is_taken(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (lambda file: None, "does not exist; give a .bin with its .json beside it"),
+        (lambda file: None, "does not exist; give a .bin with its .json next to it"),
         (lambda file: write_tokens(file, TOKENS, 60, ""), "holds token id 49, and .* ends at 48"),
         (
             lambda file: (write_tokens(file, TOKENS, 60, ""), file.write_bytes(b"12")),
