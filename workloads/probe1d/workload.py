@@ -85,15 +85,15 @@ class Probe1D(JobOfPasses, Workload):
         """
         self.config, self.context = config, context
         self.counts, self.device = Counts(), context.device.type
-        self.paths = arm(levels)(levels, config, self.counts, context.log, self._phase, self.device)
+        self.arm_paths = arm(levels)(levels, config, self.counts, context.log, self._phase, self.device)
         data = load_data(config.data, config.data_seed, self.device, context.cache_dir, config.classes)
         data = place(data, self.device, config.storage_dtype)
         grid = self._requested_grid(data.labels.classes)
         self._check_memory(data.x.latents, grid.numel())
-        self.task = Task(data, grid.to(self.device), config, self.paths)
+        self.task = Task(data, grid.to(self.device), config, self.arm_paths)
         self.prepared: Prepared | None = None
         if not config.sort_in_job:
-            self.prepared = self.paths.prepare(data, self.task.grid)
+            self.prepared = self.arm_paths.prepare(data, self.task.grid)
         self._begin()
 
     def _requested_grid(self, classes: int) -> Tensor:
@@ -107,7 +107,7 @@ class Probe1D(JobOfPasses, Workload):
         config, budget = self.config, self.context.memory_budget
         if config.memory_mb is not None:
             budget = min(budget or config.memory_mb * 2**20, config.memory_mb * 2**20)
-        self.paths.check_memory(budget, latents, classes)
+        self.arm_paths.check_memory(budget, latents, classes)
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
         return self.clock.phase(name)
@@ -122,7 +122,7 @@ class Probe1D(JobOfPasses, Workload):
 
     def reset(self) -> None:
         """Forget the solution and start over from the same data."""
-        self.paths.hook.job_ends()
+        self.arm_paths.hook.job_ends()
         self._begin()
 
     def progress(self) -> float:
@@ -169,7 +169,7 @@ class Probe1D(JobOfPasses, Workload):
             "sampled_share": self.sampled_share,
         }
         numbers |= {f"reason_{number:d}": float((results["reason"] == number).sum()) for number in Reason}
-        penalty = self.paths.penalty
+        penalty = self.arm_paths.penalty
         objective = Objective(penalty.ridge, penalty.scaled)
         judged = judging.full(self.task, self.job, results, objective, self._minimum_file(objective))
         own = {
@@ -219,4 +219,4 @@ class Probe1D(JobOfPasses, Workload):
     def close(self) -> None:
         """Stop a profiler that a broken job left running."""
         if hasattr(self, "task"):
-            self.paths.hook.job_ends()
+            self.arm_paths.hook.job_ends()

@@ -108,7 +108,7 @@ def test_a_field_out_of_range_is_named(field, value):
 
 def test_every_pass_is_timed_by_the_hook_and_none_twice(solve):
     workload = solve({"timing_hook": "on", "slab_size": 4}, data="test", max_iter=7, metrics=False)
-    rows = workload.paths.hook.rows
+    rows = workload.arm_paths.hook.rows
     assert [slab for slab, _ in rows] == [0] * 7 + [1] * 7
     assert all(ms > 0 for _, ms in rows)
 
@@ -226,7 +226,7 @@ def test_work_is_counted_by_event_pair_and_pass(solve):
 
 def test_what_watched_a_job_ends_where_another_begins(set_up, monkeypatch) -> None:
     workload, ended = set_up({}, data="test"), []
-    monkeypatch.setattr(workload.paths.hook, "job_ends", lambda: ended.append("watched"))
+    monkeypatch.setattr(workload.arm_paths.hook, "job_ends", lambda: ended.append("watched"))
     workload.step(NullClock())
     workload.reset()
     assert ended == ["watched"]
