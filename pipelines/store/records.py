@@ -157,7 +157,8 @@ class SweepFolder:
     """The folder of one sweep; `output` is where tables and reports go, `kept` whether they stay there."""
 
     def __init__(self, path: Path | str, output: Path | str | None = None, *, kept: bool = True) -> None:
-        self.path = Path(path)
+        # `.` and `..` have no name, after which what belongs to a sweep is called, and no folder around them.
+        self.path = Path(path) if Path(path).name not in ("", "..") else Path(path).resolve()
         self.output, self.kept = self.path if output is None else Path(output), kept
         self.manifest_file = self.path / "manifest.jsonl"
         self.config_file = self.path / "sweep.yaml"

@@ -22,25 +22,25 @@ CLASSES = {"E": Parity.EXACT, "T": Parity.TOLERANCE, "S": Parity.STOCHASTIC}
 DECLARED = {
     "probe1d": """
         solver: naive:E late:T newton:T
+        consistent_stop: seed:E mismatch:E scaled:T
         skip_zero_grad: off:E exact:E tol:T
+        freeze_failed: 0:E 3:T +:T
+        active_set: off:E pair:T
         cache_row_idx: off:E on:E
         cast_once: off:E on:E
         chunk_events: 32768:E 262144:E 1048576:E 4194304:E auto:E +:E
         slab_size: 8:E 1:E 4:E 32:E all:E +:E
-        freeze_failed: 0:E 3:T +:T
-        active_set: off:E pair:T
-        timing_hook: off:E on:E profiler:E
-        no_sync_log: off:E on:E
+        qx_stat: rms:E rms_free:E meanabs:T max:T p95:T
         precision: f32:E f64:T f32acc64:T
         label_free: off:E on:E
         csc_layout: off:E on:E
         compile: off:E on:E
         fused_kernel: off:E on:E
-        consistent_stop: seed:E mismatch:E scaled:T
-        warm_start: off:E on:T
-        qx_stat: rms:E rms_free:E meanabs:T max:T p95:T
-        caching_allocator: on:E off:E
         confusion_search: off:E on:E
+        warm_start: off:E on:T
+        timing_hook: off:E on:E profiler:E
+        no_sync_log: off:E on:E
+        caching_allocator: on:E off:E
     """,
     "spd": """
         pin_memory: off:E on:E
@@ -260,6 +260,7 @@ def test_declarations_import_no_torch(table: str) -> None:
     """Plans and completion read them, and importing torch takes seconds."""
     declared = {
         f"perfsweep.workloads.{table}.toggles",
+        f"perfsweep.workloads.{table}.variants",
         f"perfsweep.workloads.{table}.claims",
         f"perfsweep.workloads.{table}.arms",
         f"perfsweep.workloads.{table}.presets",
@@ -293,6 +294,7 @@ def imported_by(file: Path) -> set[str]:
 
 def run_at_import(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.iter_child_nodes(tree):
-        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+        for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if not (isinstance(node, ast.FunctionDef | ast.Lambda) or for_types):
             yield node
             yield from run_at_import(node)

@@ -122,8 +122,6 @@ class Reference:
     phase : marks phases
     """
 
-    rules: DampingRules = NAIVE
-    usual_penalty: Penalty = REPORT
     cast_once = False
     """Whether stored values are cast to the type of the passes once."""
     compact = False
@@ -163,6 +161,11 @@ class Reference:
     def label_sums(self, x: Csr, labels: Labels, grid: Tensor) -> Constants:
         """Constants of the objective; sums of labels are left to the passes."""
         return labelled_constants(x, labels, grid, self.penalty)
+
+    @property
+    def usual_penalty(self) -> Penalty:
+        """That of the report."""
+        return REPORT
 
     @property
     def penalty(self) -> Penalty:
@@ -253,6 +256,11 @@ class Reference:
             self.counts.add("slabs")
 
         return run
+
+    @property
+    def rules(self) -> DampingRules:
+        """Constants of the solver."""
+        return NAIVE
 
     def one_pass(self, rows: PreparedRows, slab: Slab) -> bool:
         """Evaluate, step and log; whether the host knows that the slab has ended."""

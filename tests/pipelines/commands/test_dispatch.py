@@ -53,7 +53,7 @@ class Called(Composed):
 
 def invoked(monkeypatch: pytest.MonkeyPatch, *words: str, **own: Any) -> Any:
     command = Called("sweep", "measure it", "sweep:sweep", example="", **own)
-    monkeypatch.setattr(dispatch.composition, "compose", lambda name, given: f"cfg of {name}")
+    monkeypatch.setattr(dispatch.composition, "compose", lambda name, given: {"of": name})
     monkeypatch.setattr(
         dispatch.composition, "run_hydra", lambda name, given, action: ("hydra", name, action("its cfg"))
     )
@@ -64,7 +64,7 @@ def invoked(monkeypatch: pytest.MonkeyPatch, *words: str, **own: Any) -> Any:
 
 def test_what_is_composed_is_handed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    cfg = ("cfg of sweep",)
+    cfg = ({"of": "sweep"},)
     assert invoked(monkeypatch, "workload=digits") == ("sweep:sweep", cfg, {})
     assert invoked(monkeypatch, "workload=digits", nameless="sweep:ask") == ("sweep:sweep", cfg, {})
     assert invoked(monkeypatch, "digits", nameless="sweep:ask") == ("sweep:sweep", cfg, {})

@@ -121,7 +121,7 @@ def test_a_truncated_token_file_is_refused(tmp_path) -> None:
 def test_a_token_file_without_its_description_is_refused(tmp_path) -> None:
     path = token_file(tmp_path, np.arange(100))
     path.with_suffix(".json").write_text("{")
-    with pytest.raises(ConfigError, match=r"needs tokens\.json beside it"):
+    with pytest.raises(ConfigError, match=r"needs tokens\.json next to it"):
         read_tokens(path, vocab=259)
     path.with_suffix(".json").write_text('{"dtype": "uint16"}')
     with pytest.raises(ConfigError, match="lacks data_sha256"):

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Device, Level, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS
-from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels, constants
-from perfsweep.workloads.probe1d.kernels.native import NativeKernel
-from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
-from perfsweep.workloads.probe1d.maths.buckets import Layout, build_layout, reorder, to_csc
-from perfsweep.workloads.probe1d.maths.chunks import Chunker, EventChunks
-from perfsweep.workloads.probe1d.maths.confusion import SearchedConfusion
-from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
-from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
-from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
-from perfsweep.workloads.probe1d.maths.job import CountConfusion
-from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
-from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
-from perfsweep.workloads.probe1d.maths.sums_by_row import LabelFreeCsr
-from perfsweep.workloads.probe1d.reference import Reference
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels
+    from perfsweep.workloads.probe1d.maths.buckets import Layout
+    from perfsweep.workloads.probe1d.maths.chunks import Chunker
+    from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
+    from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel
+    from perfsweep.workloads.probe1d.maths.job import CountConfusion
+    from perfsweep.workloads.probe1d.maths.precision import Precision
+    from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
+    from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
 LABEL_FREE = Toggle(
     "label_free",
@@ -38,15 +34,20 @@ LABEL_FREE = Toggle(
 )
 
 
-class LabelFree(Reference):
+class LabelFree(Part):
     """Sums of labels are constants of the objective: they are made once."""
 
     def label_sums(self, x: Csr, labels: Labels, grid: Tensor) -> Constants:
         """All of them."""
+        from perfsweep.workloads.probe1d.data.problem import constants
+
         return constants(x, labels, grid, self.penalty)
 
     def rows(self, x: Csr, labels: Labels, grid: Tensor, sums: Constants, metric: Tensor) -> PreparedRows:
         """By row, in plain runs of events: no pass asks which row an event lies in."""
+        from perfsweep.workloads.probe1d.maths.chunks import EventChunks
+        from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
+
         chunker = EventChunks(x, self.chunk_limit(grid.numel(), x.values.is_cuda))
         evaluator = self.row_evaluator(x, None, chunker, self.precision)
         return PreparedRows(x, labels, grid, sums, metric, evaluator, sums.count, chunker)
@@ -55,6 +56,8 @@ class LabelFree(Reference):
         self, x: Csr, dense: Tensor | None, chunker: Chunker, precision: Precision
     ) -> Evaluator:
         """Sums without labels."""
+        from perfsweep.workloads.probe1d.maths.sums_by_row import LabelFreeCsr
+
         return LabelFreeCsr(x, chunker, precision, self.cast_once, self.counts)
 
 
@@ -75,20 +78,26 @@ CSC_LAYOUT = Toggle(
 BY_LATENT = {"label_free": ("on",), "csc_layout": ("on",)}
 
 
-class BucketSums(Reference):
+class BucketSums(Part):
     """What sums over activations sorted by latent, wherever an arm needs them."""
 
     @property
     def in_float32(self) -> bool:
         """Whether events are evaluated in float32."""
+        import torch
+
         return self.precision.compute == torch.float32
 
     def kernel(self, precision: Precision, device: str) -> BucketKernel:
         """Operators one by one."""
+        from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel
+
         return EagerKernel(precision, self.counts)
 
     def bucket_evaluator(self, layout: Layout, precision: Precision, x: Csr) -> CscEvaluator:
         """One kernel call for each bucket."""
+        from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+
         return CscEvaluator(layout, self.kernel(precision, x.values.device.type), precision, self.counts)
 
     def cheap(self, train: PreparedRows) -> PreparedRows | None:
@@ -101,6 +110,9 @@ class ByLatent(BucketSums):
 
     def rows(self, x: Csr, labels: Labels, grid: Tensor, sums: Constants, metric: Tensor) -> PreparedRows:
         """By latent, in rank order."""
+        from perfsweep.workloads.probe1d.maths.buckets import build_layout, reorder, to_csc
+        from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
+
         layout = build_layout(to_csc(x), self.precision.compute)
         self.counts.add("padded_slots", layout.padded)
         self.counts.add("stored_events", x.nnz)
@@ -118,6 +130,8 @@ class Compiled(ByLatent):
 
     def kernel(self, precision: Precision, device: str) -> BucketKernel:
         """By torch.compile."""
+        from perfsweep.workloads.probe1d.maths.event_sums import CompiledKernel
+
         return CompiledKernel(precision, self.counts)
 
 
@@ -155,13 +169,17 @@ class Fused(ByLatent):
     def kernel(self, precision: Precision, device: str) -> BucketKernel:
         """One launch for all buckets on CUDA, one call on a CPU."""
         if device == "cuda":
-            from perfsweep.workloads.probe1d.kernels.triton_kernel import TritonKernel  # needs Triton
+            from perfsweep.workloads.probe1d.kernels.triton_kernel import TritonKernel
 
             return TritonKernel(precision, self.counts)
+        from perfsweep.workloads.probe1d.kernels.native import NativeKernel
+
         return NativeKernel(precision, self.counts)
 
     def cheap(self, train: PreparedRows) -> PreparedRows | None:
         """The hand-written kernels add in blocks at no cost."""
+        from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
+
         if (found := super().cheap(train)) is None or found.layout is None:
             return None
         evaluator = self.bucket_evaluator(found.layout, PRECISIONS["block"], found.x)
@@ -176,11 +194,15 @@ CONFUSION_SEARCH = Toggle(
 )
 
 
-class Searched(Reference):
+class Searched(Part):
     """A prediction is monotone in the activation: two binary searches count those of a pair."""
 
     def confusion(self, train: PreparedRows) -> CountConfusion:
         """By a kernel where one runs."""
+        from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+        from perfsweep.workloads.probe1d.maths.confusion import SearchedConfusion
+        from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
+
         x, labels, grid = train.x, train.labels, train.grid
         if self.native(x):
             layout = exact_layout(train)
@@ -193,6 +215,10 @@ class Searched(Reference):
 
 def exact_layout(train: PreparedRows) -> Layout | None:
     """The layout of events as they are stored: the arm's own unless that rounds float64 values."""
+    import torch
+
+    from perfsweep.workloads.probe1d.maths.buckets import build_layout, to_csc
+
     if train.layout is None or train.x.values.dtype != torch.float64:
         return train.layout
     rounded = any(bucket.x.dtype != torch.float64 for bucket in train.layout.buckets)

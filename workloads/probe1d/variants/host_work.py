@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS, PLAN, SUSPECTED
-from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog
-from perfsweep.workloads.probe1d.maths.pass_timing import NoHook, PassTimes, SamplingProfiler
-from perfsweep.workloads.probe1d.reference import Reference
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog
+    from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
 
 TIMING_HOOK = Toggle(
     "timing_hook",
@@ -18,19 +21,23 @@ TIMING_HOOK = Toggle(
 )
 
 
-class TimedPasses(Reference):
+class TimedPasses(Part):
     """Each pass is timed."""
 
     def pass_hook(self, device: str) -> NoHook:
         """By marks that are read a pass late."""
+        from perfsweep.workloads.probe1d.maths.pass_timing import PassTimes
+
         return PassTimes(self.counts, device)
 
 
-class SampledPasses(Reference):
+class SampledPasses(Part):
     """The job is sampled."""
 
     def pass_hook(self, device: str) -> NoHook:
         """By pyinstrument."""
+        from perfsweep.workloads.probe1d.maths.pass_timing import SamplingProfiler
+
         return SamplingProfiler(self.counts)
 
 
@@ -42,11 +49,13 @@ NO_SYNC_LOG = Toggle(
 )
 
 
-class NoSyncLog(Reference):
+class NoSyncLog(Part):
     """The host waits for nothing."""
 
     def pass_log(self) -> DeviceLog:
         """Copied out every few passes."""
+        from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog
+
         return DeviceLog(self.counts, self.sink)
 
 

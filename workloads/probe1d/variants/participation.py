@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from perfsweep.workloads.api import Baseline, Level, Numbers, Parity, Toggle
 from perfsweep.workloads.probe1d.claims import CONTEXT, IDEAS
-from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
-from perfsweep.workloads.probe1d.maths.levenberg_marquardt import Step
-from perfsweep.workloads.probe1d.maths.solution import Solution
-from perfsweep.workloads.probe1d.reference import Reference, Slab
 from perfsweep.workloads.probe1d.variants.by_latent import BY_LATENT
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
+    from perfsweep.workloads.probe1d.maths.levenberg_marquardt import Step
+    from perfsweep.workloads.probe1d.maths.solution import Solution
+    from perfsweep.workloads.probe1d.reference import Slab
 
 DAMPED = {"solver": ("naive", "late")}
 
@@ -34,7 +37,7 @@ CONSISTENT_STOP = Toggle(
 )
 
 
-class ScaledStop(Reference):
+class ScaledStop(Part):
     """Which pairs are active and which have converged is told by the scaled gradient alone."""
 
     def stops_before(self, slab: Slab) -> Tensor:
@@ -48,6 +51,8 @@ class ScaledStop(Reference):
 
     def stops_after(self, grad: Derivatives, step: Step) -> Tensor:
         """Never."""
+        import torch
+
         return torch.zeros((), dtype=torch.bool, device=grad.g0.device)
 
     @property
@@ -73,7 +78,7 @@ SKIP_ZERO_GRAD = Toggle(
 )
 
 
-class SkipZero(Reference):
+class SkipZero(Part):
     """Steps without pairs that have no gradient."""
 
     def step(self, slab: Slab, grad: Derivatives, wanted: Tensor) -> Step:
@@ -104,11 +109,13 @@ FREEZE_FAILED = Toggle(
 )
 
 
-class FreezeFailed(Reference):
+class FreezeFailed(Part):
     """A pair whose steps keep failing takes none any more."""
 
     def stepped(self, slab: Slab, step: Step) -> None:
         """Count failures in a row."""
+        import torch
+
         failures = slab.state.failures
         slab.state.failures = torch.where(step.failed, failures + 1, torch.zeros_like(failures))
         slab.frozen = slab.frozen | (slab.state.failures >= int(self.levels["freeze_failed"]))
@@ -135,7 +142,7 @@ ACTIVE_SET = Toggle(
 )
 
 
-class ActivePairs(Reference):
+class ActivePairs(Part):
     """Every pair is a row of its own, and leaves the passes once it has converged."""
 
     compact = True

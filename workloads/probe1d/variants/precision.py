@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from perfsweep.workloads.api import Level, Parity, Toggle
 from perfsweep.workloads.probe1d.claims import OPEN
-from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
-from perfsweep.workloads.probe1d.reference import Reference
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from perfsweep.workloads.probe1d.maths.precision import Precision
 
 PRECISION = Toggle(
     "precision",
@@ -20,12 +23,14 @@ PRECISION = Toggle(
 )
 
 
-class OtherTypes(Reference):
+class OtherTypes(Part):
     """The types of the level."""
 
     @property
     def precision(self) -> Precision:
         """Of events and their sums."""
+        from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
+
         return PRECISIONS[str(self.levels["precision"])]
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Numbers, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS, SUSPECTED
-from perfsweep.workloads.probe1d.data.problem import Csr
-from perfsweep.workloads.probe1d.maths.chunks import CachedChunks, Chunker
-from perfsweep.workloads.probe1d.reference import CHUNK_ARRAYS, Reference
 from perfsweep.workloads.probe1d.variants.participation import DAMPED
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from perfsweep.workloads.probe1d.data.problem import Csr
+    from perfsweep.workloads.probe1d.maths.chunks import Chunker
 
 CACHE_BYTES = 2**21
 """Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
@@ -23,7 +26,7 @@ CACHE_ROW_IDX = Toggle(
 )
 
 
-class CachedRows(Reference):
+class CachedRows(Part):
     """Boundaries and row indices are made once."""
 
     def chunker(self, x: Csr, classes: int) -> Chunker:
@@ -32,6 +35,8 @@ class CachedRows(Reference):
 
     def row_chunks(self, x: Csr, limit: int) -> Chunker:
         """Those of the walk that counts predictions too."""
+        from perfsweep.workloads.probe1d.maths.chunks import CachedChunks
+
         return CachedChunks(x, limit, self.counts)
 
 
@@ -43,7 +48,7 @@ CAST_ONCE = Toggle(
 )
 
 
-class CastOnce(Reference):
+class CastOnce(Part):
     """Passes find values in their type."""
 
     cast_once = True
@@ -62,11 +67,13 @@ CHUNK_EVENTS = Toggle(
 )
 
 
-class ChunksThatFit(Reference):
+class ChunksThatFit(Part):
     """One chunk's temporaries stay in the cache of a core."""
 
     def chunk_limit(self, classes: int, cuda: bool = False) -> int:
         """As many events as fit; on a GPU enough to fill it."""
+        from perfsweep.workloads.probe1d.reference import CHUNK_ARRAYS
+
         if cuda:
             return GPU_CHUNK_EVENTS
         per_event = CHUNK_ARRAYS * self.slab_width(classes) * self.precision.compute.itemsize

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from perfsweep.workloads.api import Level, Parity, Toggle
 from perfsweep.workloads.probe1d.claims import CONTEXT
-from perfsweep.workloads.probe1d.data.problem import SCALED, Csr, constants
-from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
-from perfsweep.workloads.probe1d.maths.blocks import Block
-from perfsweep.workloads.probe1d.maths.buckets import Layout, build_layout, to_csc
-from perfsweep.workloads.probe1d.maths.certify import Certifier
-from perfsweep.workloads.probe1d.maths.chunks import Chunker, PlannedChunks
-from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
-from perfsweep.workloads.probe1d.maths.ill_conditioned import above_rounding, ill_conditioned
-from perfsweep.workloads.probe1d.maths.levenberg_marquardt import LATE, Step
-from perfsweep.workloads.probe1d.maths.newton import (
-    DECREMENT_TOL,
-    FLOAT32_MARGIN,
-    NewtonRules,
-    NewtonSolver,
-    torch_step,
-)
-from perfsweep.workloads.probe1d.maths.polish import Polisher
-from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
-from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
-from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS
-from perfsweep.workloads.probe1d.maths.solution import Solution
-from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
-from perfsweep.workloads.probe1d.reference import Reference, Slab
 from perfsweep.workloads.probe1d.variants.by_latent import BucketSums, exact_layout
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfsweep.workloads.probe1d.data.problem import Csr, Penalty
+    from perfsweep.workloads.probe1d.maths.blocks import Block
+    from perfsweep.workloads.probe1d.maths.buckets import Layout
+    from perfsweep.workloads.probe1d.maths.certify import Certifier
+    from perfsweep.workloads.probe1d.maths.chunks import Chunker
+    from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
+    from perfsweep.workloads.probe1d.maths.levenberg_marquardt import DampingRules, Step
+    from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
+    from perfsweep.workloads.probe1d.maths.solution import Solution
+    from perfsweep.workloads.probe1d.reference import Slab
 
 SOLVER = Toggle(
     "solver",
@@ -53,13 +42,20 @@ SOLVER = Toggle(
 )
 
 
-class Late(Reference):
+class Late(Part):
     """The later form: means instead of sums, a plan of chunks, and a stop by the scaled gradient."""
 
-    rules = LATE
+    @property
+    def rules(self) -> DampingRules:
+        """Its constants."""
+        from perfsweep.workloads.probe1d.maths.levenberg_marquardt import LATE
+
+        return LATE
 
     def chunker(self, x: Csr, classes: int) -> Chunker:
         """Boundaries are found once; row indices are still built on every pass."""
+        from perfsweep.workloads.probe1d.maths.chunks import PlannedChunks
+
         return PlannedChunks(x, self.chunk_limit(classes, x.values.is_cuda), self.counts)
 
     def unit(self, block: Block) -> float:
@@ -76,20 +72,34 @@ class Late(Reference):
 
     def size(self, slab: Slab, grad: Derivatives) -> Tensor:
         """Of the gradient, in the units of the latent as they are."""
+        import torch
+
         return torch.maximum(grad.g0.abs(), grad.g1.abs())
 
     def stops_after(self, grad: Derivatives, step: Step) -> Tensor:
         """Never."""
+        import torch
+
         return torch.zeros((), dtype=torch.bool, device=grad.g0.device)
 
 
 class Newton(BucketSums):
     """Newton steps accepted by slope, in float64; then every pair is evaluated once more, and polished."""
 
-    usual_penalty = SCALED
+    @property
+    def usual_penalty(self) -> Penalty:
+        """Small, and in units of the latent."""
+        from perfsweep.workloads.probe1d.data.problem import SCALED
+
+        return SCALED
 
     def block(self, rows: PreparedRows, columns: Tensor) -> Block:
         """In float64 whatever events are evaluated in; pairs that float32 cannot tell apart are left out."""
+        import torch
+
+        from perfsweep.workloads.probe1d.maths.ill_conditioned import above_rounding
+        from perfsweep.workloads.probe1d.maths.newton import DECREMENT_TOL
+
         block = rows.block(columns, torch.float64, flat=self.compact)
         return above_rounding(block, DECREMENT_TOL) if self.in_float32 else block
 
@@ -97,11 +107,18 @@ class Newton(BucketSums):
         self, rows: PreparedRows, solution: Solution
     ) -> Callable[[int, Block, Tensor, Tensor], Iterator[None]]:
         """Newton passes, which need no loss."""
+        from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
+        from perfsweep.workloads.probe1d.maths import newton
+        from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
+        from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS
+
         # Lanes stop at a share of the tolerance, so that certification rarely fails.
-        margin = FLOAT32_MARGIN if self.in_float32 else 1.0
+        margin = newton.FLOAT32_MARGIN if self.in_float32 else 1.0
         most = self.config.max_iter or 100
-        return NewtonSolver(
-            NewtonRules(self.config.tol * margin, DECREMENT_TOL * margin, TAIL_LOSS * margin, max_iter=most),
+        return newton.NewtonSolver(
+            newton.NewtonRules(
+                self.config.tol * margin, newton.DECREMENT_TOL * margin, TAIL_LOSS * margin, max_iter=most
+            ),
             rows.evaluator,
             self.log,
             self.hook,
@@ -114,18 +131,28 @@ class Newton(BucketSums):
             reach=rows.reach(),
             least=rows.least() if rows.dense is None else None,
             ill_conditioned=ill_conditioned(rows.constants),
-            step=NativeStep() if self.native(rows.x) else torch_step,
+            step=NativeStep() if self.native(rows.x) else newton.torch_step,
             rounding=self._rounding(rows),
         ).solve
 
     def _rounding(self, rows: PreparedRows) -> tuple[Tensor | None, Tensor | None]:
         """What bounds the rounding of the native kernel's float32 sums over all events, of each latent."""
+        from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
+
         if not (self.native(rows.x) and self.in_float32):
             return None, None
         return rows.slots.clamp(max=BLOCK_EVENTS), rows.positive().double()
 
     def certifier(self, prepared: Prepared, solution: Solution) -> Certifier:
         """The arm's pass in float64."""
+        from perfsweep.workloads.probe1d.data.problem import constants
+        from perfsweep.workloads.probe1d.kernels.native_step import NativeStep
+        from perfsweep.workloads.probe1d.maths.certify import Certifier
+        from perfsweep.workloads.probe1d.maths.newton import NewtonRules
+        from perfsweep.workloads.probe1d.maths.polish import Polisher
+        from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
+        from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+
         train, exact, rules = prepared.train, PRECISIONS["f64"], NewtonRules(self.config.tol)
         kernel = self.kernel(exact, train.x.values.device.type)
         layout = exact_layout(train)
@@ -149,6 +176,10 @@ class Newton(BucketSums):
 
 def _ranked(layout: Layout | None, x: Csr) -> tuple[Layout, Tensor]:
     """A layout of all events, and the rank in it of each latent in the order that pairs are numbered in."""
+    import torch
+
+    from perfsweep.workloads.probe1d.maths.buckets import build_layout, to_csc
+
     if layout is not None:
         return layout, torch.arange(x.latents, device=x.values.device)
     made = build_layout(to_csc(x), x.values.dtype)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from perfsweep.workloads.api import Level, Parity, Toggle
-from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
-from perfsweep.workloads.probe1d.maths.blocks import Block
-from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-from perfsweep.workloads.probe1d.maths.separable import binary_start
-from perfsweep.workloads.probe1d.reference import Reference
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfsweep.workloads.probe1d.maths.blocks import Block
+    from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 
 WARM_START = Toggle(
     "warm_start",
@@ -23,11 +22,16 @@ WARM_START = Toggle(
 )
 
 
-class WarmStart(Reference):
+class WarmStart(Part):
     """The solver begins near the solution."""
 
     def start(self, rows: PreparedRows) -> Callable[[Block], tuple[Tensor, Tensor]]:
         """At the binary solution, or at one on nodes: for float32 events in the CPU's kernel."""
+        import torch
+
+        from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
+        from perfsweep.workloads.probe1d.maths.separable import binary_start
+
         near = None
         if self.native(rows.x) and self.precision.compute == torch.float32:
             assert rows.layout is not None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from perfsweep.workloads.api import Level, Parity, Toggle
 from perfsweep.workloads.probe1d.claims import OPEN
-from perfsweep.workloads.probe1d.data.problem import Constants, Csr
-from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale
-from perfsweep.workloads.probe1d.reference import Reference
-from perfsweep.workloads.probe1d.variants.variant import Variant
+from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfsweep.workloads.probe1d.data.problem import Constants, Csr
 
 QX_STAT = Toggle(
     "qx_stat",
@@ -23,7 +25,7 @@ QX_STAT = Toggle(
 )
 
 
-class FreeRms(Reference):
+class FreeRms(Part):
     """The root mean square comes from sums that are made anyway."""
 
     def scaled(self, x: Csr, sums: Constants) -> Constants:
@@ -36,6 +38,8 @@ class OtherStatistic(FreeRms):
 
     def metric(self, x: Csr, sums: Constants) -> Tensor:
         """That of the level."""
+        from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale
+
         return metric_scale(x, str(self.levels["qx_stat"]), sums.count, sums.scale, self.counts)
 
 

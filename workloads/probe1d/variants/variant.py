@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from perfsweep.workloads.api import Levels, LevelValue, Toggle
-from perfsweep.workloads.probe1d.reference import Reference
+
+if TYPE_CHECKING:
+    from perfsweep.workloads.probe1d.reference import Reference as Part
+else:
+    Part = object  # plans and completion read declarations without torch; `arm` adds `Reference`
+
+__all__ = ["Part", "Variant"]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A toggle with its parts: classes whose methods replace those of `Reference`.
+    """A toggle with its parts: classes whose methods replace those of `Reference`, and import what they need.
 
     Attributes
     ----------
@@ -20,10 +27,10 @@ class Variant:
     """
 
     toggle: Toggle
-    parts: Mapping[LevelValue, type[Reference]] = field(default_factory=dict)
-    others: type[Reference] | None = None
+    parts: Mapping[LevelValue, type[Part]] = field(default_factory=dict)
+    others: type[Part] | None = None
 
-    def part(self, levels: Levels) -> type[Reference] | None:
+    def part(self, levels: Levels) -> type[Part] | None:
         """What the level of this toggle replaces; None: nothing."""
         level = levels[self.toggle.name]
         if level in self.parts or level == self.toggle.levels[0].value:
