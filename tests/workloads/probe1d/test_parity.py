@@ -103,7 +103,7 @@ def wrong_slope(monkeypatch):
 
 def lax_certificate(monkeypatch):
     """A solver that stops too early and a certifier that lets it."""
-    monkeypatch.setattr("perfsweep.workloads.probe1d.variants.solver.FLOAT32_MARGIN", 20.0)
+    monkeypatch.setattr("perfsweep.workloads.probe1d.maths.newton.FLOAT32_MARGIN", 20.0)
     monkeypatch.setattr(Certifier, "_passed", everything_passes)
 
 
