@@ -196,7 +196,7 @@ def flush_streams() -> None:
 def by_itself(main: Callable[[list[str]], int]) -> NoReturn:
     """Run a process that no server has forked, and end it as if one had: with all that it has started.
 
-    Threads that somebody's code has left do not hold it up.
+    Threads that user code has left running do not hold it up.
     """
     from perfsweep.pipelines.trial.parent import adopt_orphans, die_with_parent, end_family
 

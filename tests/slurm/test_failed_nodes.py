@@ -41,7 +41,7 @@ def answers(folder: Path, states: tuple[str, str], shown: str = JOB) -> None:
             ", without n1 and n2: Slurm does not say which of its nodes failed",
         ),
     ],
-    ids=["down now", "named by Slurm", "mended since"],
+    ids=["down now", "named by Slurm", "working again"],
 )
 def test_the_node_that_failed_is_asked_for(
     stand_in: Path, states: tuple[str, str], shown: str, names: tuple[str, ...], words: str
