@@ -625,7 +625,7 @@ _LIST = (
     Case("D1", "a job is killed for memory as a whole, by one arm after the other",
          "a cap, kept in the journal; then a remedy, which helps", THREE_GROW, at=None, status=1,
          says=("memory ran out: raise cluster.memory",), after=given_up_for_good,
-         ends="out of memory, out of memory, out of memory", submissions=3,
+         ends=", ".join(4 * ["out of memory"]), submissions=3,  # the fourth is the refusal to submit it again
          remedy=(*THREE_GROW, "cluster.memory=3100M")),
     Case("D2", "the controller is silent when the sweep starts, and while its packs are on Slurm",
          "nothing is measured on this machine", first=silent, at=None, status=2,
