@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -49,6 +50,12 @@ pytest_plugins = ["budget"]
 TOY = "toys.spinner:Spinner"
 
 MakeCommand = Callable[..., SweepCommand]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start files with slow tests first, those that wait for Slurm among those that compute."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path not in slow, crc32(item.path.name.encode())))  # stable within a file
 
 
 def pytest_collection_finish() -> None:
