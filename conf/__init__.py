@@ -1,1 +1,1 @@
-"""Hydra's configuration values; their types live beside the stages that read them."""
+"""Hydra's configuration values; their types live next to the stages that read them."""

@@ -22,7 +22,7 @@ _AS_TEXT: dict[str, Any] = {"emoji": False, "markup": False}
 """Colons and brackets are what users and their exceptions wrote: ``my_module:Rocket:``, ``[batch, dim]``."""
 
 _KERNEL = {"TERM": "xterm-color", "CLICOLOR": "1", "GIT_PAGER": "cat"}
-"""What ipykernel sets for the processes that it starts, whoever has started it."""
+"""What ipykernel sets for the processes that it starts."""
 
 
 class _TextConsole(Console):

@@ -20,7 +20,7 @@ _FIELDS = "%F|%K|%A|%T|%r|%N|%k|%j|%S"
 _SACCT_FIELDS = "JobID,JobIDRaw,State,ExitCode,NodeList,Comment,JobName"
 
 _DOWN = re.compile(r"DOWN|FAIL|RESPOND|\*$")
-"""What is in the state of a node that does not work; one that is only drained has failed nobody."""
+"""What is in the state of a node that does not work; one that is only drained has failed no job."""
 
 _START = re.compile(r"N/A|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
@@ -352,7 +352,7 @@ def indices(text: str) -> list[int | None]:
 
 
 ROUND_S = 300
-"""The plan moves with every job that ends early: said exactly, it would be said anew all the time."""
+"""The plan moves with every job that ends early: said exactly, it would be said again and again."""
 
 
 def expected_start(starts: Iterable[str], now: time.struct_time) -> str:

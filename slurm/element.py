@@ -4,7 +4,7 @@ Started by path (``python -P .../slurm/element.py JOBS_FILE``) with the standard
 there in milliseconds on a node where nothing is imported yet. The job's process is a child: this parent
 sleeps until it ends, forwards signals, says now and then that it lives, and writes how it ended before Slurm
 can. After a warning that the time limit is near, a job that has advanced asks for its own requeue, so that it
-continues with nobody logged in.
+continues with no user logged in.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _publish(temporary: Path, final: Path) -> None:
         os.link(temporary, final)
     except FileExistsError:
         raise
-    except OSError:  # no hard links here: whoever creates the claim writes, and nobody gives it back
+    except OSError:  # no hard links here: what creates the claim writes, and never gives it back
         final.with_name(f".{final.name}.claim").touch(exist_ok=False)
         temporary.replace(final)
 

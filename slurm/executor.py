@@ -141,7 +141,7 @@ class SlurmExecutor(Executor):
             The site refuses; the message names the field of the profile.
         """
         if self._open():
-            self._cycle(self._clock())  # what ended while nobody followed is over, and may be asked for again
+            self._cycle(self._clock())  # what ended while no command followed is over, and may be asked for
         alive = self.journal.open_names()
         for job in jobs:
             self._jobs[job.name] = job
@@ -171,7 +171,7 @@ class SlurmExecutor(Executor):
                 self._jobs[job.name] = job
                 verdict = self.journal.verdicts.get(job.name)
                 if verdict and verdict.action is Action.RETRY and job.name not in alive:
-                    self._waiting.append(job)  # whoever followed before went away in between
+                    self._waiting.append(job)  # the command that followed before went away in between
 
     def texts(self, jobs: Sequence[Job]) -> list[str]:
         """The batch scripts that `submit` would hand over."""
@@ -438,7 +438,7 @@ class SlurmExecutor(Executor):
             return JobState.PENDING
         if name in alive and alive[name].end is None:
             return JobState.RUNNING if alive[name].running else JobState.PENDING
-        if name in alive:  # only looked at: nobody has acted on how it ended
+        if name in alive:  # only looked at: no command has acted on how it ended
             return _STATES.get(alive[name].end or End.FAILED, JobState.FAILED)
         verdict = self.journal.verdicts.get(name)
         return _STATES.get(verdict.end, JobState.FAILED) if verdict else JobState.FAILED

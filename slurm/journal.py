@@ -22,7 +22,7 @@ class Submission:
     """One array: `names[i]` is the job of element i.
 
     `array` is None while its fate is unknown: sbatch did not answer, or the submitter died; it is empty where
-    an element has started all the same, and nobody was told the number. `ended` holds how elements ended that
+    an element has started all the same, and the number is unknown. `ended` holds how elements ended that
     need no more watching, `cancelled` the ones that the user wants to end. `cluster` is Slurm's name of it:
     another cluster's answers say nothing about this array.
     """

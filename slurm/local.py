@@ -64,7 +64,7 @@ class LocalExecutor(Executor):
                 f"cluster.slots={context.slots} is more than the {len(gpus)} GPUs of this machine"
             )
         refuse_missing_nodes(context.site.nodes, os.environ)
-        # More than one job at once on CPU makes trials disturb one another; whoever asks for it gets it.
+        # More than one job at once on CPU makes trials disturb one another; a user who asks for it gets it.
         return cls(context.slots or len(gpus) or 1, gpus)
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -151,7 +151,7 @@ def gpus_here(count: int, visible: str) -> list[str]:
     count : how many this process sees
     visible : ``CUDA_VISIBLE_DEVICES`` of this process
     """
-    # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody else's.
+    # An allocation on a shared node names the GPUs that are ours; counting from 0 would take another user's.
     names = visible.split(",") if visible else [str(number) for number in range(count)]
     # A process sees one MIG instance, and the next process may have the next.
     ours = names if count and names[0].startswith("MIG-") else names[:count]

@@ -150,7 +150,7 @@ class Inquiry:
             return
         known = self._by_key(shown)
         others = any(token == submission.token for token, _ in known)
-        # Of an array whose number nobody was told all jobs are shown, which say nothing about that number.
+        # Of an array whose number is unknown all jobs are shown, which say nothing about that number.
         reissued = bool(shown and submission.array)
         absent = Missing.TAKEN_OUT if others else Missing.REISSUED if reissued else Missing.FORGOTTEN
         for index in _missing(submission, answer):
@@ -172,7 +172,7 @@ class Inquiry:
         return found
 
     def _wonder_at(self, word: str) -> None:
-        """Say once that Slurm uses a word nobody here knows; such a job counts as unfinished."""
+        """Say once that Slurm uses a word that is unknown here; such a job counts as unfinished."""
         if word not in LIVE and end_of(word) is None:
             self._say_once(f"Slurm calls a job {word}, which is new here: it counts as unfinished")
 
@@ -243,7 +243,7 @@ class Observer:
         return silence.polls >= self._patience.polls and silence.seconds >= self._patience.file_s
 
     def _silence(self, key: Key, kind: str, now: float) -> Silence:
-        """Count one more answer of this kind; another kind starts anew."""
+        """Count one more answer of this kind; another kind starts again."""
         before, since, polls = self._silences.get(key, (kind, now, 0))
         since, polls = (since, polls + 1) if before == kind else (now, 1)
         self._silences[key] = kind, since, polls

@@ -69,7 +69,7 @@ class Submitter:
         Raises
         ------
         ClusterError
-            The site refuses for a reason that waiting does not mend; the message names the field of the
+            The site refuses for a reason that waiting does not remove; the message names the field of the
             profile.
         """
         done: list[Submission] = []
@@ -126,7 +126,7 @@ class Submitter:
             submission = self._sbatch(chunk, shape, self._parameters(shape, "{token}"))
         except batch.SubmissionFailed as error:
             if self._excluding and self._journal.bad_nodes and batch.no_such_nodes(error.words):
-                # They are down, or mended by now: Slurm knows better than we which of the two.
+                # They are down, or repaired by now: Slurm knows better than we which of the two.
                 self._excluding, failed = False, " and ".join(sorted(self._journal.bad_nodes))
                 self._news.append(
                     f"too few nodes are left without {failed}, which failed: packs may run there again"

@@ -55,7 +55,7 @@ MakeCommand = Callable[..., SweepCommand]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start files with slow tests first, those that wait for Slurm among those that compute."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path not in slow, crc32(item.path.name.encode())))  # stable within a file
+    items.sort(key=lambda item: (item.path not in slow, crc32(item.path.name.encode())))
 
 
 def pytest_collection_finish() -> None:

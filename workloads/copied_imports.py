@@ -1,6 +1,6 @@
 """Import a user's own modules from the copies that were made of them, as if they lay where they did.
 
-A module keeps the path of its original as `__file__`: what it finds beside itself, it finds there.
+A module keeps the path of its original as `__file__`: what it finds next to itself, it finds there.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 OF_A_LEVEL = ("args", "env", "replace", "ranks", "parity", "bounds")
 OF_A_TOGGLE = ("doc", "parity", "bounds", "witness")
-"""Keys beside the levels of a toggle; parity and bounds are then those of every level but the first."""
+"""Keys next to the levels of a toggle; parity and bounds are then those of every level but the first."""
 
 
 @dataclass(frozen=True)

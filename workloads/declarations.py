@@ -74,7 +74,7 @@ class Level:
     Attributes
     ----------
     parity, bounds : the class of the level, and bounds by check name where the class default is not meant
-    requires, conflicts : other toggles and the levels they must (must not) have beside this one
+    requires, conflicts : other toggles and the levels they must (must not) have with this one
     requires_any : other toggles of which one at least must have such a level
     refused : reason why this level cannot go with a workload configuration and the other levels, or None
     unsupported : reason why this level cannot act on a device, or None
@@ -286,4 +286,4 @@ REPLAYED = "replay/"
 
 REPLAY = Check(f"{REPLAYED}*")
 """Gradients of single iterations from the baseline's own states, where a workload is `replayable`: judged
-beside its checks, in every workload. Levels may state bounds for it."""
+next to its checks, in every workload. Levels may state bounds for it."""

@@ -29,7 +29,7 @@ def followed(
     Parameters
     ----------
     roots : folders of packages, by their names with all dots
-    anywhere : folder in which every module counts, such as that of somebody's script
+    anywhere : folder in which every module counts, such as that of a user's script
     elsewhere : gives the folder that a top-level module is imported from where it stands in none of these
     """
     places = [_Place(tuple(name.split(".")), settled(root)) for name, root in roots.items()]

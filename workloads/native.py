@@ -25,7 +25,7 @@ FLAGS = (
 HEADERS = Path(__file__).parent
 """Where headers lie that kernels share."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-"""Beside the compiled graphs of a sweep, which are as tied to this machine as a kernel is."""
+"""Next to the compiled graphs of a sweep, which are as tied to this machine as a kernel is."""
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def _build(command: list[str], path: Path, toggle: str) -> None:
         raise UnsupportedHere(
             f"toggles.{toggle}: {command[0]} cannot build the kernel: {_first_error(built.stderr)}"
         )
-    part.replace(path)  # whoever comes second finds a whole file
+    part.replace(path)  # the process that comes second finds a whole file
 
 
 def _first_error(text: str) -> str:

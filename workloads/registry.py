@@ -152,7 +152,7 @@ def from_outside(cls: type[Workload]) -> list[Path]:
 
 
 def _copied_files(kept: snapshot.Snapshot, file: Path, *, is_package: bool) -> list[Path]:
-    """The copies that a workload certainly has: all, or of a whole version those beside it."""
+    """The copies that a workload certainly has: all, or of a whole version the ones next to it."""
     if not kept.is_version:
         return list(kept.copies.values())
     copy = kept.copy_of(file.resolve())

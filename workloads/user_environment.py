@@ -1,7 +1,7 @@
 """The environment that a user's own program is to see: without what measuring it has added.
 
-Whoever adds variables for the processes that measure (import paths, threads, malloc, the hash seed) notes
-what stood there before, in one more variable; whoever starts the user's program takes them back.
+Code that adds variables for the processes that measure (import paths, threads, malloc, the hash seed) notes
+what was there before, in one more variable; what starts the user's program takes them back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def user_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def at_start() -> dict[str, str]:
     """Read the environment that this process, or the one it was forked from, was executed with.
 
-    Libraries set variables when they are imported, which are nobody's wish.
+    Libraries set variables when they are imported, which the user did not ask for.
     """
     entries = _AT_START.read_bytes().decode(errors="surrogateescape").split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)

@@ -71,9 +71,9 @@ class Comparison:
     rulings : claims with what this sweep says of them
     corners : times of the four combinations of two toggles, of interactions that a design tells apart
     alone_and_beside : levels that were measured alone and by leaving them out
-    failures : trials that ended badly and that no later attempt mended
+    failures : trials that ended badly and that no later attempt repaired
     missing : which rounds are planned and not there, and why, in sentences
-    quantities : what the tables show beside time, as far as it can be had
+    quantities : what the tables show besides time, as far as it can be had
     machine : what ran it, in few words
     noise : what kept the machine from being at rest, where that matters
     winners : of each toggle the level to turn on, by their gains alone

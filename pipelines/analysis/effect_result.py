@@ -116,7 +116,7 @@ class EffectResult:
     rulings: tuple[RuledClaim, ...] = ()
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
     scaling: Scaling | None = None  # where the arm has more ranks than its base
-    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
+    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # besides time, by key
     on_gpu: str = ""  # of an arm measured on a CPU: whether it acts on a GPU too
 
     def __repr__(self) -> str:

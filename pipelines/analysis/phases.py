@@ -71,7 +71,7 @@ def read_series(trials: pl.DataFrame) -> SeriesRead:
 
 
 def _contradiction(trial: Mapping[str, Any], wall_ns: np.ndarray | None) -> str:
-    """Say what in a record cannot be, by itself or beside its iterations [N]; empty where nothing is."""
+    """Say what in a record cannot be, by itself or with its iterations [N]; empty where nothing is."""
     if not trial["units"] > 0:
         return f"it ended well with {trial['units']:g} units of work"
     if wall_ns is None:

@@ -44,7 +44,7 @@ from perfsweep.workloads.errors import ConfigError, RecordError
 from perfsweep.workloads.user_environment import changed
 
 LATE = "did not end within"
-"""How a trial is told that needed more time than it had: somebody's compiler is slow, which is no defect."""
+"""How a trial is told that needed more time than it had: a slow compiler is no defect."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Checked:
     ----------
     device : where it is checked
     left_out : arms that cannot act here, cannot be judged by one seed, or need more time, with the reason
-    choices : levels that are as somebody chose them, and how they will be told in a sweep
+    choices : levels that are as their author chose them, and how they will be told in a sweep
     held : levels that were held against their base, as toggle=level
     trials : those that were run
     tell : called with what is being done, for a person who waits
@@ -142,7 +142,7 @@ class Checked:
         return (observed[0] if observed else None) or {}
 
     def _packs(self) -> Iterator[tuple[str, PackRun]]:
-        """Two packs: arms that a fork can run, and arms whose processes must be started anew."""
+        """Two packs: arms that a fork can run, and arms whose processes must be started each time."""
         for pack in self.manifest.packs:
             yield pack.start, PackRun(self._sweep, self.manifest, pack)
 

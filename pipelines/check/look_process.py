@@ -100,7 +100,7 @@ def _epochs_end(workload: Any, folder: Path, iteration_s: float) -> int:
 
 
 def _left_over(there: Collection[threading.Thread]) -> list[str]:
-    """Threads beside those that were there, for which a process would wait at its end."""
+    """Threads besides the ones that were there, for which a process would wait at its end."""
     alive = threading.enumerate()
     return [thread.name for thread in alive if thread not in there and not thread.daemon]
 

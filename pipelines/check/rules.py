@@ -166,7 +166,7 @@ def data_change(subject: str, base: str, arm: str) -> list[Finding]:
 def other_form(base: Evidence, arm: Evidence, checks: Sequence[Check]) -> str | None:
     """How evidence of a level is held in another form than the base's, so that nothing can be compared.
 
-    Other names or shapes, as of weights that a level stores fused, are somebody's choice and no defect.
+    Other names or shapes, as of weights that a level stores fused, are the author's choice and no defect.
     """
     checked = [name for check in checks for name in _matching(check.name, base, arm)]
     forms = (_form(name, base, arm) for name in dict.fromkeys(checked))

@@ -171,7 +171,7 @@ _ALIASES = frozenset(("detach", "__get__"))
 
 _TORCH = Path(torch.__file__).parent
 _THROUGH = frozenset(str(_TORCH / name) for name in ("overrides.py", "_tensor.py"))
-"""Torch's own code between a tensor's method and whoever called it."""
+"""Torch's own code between a tensor's method and its caller."""
 
 
 @dataclass(frozen=True, order=True)
@@ -240,7 +240,7 @@ def _tensors(result: Any) -> Iterable[torch.Tensor]:
 
 
 def _read(name: str, frame: FrameType | None) -> list[Read]:
-    """Who asked; nobody if it was torch itself."""
+    """Who asked; None if it was torch itself."""
     while frame is not None and frame.f_code.co_filename in _THROUGH:
         frame = frame.f_back
     if frame is None or Path(frame.f_code.co_filename).is_relative_to(_TORCH):

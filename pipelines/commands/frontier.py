@@ -152,7 +152,7 @@ def _time(one: SizeResult) -> str:
 
 
 def _legal(sweep: SearchSweep, factor: Factor) -> Factor:
-    """The sizes that a legal arm can have beside everything else.
+    """The sizes that a legal arm can have with everything else.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def judge(words: Sequence[str], as_json: bool, environment: bool = False) -> int
 
 
 def _environments(names: Sequence[str]) -> tuple[Side, Side]:
-    """The two environments; nothing says which one somebody had before."""
+    """The two environments; nothing says which one came first."""
     if len(names) != 2:
         raise ConfigError(
             "judge --environment compares two: name both, such as perfsweep judge --environment .venv .venv-b"

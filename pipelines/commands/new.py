@@ -25,7 +25,7 @@ MODULE, CLASS = "my_workload", "MyWorkload"
 
 WORKFLOW = ".github/workflows/perfsweep.yml"
 EXAMPLE = ("workload=script", "workload.path=train.py")
-"""What a workflow judges where nobody has said what."""
+"""What a workflow judges where the user has not said what."""
 
 STUDY = ("perfsweep.yaml", "configs/cluster/site.yaml", "perfsweep.mk")
 
@@ -142,7 +142,7 @@ def _show_next(steps: Sequence[str]) -> None:
 
 
 def _batch_script() -> str:
-    """The script for a whole sweep in one allocation, as it is called from somebody's own folder."""
+    """The script for a whole sweep in one allocation, as it is called from a user's own folder."""
     text = files("perfsweep.slurm").joinpath("sweep.sbatch").read_text()
     return text.replace("slurm/sweep.sbatch", "sweep.sbatch").replace(".venv/bin/perfsweep", "perfsweep")
 

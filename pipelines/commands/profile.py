@@ -31,7 +31,7 @@ TOP = 20
 """Lines of a difference that are shown."""
 
 SETTLED = re.compile(r"(workload|toggles|measure|tracking|runs)[.=]")
-"""Overrides that mean nothing beside the folder of a sweep."""
+"""Overrides that mean nothing next to the folder of a sweep."""
 
 
 def profile(cfg: DictConfig) -> int:

@@ -9,7 +9,7 @@
         designs: [{kind: one_at_a_time}]
         measure: {rounds: 6}
 
-Beside a program that a registered workload measures, a YAML holds the values themselves: ``workload=script:
+Next to a program that a registered workload measures, a YAML holds the values themselves: ``workload=script:
 train.yaml`` reads::
 
     path: train.py           # relative to this file
@@ -44,7 +44,7 @@ MOST_BYTES = 100_000
 """Of a YAML file of settings: a list of ten thousand numbers fits."""
 
 SWEEP_GLOBALS = ("measure", "toggles", "axes", "cluster", "tracking")
-"""Parts of a named sweep that lie beside ``sweep`` in the configuration, as in the project's own
+"""Parts of a named sweep that lie next to ``sweep`` in the configuration, as in the project's own
 ``conf/sweep``."""
 
 

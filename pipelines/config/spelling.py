@@ -70,7 +70,7 @@ def _declared(declared: type, prefix: str) -> Iterator[tuple[str, Field]]:
 
 
 def _values_of_flag(command: str, word: str, waiting: list[str]) -> list[str]:
-    """Take the words that belong to an option of Hydra's; others are options of nobody."""
+    """Take the words that belong to an option of Hydra's; others are no options."""
     flag, equals, value = word.partition("=")
     if flag in FLAGS:
         count = 0 if equals else FLAGS[flag]

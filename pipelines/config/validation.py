@@ -117,7 +117,7 @@ def _text(key: Any) -> str:
 
 @functools.cache
 def _editable(command: type[Any]) -> DictConfig:
-    """Make the structured configuration of a command; OmegaConf lets nobody override what is frozen."""
+    """Make the structured configuration of a command; in OmegaConf nothing overrides what is frozen."""
     node = OmegaConf.structured(command)
     for name in node:
         if OmegaConf.is_dict(part := node._get_node(name)):

@@ -148,7 +148,7 @@ def _executor(
         if name == COLLECT:
             return False
         packs = [manifest.pack(pack) for pack in shared_job.packs_of(name)]
-        # Of packs that share a job nobody knows whose arm took the memory of all.
+        # Of packs that share a job it is unknown whose arm took the memory of all.
         out_of_memory = end is End.OOM and len(packs) == 1 and locks.record_oom(folder, packs[0])
         return out_of_memory or any(locks.advanced(folder, manifest, pack) for pack in packs)
 

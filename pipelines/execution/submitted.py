@@ -60,7 +60,7 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     try:
         theirs = folder.read_manifest()
     except RecordError:
-        return  # jobs that start cannot read it either: planning anew is what mends that
+        return  # jobs that start cannot read it either: planning again repairs that
     if theirs.measures_the_same(manifest):
         return
     raise ConfigError(
@@ -143,7 +143,7 @@ def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:
     try:
         theirs = folder.read_manifest().sweep
     except RecordError:
-        return  # there is none, or none that can be read: planning anew is what mends that
+        return  # there is none, or none that can be read: planning again repairs that
     ours = manifest.sweep
     moved = (theirs.code, theirs.config) == (ours.code, ours.config)
     if moved or not theirs.origin or theirs.origin == ours.origin:

@@ -44,7 +44,7 @@ def loosest(levels: Iterable[JudgedLevel], checks: Sequence[Check] = ()) -> tupl
 
     A level that states no bound for a check means the check's own bound or its class's rule: with amp (no
     bounds) and compile (loss within 1e-4) together, the loss may move by what amp allows; with a level that
-    only reorders sums beside one whose own bound is tighter, by what reordering does in the evidence's dtype.
+    only reorders sums, with one whose own bound is tighter, by what reordering does in the evidence's dtype.
     """
     levels = tuple(levels)
     parity = max((level.parity for level in levels), key=_CLASSES.index, default=Parity.EXACT)
@@ -137,7 +137,7 @@ def _class_bound(comparator: Comparator, parity: Parity, dtype: str) -> float:
 
 
 def _number_dtype(evidence: Evidence) -> str:
-    """The precision behind a number, which Python floats do not tell: that of the tensors beside it."""
+    """The precision behind a number, which Python floats do not tell: that of the tensors next to it."""
     dtypes = {
         array.dtype.name for array in map(np.asarray, evidence.tensors.values()) if array.dtype.kind == "f"
     }

@@ -151,7 +151,7 @@ class Space:
         soft: dict[str, LevelValue],
         tried: set[tuple[str, LevelValue]],
     ) -> bool:
-        """Move one level that nobody asked for so that one problem goes away."""
+        """Move one level that the user did not ask for so that one problem goes away."""
         for problem in problems:
             for value in problem.remedies if problem.other not in fixed else ():
                 if problem.other and (problem.other, value) not in tried:

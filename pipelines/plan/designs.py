@@ -72,7 +72,7 @@ def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[A
             arm = space.closure({toggle.name: value}, onto=reference)
             base = space.without(arm, toggle.name)
         except ConfigError as error:
-            if axes:  # somebody asked for exactly this level
+            if axes:  # the user asked for exactly this level
                 raise
             refused.append(Refusal("one_at_a_time", toggle.name, str(value), str(error)))
             continue

@@ -160,7 +160,7 @@ def commits(
 
 
 ENVIRONMENTS = ".environments"
-"""Beside the sweeps: where nodes find environments of lock files too."""
+"""Next to the sweeps: where nodes find environments of lock files too."""
 
 
 def installations(

@@ -186,6 +186,6 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that ends no table cell, opens no tag and mentions nobody."""
+    """A text that ends no table cell, opens no tag and mentions no user."""
     flat = " ".join(str(text).split())
     return flat.replace("<", "&lt;").replace("@", "@\u200b")

@@ -1,7 +1,7 @@
 """The tables of a comparison, for all that show them: terminal, page and Markdown.
 
 What stands in the tables of effects and arms is declared in `perfsweep.pipelines.analysis`; the columns of
-the smaller tables beside them are declared here.
+the smaller tables next to them are declared here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A search as one sweep: measures what it proposes, and reads what was observed of every arm so far.
 
 The sweep grows by a pack with each proposal; what is measured already is read again, so that the same
-search, started anew, comes to where it was.
+search, started again, comes to where it was.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class SearchSweep:
         progress = read_progress(self.folder, self.manifest)
         trials = collect.collect(self.folder, self.manifest, progress)
         sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
-        # Packs of later proposals do not count: a search that is started anew must see what it saw.
+        # Packs of later proposals do not count: a search that is started again must see what it saw.
         records = ArmRecords(progress, self.manifest.packs, sound.left_out)
         agreement = Agreement(self.manifest, progress, read_evidence)
         exclusions = Exclusions(
@@ -201,7 +201,7 @@ def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> 
     """The reference alone, with nothing to measure yet."""
     cls, config = plan.load_workload(command.workload)
     space = Space(cls.toggles_named({*command.toggles, *reference}), config, device)
-    # A size may need another toggle's level beside it.
+    # A size may need another toggle's level with it.
     levels = space.closure({**command.toggles, **reference})
     alone = plan.single_arm(dataclasses.replace(command, toggles=levels), device)
     sweep = alone.sweep.model_copy(

@@ -236,7 +236,7 @@ class _SearchState:
                 self.best_levels[i] = min(costs, key=lambda n: costs[n])
             elif observed:
                 self.dropped[self.factors[i].name] = next(iter(observed.values())).reason
-            elif others := self.others(i):  # it needs another toggle's level beside it
+            elif others := self.others(i):  # it needs another toggle's level with it
                 self.best_levels[i] = others[0]
 
     def together(self) -> Generator[Proposal, Observations, None]:

@@ -241,7 +241,7 @@ _NO_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK
 
 
 def _claim(file: Path) -> bool:
-    """Take the right to write a file, which nobody gives back: a writer that dies now leaves none."""
+    """Take the right to write a file, which is never given back: a writer that dies now leaves none."""
     try:
         file.with_name(f".{file.name}.claim").touch(exist_ok=False)
     except FileExistsError:

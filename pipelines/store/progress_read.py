@@ -23,9 +23,9 @@ from perfsweep.workloads.errors import RecordError
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
     """Read all records of the arms of a manifest; a file that cannot be read is named in `damaged`.
 
-    One whose trial a later attempt has made again is missed by nobody, and not named.
+    One whose trial a later attempt has made again is not missed, and not named.
     With `here`, facts of this machine, records of other facts count as missing: what was measured on another
-    GPU or with another torch is measured anew. Without, the machine counts that most timing trials ran on.
+    GPU or with another torch is measured again. Without, the machine counts that most timing trials ran on.
     """
     progress = _empty(manifest, {})
     trials: list[StoredTrial] = []

@@ -94,7 +94,7 @@ def read_sweep_yaml(file: Path) -> Any:
 def read_provenance(config_file: Path, environments: Sequence[Mapping[str, Any]]) -> Provenance:
     """Read it from sweep.yaml and the environments of the trials, as far as they were recorded.
 
-    Of a file that is damaged nothing is known: no time depends on it, and the sweep's command writes it anew.
+    Of a file that is damaged nothing is known: no time depends on it; the sweep's command writes it again.
     """
     try:
         facts = OmegaConf.to_container(read_sweep_yaml(config_file)) if config_file.exists() else {}

@@ -286,7 +286,7 @@ def read_record(folder: Path) -> TrialRecord | None:
     record = read_row(TrialRecord, folder / "record.json")
     for name, size in record.files.items() if record else ():
         now = size_of(folder / name)
-        if now not in (size, None):  # one that a person has deleted is missed by whoever needs it
+        if now not in (size, None):  # one that the user has deleted is missed by what needs it
             raise RecordError(f"{folder / name} has {now} bytes, and its trial wrote {size}: it is damaged")
     return record
 

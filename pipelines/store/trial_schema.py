@@ -220,7 +220,7 @@ class TrialRecord:
     or the workload's own in a timing process. `keys` are the facts that records compared with one another
     must share.
 
-    `files` are the bytes of the arrays that the trial wrote beside its record: where one of them has another
+    `files` are the bytes of the arrays that the trial wrote next to its record: where one of them has another
     length now, the record counts for nothing.
 
     `lost_ns` is how long others had the core of the thread that did all the work of the region: verdicts are

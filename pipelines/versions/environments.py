@@ -30,7 +30,7 @@ OLDEST_PYTHON = (3, 11)
 
 FACTS_S = 60.0
 
-# Runs in any Python that somebody names, so it is as old as that may be; torch is looked for, not imported.
+# Runs in any Python that the user names, so it is as old as that may be; torch is looked for, not imported.
 _FACTS = """
 import json, sys
 facts = {"version": list(sys.version_info[:3]), "prefix": sys.prefix}
@@ -91,7 +91,7 @@ def _facts(interpreter: Path, name: str) -> dict[str, Any]:
     try:
         done = subprocess.run(
             [str(interpreter), "-c", _FACTS],
-            cwd="/",  # no folder of somebody's work is to be found in place of what is installed
+            cwd="/",  # no folder of the user's work is to be found in place of what is installed
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=FACTS_S,

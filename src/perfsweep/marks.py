@@ -17,7 +17,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _LISTENER = "perfsweep.workloads.script.explicit_marks"
-"""Imported by a trial alone: whoever imports the door imports the standard library only."""
+"""Imported by a trial alone: what imports the door imports the standard library only."""
 
 
 def mark() -> None:

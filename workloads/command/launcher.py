@@ -1,9 +1,9 @@
 """Starts a program again and again, and says how each run ended and what its processes used.
 
 Run by `perfsweep.workloads.command.program` as a script, in an interpreter that imports nothing else: the
-kernel counts the memory of whoever starts a program as that program's own, and a process that measures has
-hundreds of megabytes. Descendants that lose their parent become its children, so that none is lost from the
-account, and none outlives a run, or the process that asked for it.
+kernel counts the memory of the process that starts a program as that program's own, and a process that
+measures has hundreds of megabytes. Descendants that lose their parent become its children, so that none is
+lost from the account, and none outlives a run, or the process that asked for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PEAK = 2
 NOTHING = (0.0,) * 16
 
 _OF_THE_CLUSTER = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-"""Sent to every process of a job: whoever asked for the run decides what ends."""
+"""Sent to every process of a job: the process that asked for the run decides what ends."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 START, STOP = b"1", b"0"

@@ -1,7 +1,7 @@
 """The folder of a program as a version has it: the version's code, and links to everything else.
 
 A program that is run as a whole reads its code by itself, so the code must lie where it looks: in its current
-folder, beside its script, and in the folders of its import path.
+folder, next to its script, and in the folders of its import path.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class VersionFolder:
         made._link(made.original, code, inner)
         for original, copy in kept.copies.items():
             made.of(original).parent.mkdir(parents=True, exist_ok=True)
-            # No link: Python would import what lies beside its target.
+            # No link: Python would import what lies next to its target.
             shutil.copyfile(copy, made.of(original))
         return made
 

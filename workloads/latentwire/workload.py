@@ -304,7 +304,7 @@ class LatentWire(Workload):
             "excluded_examples": float(self._corpus.excluded),
             "rows_chosen": float(self._shape.micro),
             "training_steps": float(self._training_steps),
-            "oom_deaths": 0.0,  # whoever dies leaves no evidence
+            "oom_deaths": 0.0,  # a trial that dies leaves no evidence
             "teacher_build_s": sum(cache.cost() for cache in caches if cache is not None),
         }
         numbers |= probes.attention_speedup(

@@ -55,7 +55,7 @@ def mean_over_ranks(values: Tensor, world: int) -> Tensor:
 
 
 def _free_port() -> int:
-    """A port of the first node that nobody listens at, the same for all ranks."""
+    """A port of the first node that no process listens at, the same for all ranks."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: list[int] = [probe.getsockname()[1]]

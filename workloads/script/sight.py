@@ -49,7 +49,7 @@ UNSEEDED = re.compile(
     r"\b(default_rng|RandomState|Random|SystemRandom)\(\)|\burandom\(|\buuid4\(|\btime\.time(_ns)?\(\)|"
     r"\b(seed|manual_seed)\((None|int\(time|time)|\.seed\(\)|\btoken_(bytes|hex)\("
 )
-"""What draws anew in every process."""
+"""What draws again in every process."""
 
 
 def look(

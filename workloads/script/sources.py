@@ -204,7 +204,7 @@ def _followed(script: Path, folder: Path, up: int = 0, version: Snapshot | None 
 
 
 def _elsewhere(name: str, added: tuple[Path, ...], version: Snapshot | None) -> Path | None:
-    """The folder of a top-level module that lies neither beside the script nor among installed packages."""
+    """The folder of a top-level module that lies neither next to the script nor among installed packages."""
     for folder in added:
         if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
             return folder

@@ -24,7 +24,7 @@ from perfsweep.workloads.script.writes.overlay import Overlay
 from perfsweep.workloads.script.writes.redirection import Redirection, native
 
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
-"""Variables that name folders in which libraries keep what can be made anew."""
+"""Variables that name folders in which libraries keep what can be made again."""
 
 MOST_NOTED = 50
 """Files, and lines that start programs, that are kept to be told of."""

@@ -47,7 +47,7 @@ class SpdConfig(Ruled):
         tuple's part; None where it returns a tensor
     target_path : folder of a local GPT-2 (config.json, and model.safetensors or pytorch_model.bin, in shards
         or not); nothing is downloaded
-    tokens_path : token file (.bin with its .json beside it, .npy or .txt); None for the recipe's own corpus
+    tokens_path : token file (.bin with its .json next to it, .npy or .txt); None for the recipe's own corpus
     vectors_path : .npy of float rows [n, f], for a network that reads vectors
     tokenizer_sha256 : of the target's tokeniser; a token file made by another one is refused
     batch_size, seq_len, steps, lr : of the training

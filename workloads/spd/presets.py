@@ -17,7 +17,7 @@ class TargetSpec:
 
     Attributes
     ----------
-    kind : llama, gpt2, tms or module, which is somebody's own
+    kind : llama, gpt2, tms or module, which is the user's own
     layers, width, heads, kv_heads, mlp, vocab, context : of a language model
     features, hidden : of a toy model of superposition
     values : trained (on the corpus, or for toys on their data), analytic (toys with as many features as a

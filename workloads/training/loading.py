@@ -70,7 +70,7 @@ def toggled(*, workers: int, pinned: bool) -> dict[str, Any]:
     return {
         "num_workers": workers,
         "pin_memory": pinned,
-        # Otherwise every epoch starts its workers anew, which takes longer than the epoch.
+        # Otherwise every epoch starts its workers again, which takes longer than the epoch.
         "persistent_workers": workers > 0,
         # Forked workers share the data instead of pickling it, and need neither an importable main module nor
         # another server process. That holds too where this process was itself forked from a server.

@@ -1,7 +1,7 @@
 """A training loop that acts on the shared toggles: a subclass says what is trained, not how.
 
 One iteration loads a batch, runs it forwards and backwards, and updates; every so many of them it evaluates,
-collects garbage and saves. What each toggle does stands in the modules beside this one. Evidence is one loss
+collects garbage and saves. What each toggle does is in the modules next to this one. Evidence is one loss
 for each iteration, the gradient of the first batch, and the parameters at the end.
 """
 

@@ -38,7 +38,7 @@ class LateLosses:
         """
         self.history.append(loss)
         previous = self.take()
-        # From CUDA this is a copy to pinned memory that nobody waits for; on CPU it is the tensor itself.
+        # From CUDA this is a copy to pinned memory that is not waited for; on CPU it is the tensor itself.
         on_its_way, arrived = loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
         self._travelling = iteration, on_its_way, share, arrived
         return previous

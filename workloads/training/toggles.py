@@ -30,7 +30,7 @@ SAVED = Check("checkpoint_error", Comparator.AT_MOST, bound=0.0, against="oracle
 """The check of a training that saves."""
 
 DATA = shared.data()
-"""Only beside `measure.stall`, or in sweeps that name it."""
+"""Only with `measure.stall`, or in sweeps that name it."""
 
 Options = Mapping[str, Mapping[str, Any]]
 

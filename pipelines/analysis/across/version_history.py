@@ -1,7 +1,7 @@
 """Arms over code versions: the change since the version before, and where the level changes for good.
 
 Versions of several sweeps were measured at different times, so nothing pairs them. What a reader can trust
-more than the times is the ratio to the reference, which was measured beside the arm in every round of each
+more than the times is the ratio to the reference, which was measured with the arm in every round of each
 version. Commits that are arms of one sweep are paired: every
 round has all of them, and their changes are judged by ratios within rounds, as effects of the sweep are.
 """

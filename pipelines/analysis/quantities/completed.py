@@ -111,7 +111,7 @@ def chosen(keys: Iterable[str]) -> tuple[Quantity, ...]:
 
 
 LAST_DROPPED = 7
-"""A narrow terminal leaves out what nobody asked for first."""
+"""A narrow terminal leaves out first what the user did not ask for."""
 
 
 def effect_table(quantities: tuple[Quantity, ...]) -> tuple[Column[EffectResult], ...]:

@@ -1,6 +1,6 @@
 """Low-rank additions to frozen matrices, trained in their stead (LoRA: Hu et al. 2021).
 
-The additions stand beside the frozen model, never in it: a pass that is not given them computes what the
+The additions are next to the frozen model, never in it: a pass that is not given them computes what the
 model computed before, so the teacher needs no switch and its cache no other name.
 """
 

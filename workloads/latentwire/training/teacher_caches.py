@@ -14,7 +14,7 @@ from perfsweep.workloads.latentwire.maths.objective import Objective
 def fill_caches(objective: Objective, corpus: Corpus, shape: Shape, device: torch.device) -> None:
     """Compute what the teachers' caches lack, and note what it cost.
 
-    Caches belong to the sweep and are shared by its trials: whoever comes first builds, the others wait.
+    Caches belong to the sweep and are shared by its trials: the first trial builds, the others wait.
     """
     for number, model in objective.models.items():
         cache = model.teacher.cache

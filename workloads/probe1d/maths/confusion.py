@@ -155,7 +155,7 @@ class ScannedConfusion:
     Parameters
     ----------
     dense : label matrix [N, C], where the solver's passes have one
-    chunker : makes the walk over events anew for each slab
+    chunker : makes the walk over events again for each slab
     """
 
     def __init__(

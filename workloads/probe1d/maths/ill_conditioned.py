@@ -24,7 +24,7 @@ ILL_CONDITIONED = 1e-3
 def ill_conditioned(constants: Constants) -> Tensor:
     """Latents whose values are nearly one value, or are one in every row, bool [L].
 
-    One value beside silent rows is well conditioned: two groups of rows determine b and w well.
+    One value among silent rows is well conditioned: two groups of rows determine b and w well.
     """
     share = (constants.deviation / constants.mean.abs().clamp(min=1e-300)).square()
     spread = (share > EQUAL**2) | (constants.count == constants.rows)

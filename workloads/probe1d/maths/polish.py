@@ -1,6 +1,6 @@
 """Float64 Newton in centred coordinates, for the pairs that certification does not pass.
 
-Of a latent whose values are large beside their spread, b and w cancel: neither the raw gradient nor a step
+Of a latent whose values are large against their spread, b and w cancel: neither the raw gradient nor a step
 budget in raw logits sees the direction in which the loss still falls. Here eta = c + v u, with u the
 non-zeros less their mean in units of their standard deviation; the silent rows share one u of their own.
 """

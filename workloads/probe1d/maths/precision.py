@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 BLOCK_EVENTS = 512
-"""Longest run of float32 additions whose error stays harmless beside the cancellation in M1 - S."""
+"""Longest run of float32 additions whose error stays harmless next to the cancellation in M1 - S."""
 
 
 @dataclass(frozen=True)

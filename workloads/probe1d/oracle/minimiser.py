@@ -3,7 +3,7 @@
 Shares no line with the solvers it judges: constants and formulas are written out again, every event is
 visited with its label, and progress is accepted by the loss itself (Newton with backtracking; Nocedal &
 Wright 2006, chapter 3). It moves in (c, v), eta = c + v u with u the centred events in units of their spread:
-where values are large beside their spread, b and w cancel to the last digits of float64.
+where values are large compared to their spread, b and w cancel to the last digits of float64.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class AttentionKernels:
     """Kernels seen before the first mark, and in the first iteration after it.
 
     Fused ones leave a node of their own in a loss's graph. No call is replaced for this: a script's own
-    compiled code would be compiled anew.
+    compiled code would be compiled again.
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class ImportanceFormulas:
     def forward(self, a: Tensor) -> Tensor:
         """g [K, B, C] of activations [K, B, C]."""
         alone = a.transpose(1, 2).reshape(-1, a.shape[1], 1)
-        # A column of ones beside the activation: the bias comes with the product, not spread before it.
+        # A column of ones next to the activation: the bias comes with the product, not spread before it.
         self._read = torch.cat([torch.ones_like(alone), alone], -1)
         self._z = torch.bmm(self._read, torch.cat([self._biases[0], self._first], 1))
         self._hidden = F.gelu(self._z)

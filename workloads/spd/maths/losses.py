@@ -28,7 +28,7 @@ def minimality(upper: Tensor, p: float | Tensor, beta: float, stacked: bool) -> 
     Parameters
     ----------
     upper : u [..., C] of one module, or [K, ..., C]
-    p : exponent; a tensor where compiled code must not be built anew for every value
+    p : exponent; a tensor where compiled code must not be built again for every value
     """
     # TINY: with p below one the slope at zero would be infinite.
     powers = (upper + TINY).pow(p)

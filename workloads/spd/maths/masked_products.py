@@ -101,7 +101,7 @@ class Call:
     Attributes
     ----------
     masks, operands : by module, for the modules that are replaced
-    inputs : takes what modules read, in execution order; None where nobody asked
+    inputs : takes what modules read, in execution order; None where nothing asked
     """
 
     masks: Mapping[str, SiteMask] = field(default_factory=dict)

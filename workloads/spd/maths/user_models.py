@@ -115,7 +115,7 @@ def _imported(target: str, place: str) -> ModuleType:
 
 def _from_file(file: Path) -> ModuleType:
     if str(file.parent.resolve()) not in sys.path:
-        sys.path.append(str(file.parent.resolve()))  # for modules beside it
+        sys.path.append(str(file.parent.resolve()))  # for modules next to it
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

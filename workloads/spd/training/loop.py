@@ -39,7 +39,7 @@ class Parts:
     evaluate : figures of the decomposition at a step
     microbatches : pieces of a batch, one after the other
     multiplies_deltas : masked passes multiply with D instead of folding it
-    p_tensor : the exponent as a tensor [], where compiled code or a graph must not be made anew for each
+    p_tensor : the exponent as a tensor [], where compiled code or a graph must not be made again for each
         value
     frees_early : nothing of a microbatch is kept once its loss is there
     """

@@ -50,7 +50,7 @@ def load_target(
 
 
 def _user_model(module: nn.Module, config: SpdConfig) -> tuple[Target, TargetSpec]:
-    """Somebody's network; the vocabulary is what its logits are over, any length of rows is within reach."""
+    """A user's network; the vocabulary is what its logits are over, any length of rows is within reach."""
     target = freeze(UserModel(module, config.output_part))
     spec = config.recipe.target
     if spec.reads_vectors:
