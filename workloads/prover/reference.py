@@ -307,7 +307,7 @@ class Reference:
         return found, values, torch.arange(rows * CAP, device=keys.device).view(rows, CAP)
 
     def select(self, rows: Rows, lists: Lists, scores: Scores, no_room: Tensor, tally: Tally) -> Rows:
-        """Choose, and move all rows but those that had no room."""
+        """Choose, and move all rows that had room."""
         special = specials(lists)
         choice = choose(scores.logits, special.forced, self.doubt)
         deferred = no_room | scores.deferred

@@ -69,21 +69,11 @@ class Pruner:
         )
 
 
-def rank_by_scan(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
-    """Place of each survivor among its owner's, parts in order, by prefix sums; and survivors by row [B]."""
-    ranks, total = [], torch.zeros(rows, dtype=torch.int64, device=alive[0].device)
-    for part, owner in zip(alive, owners, strict=True):
-        count = torch.zeros_like(total).index_add_(0, owner, part.to(torch.int64))
-        # Owners ascend within a part: the place of a survivor is its number in the part, less those of the
-        # rows before its own, plus what its row has from earlier parts.
-        before = count.cumsum(0) - count - total
-        ranks.append(part.cumsum(0) - 1 - before[owner])
-        total = total + count
-    return ranks, total
-
-
 def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
-    """The same by a stable sort over owners, the dead at the end."""
+    """Place of each survivor among its owner's, parts in order, and survivors by row [B].
+
+    By a stable sort over owners, the dead at the end.
+    """
     flags, owner = torch.cat(alive), torch.cat(owners)
     order = torch.sort(torch.where(flags, owner, rows), stable=True).indices
     total = torch.zeros(rows, dtype=torch.int64, device=owner.device).index_add_(
@@ -95,17 +85,8 @@ def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[
     return list(rank.split([len(part) for part in alive])), total
 
 
-def left_aligned_by_scan(states: Tensor, keep: Tensor) -> Tensor:
-    """Kept atoms moved to the left by prefix sums: [n, W, 1+r] to [n, A, 1+r]."""
-    # What is dropped, and what lies beyond A, goes to one more slot, which is cut off.
-    target = torch.where(keep, keep.cumsum(1) - 1, ATOMS).clamp(max=ATOMS)
-    packed = states.new_zeros(states.shape[0], ATOMS + 1, states.shape[2])
-    packed.scatter_(1, target[..., None].expand_as(states), states)
-    return packed[:, :ATOMS]
-
-
 def left_aligned_by_sort(states: Tensor, keep: Tensor) -> Tensor:
-    """The same by a stable sort of the flags."""
+    """Kept atoms moved to the left by a stable sort of the flags: [n, W, 1+r] to [n, A, 1+r]."""
     order = torch.sort((~keep).to(torch.uint8), dim=1, stable=True).indices[:, :ATOMS]
     packed = states.gather(1, order[..., None].expand(-1, -1, states.shape[2]))
     return packed * keep.gather(1, order)[..., None].to(states.dtype)
