@@ -12,28 +12,9 @@ Tally = dict[str, float | Tensor]
 """Counts of one step by name; tensors are read when the job is over."""
 
 NAMES = (
-    *(
-        "steps",
-        "slabs",
-        "row_steps",
-        "useful_row_steps",
-        "padded_rows",
-        "masked_rows",
-        "refilled",
-        "done",
-        "deferred",
-        "overflow",
-    ),
-    *(
-        "fact_pairs",
-        "rule_pairs",
-        "bytes_packed",
-        "sorts",
-        "states_real",
-        "states_padded",
-        "states_wanted",
-        "states_evaluated",
-    ),
+    *("steps", "slabs", "row_steps", "useful_row_steps", "padded_rows", "masked_rows", "refilled", "done"),
+    *("deferred", "overflow", "fact_pairs", "rule_pairs", "bytes_packed", "sorts"),
+    *("states_real", "states_padded", "states_wanted", "states_evaluated"),
     *("states_rescored", "low_precision_states", "tf32_products", "policy_macs"),
     *("kernel_rows", "selected_rows", "fused_rows"),
     *("corruption_batches", "warmup_rows", "probe_steps", "store_hits", "jobs"),

@@ -10,15 +10,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Evidence
-from perfsweep.workloads.prover.data.corruption import Corruptor
-from perfsweep.workloads.prover.maths.episodes import Rows
-from perfsweep.workloads.prover.maths.job import Job, ModeResult
+from perfsweep.workloads.api import Check, Comparator, Evidence
+from perfsweep.workloads.prover.job import Job, ModeResult
 from perfsweep.workloads.prover.maths.results import Ranked, digest, metrics, ranked
-from perfsweep.workloads.prover.maths.scoring import DELTA
 from perfsweep.workloads.prover.maths.slab_size import processor_seconds
 from perfsweep.workloads.prover.ranking import averaged, metrics_of
 from perfsweep.workloads.prover.training.imitation import resolver_of
+
+CHECKS = (
+    Check("success", Comparator.IDENTICAL, excused="ambiguous"),
+    Check("depth", Comparator.IDENTICAL, excused="ambiguous"),
+    Check("actions", Comparator.IDENTICAL, excused="ambiguous"),
+    Check("log_prob", Comparator.ABSOLUTE, 1e-4, excused="ambiguous"),  # divided by 1 + depth
+    Check("rank", Comparator.IDENTICAL, excused="ambiguous_query"),
+    Check("metrics", Comparator.IDENTICAL, excused="ambiguous_mode"),
+    # What a timed trial says of its ranks. Means have no place for an excuse: one query in doubt of a handful
+    # moves them by this much, and ranks are compared one by one above.
+    Check("mrr", Comparator.ABSOLUTE, 0.1),
+    Check("hits*", Comparator.ABSOLUTE, 0.2),
+    Check("ambiguous_share", Comparator.AT_MOST, 0.01, against="oracle"),
+    Check(
+        "screening_error", Comparator.AT_MOST, 0.5, against="oracle"
+    ),  # in units of delta; 0 without screening
+)
 
 REPORTED_STEPS = {"done_after_step_1": 1, "done_after_step_11": 11, "done_after_step_19": 19}
 """Steps of a slab after which the report says how many rows are done."""
@@ -99,17 +113,11 @@ def _rates(modes: Mapping[str, ModeResult]) -> dict[str, float]:
     }
 
 
-def screening_error(job: Job) -> float:
-    """Largest error of a logit in bfloat16, in units of delta: up to a half, choices are those of float32."""
-    screen = job.task.machinery.screen
-    return float(screen.worst) / DELTA if screen and screen.worst is not None else 0.0
-
-
 def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {
         "candidates": float(len(outcome["depth"])),
         "ambiguous_share": float(outcome["ambiguous"].mean()),
-        "screening_error": screening_error(job),
+        "screening_error": job.task.arm.screening_error(),
         # A number of 48 bits is exact in a float64.
         "outcome_hash": float(int(digest([outcome["success"], outcome["depth"]])[:12], 16)),
     }
@@ -161,10 +169,7 @@ def varied_over_short(job: Job) -> float:
     """
     task = job.task
     outcome = job.results[task.config.mode_names[0]].outcome
-    corruptor = Corruptor(
-        task.kb, task.config.mode_names[0], task.config.corruptions, task.config.corruption_seed
-    )
-    candidates = corruptor.together(task.queries).atoms
+    candidates = task.corruptor(task.config.mode_names[0]).together(task.queries).atoms
     rows = min(MOST_ROWS, len(candidates), task.slab or MOST_ROWS)
     shortest = int(outcome["depth"].argmin())
     varied = candidates[torch.linspace(0, len(candidates) - 1, rows, device=candidates.device).long()]
@@ -173,11 +178,11 @@ def varied_over_short(job: Job) -> float:
 
 def _until_done(job: Job, atoms: Tensor) -> float:
     """Seconds from the first step to the one after which every row is done."""
-    machinery = job.task.machinery
-    machinery.begin_job()
-    rows: Rows = machinery.factory.start(atoms, torch.full((len(atoms),), -1, device=atoms.device))
-    job.task.step(rows)  # what a first step of this size compiles or allocates
+    arm = job.task.arm
+    arm.begin_job()
+    rows = arm.start(atoms, torch.full((len(atoms),), -1, device=atoms.device))
+    arm.step(rows)  # what a first step of this size compiles or allocates
     start = processor_seconds(atoms)
     while not bool(rows.done.all()):
-        rows, _ = job.task.step(rows)
+        rows, _ = arm.step(rows)
     return processor_seconds(atoms) - start

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from perfsweep.workloads.api import Context, Device, Levels, LevelValue, NullClock
+from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.native import compiler_here
-from perfsweep.workloads.prover.build import Choices, assemble
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.counters import Counts
 from perfsweep.workloads.prover.data.formats import STATE_ATOMS, Problem, Triple
 from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
-from perfsweep.workloads.prover.evidence import screening_error
 from perfsweep.workloads.prover.exhaustive import Derivation, Search
-from perfsweep.workloads.prover.maths.job import Job, Task
+from perfsweep.workloads.prover.job import Job, Task
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
 from perfsweep.workloads.prover.maths.slab_size import device_budget
 from perfsweep.workloads.prover.policy_file import SavedPolicy, policy_of
 from perfsweep.workloads.prover.ranking import Proof, Ranks, proofs_of, ranks_of
-from perfsweep.workloads.prover.toggles import FAST, TOGGLES, cannot_expand
+from perfsweep.workloads.prover.variants import FAST, TOGGLES, arm
+from perfsweep.workloads.prover.variants.hand_written import cannot_expand
 
 
 def evaluate(
@@ -85,10 +82,12 @@ def evaluate(
     if screen16:
         levels["screen16"] = "on"
     with torch.no_grad():
-        job = Job(_task(known, config, encoded, policy, levels))
+        made = arm(levels)(levels, known, policy.weights_for(known.vocabulary), policy.shape)
+        budget = device_budget(None, None, kind)
+        job = Job(Task(made, config, encoded, slab_size, budget, Counts(), lambda row: None, traces=True))
         for _ in job.passes():
             pass
-        if screening_error(job) > 0.5:
+        if made.screening_error() > 0.5:
             raise ConfigError("screen16=True: bfloat16 is too coarse for this policy; leave screen16 out")
         return ranks_of(job, levels), proofs_of(job)
 
@@ -163,27 +162,6 @@ def fast_levels(kb: Problem, arity: int, device: str) -> dict[str, LevelValue]:
     if cannot_expand(kernels["expand_kernel"], arity, kb.longest_body):
         del kernels["expand_kernel"]
     return levels | kernels
-
-
-def _task(
-    kb: KnowledgeBase, config: ProverConfig, queries: Tensor, policy: SavedPolicy, levels: Levels
-) -> Task:
-    device = kb.facts.device.type
-    choices = Choices.of(levels)
-    machinery = assemble(kb, policy.weights_for(kb.vocabulary), policy.shape, choices, NullClock.phase)
-    context = Context(device=Device(device), scratch_dir=Path(), cache_dir=Path())
-    return Task(
-        kb=kb,
-        config=config,
-        machinery=machinery,
-        queries=queries,
-        slab=int(levels["slab_size"]),
-        budget=device_budget(None, None, device),
-        step=machinery.step,
-        counts=Counts(),
-        context=context,
-        traces=True,
-    )
 
 
 def _refuse_small(**numbers: int) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from perfsweep.workloads.api import Levels
-from perfsweep.workloads.prover.data.corruption import Corruptor
 from perfsweep.workloads.prover.data.knowledge import Vocabulary
-from perfsweep.workloads.prover.maths.job import Job
+from perfsweep.workloads.prover.job import Job
 from perfsweep.workloads.prover.maths.results import metrics, ranked, scores
 from perfsweep.workloads.prover.oracle.resolution import Atom, Resolver, State
 from perfsweep.workloads.prover.training.imitation import resolver_of
@@ -94,11 +93,8 @@ def metrics_of(job: Job) -> dict[str, float]:
 def ranks_of(job: Job, levels: Levels) -> Ranks:
     """The ranks of a finished job; its candidates are drawn again, for jobs do not keep them."""
     task, results = job.task, job.results
-    config, vocabulary = task.config, task.kb.vocabulary
-    drawn = [
-        Corruptor(task.kb, mode, config.corruptions, config.corruption_seed).together(task.queries).atoms
-        for mode in results
-    ]
+    vocabulary = task.kb.vocabulary
+    drawn = [task.corruptor(mode).together(task.queries).atoms for mode in results]
     found = [ranked(one.outcome, one.sizes) for one in results.values()]
     outcomes = [one.outcome for one in results.values()]
 

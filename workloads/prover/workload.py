@@ -4,33 +4,91 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import random
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Work, Workload
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.job_passes import JobOfPasses
 from perfsweep.workloads.prover import evidence as judging
-from perfsweep.workloads.prover.build import Choices, assemble
 from perfsweep.workloads.prover.claims import CLAIMS
-from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.config import SIZES, ProverConfig
 from perfsweep.workloads.prover.counters import Counts
-from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
-from perfsweep.workloads.prover.inputs import chosen_queries, first_policy, refuse_unusable
-from perfsweep.workloads.prover.maths.compiled import CompiledStep
-from perfsweep.workloads.prover.maths.job import Job, Task
-from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, macs, weights_digest
-from perfsweep.workloads.prover.maths.schedule import StepFunction, bucket_sizes
+from perfsweep.workloads.prover.data.corruption import Corruptor, no_corruption
+from perfsweep.workloads.prover.data.formats import Problem, Triple
+from perfsweep.workloads.prover.data.knowledge import KnowledgeBase, Vocabulary
+from perfsweep.workloads.prover.job import Job, Task
+from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, make_weights, weights_digest
 from perfsweep.workloads.prover.maths.slab_size import best_slab, cache_file, device_budget
-from perfsweep.workloads.prover.policy_file import policy_of, save_policy
+from perfsweep.workloads.prover.policy_file import policy_of, read_policy, save_policy
 from perfsweep.workloads.prover.ranking import ranks_of
-from perfsweep.workloads.prover.toggles import CHECKS, TOGGLES
 from perfsweep.workloads.prover.training.imitation import trained
+from perfsweep.workloads.prover.upstream_policy import UpstreamForm
+from perfsweep.workloads.prover.variants import TOGGLES, arm
 from perfsweep.workloads.training.precision import set_tf32, tf32_is_on
+
+
+def chosen_queries(problem: Problem, kb: KnowledgeBase, config: ProverConfig) -> Tensor:
+    """Test queries [Q, 1+r] that a configuration asks for."""
+    encoded = [kb.vocabulary.encode(triple) for triple in _asked(problem, config)]
+    return torch.tensor(encoded, device=kb.facts.device)
+
+
+def _asked(problem: Problem, config: ProverConfig) -> list[Triple]:
+    """The first test queries of a seeded order, so that a longer list begins with a shorter one."""
+    triples = list(dict.fromkeys(problem.test))
+    if not triples:
+        raise ConfigError(
+            f"workload.data={config.data} with size={config.size} leaves no test query; make it larger"
+        )
+    random.Random(f"queries {config.query_seed}").shuffle(triples)
+    return triples[: config.queries]
+
+
+def first_policy(config: ProverConfig, vocabulary: Vocabulary) -> tuple[Weights, PolicyShape]:
+    """The policy before any imitation: that of a file, or random weights.
+
+    Raises
+    ------
+    ConfigError
+        The file holds no whole policy, or one of other sizes or names.
+    """
+    if config.weights is None:
+        given = {name: getattr(config, name) for name in SIZES}
+        shape = PolicyShape(**SIZES | {name: size for name, size in given.items() if size is not None})
+        return make_weights(shape, vocabulary, config.policy_seed, config.gain), shape
+    form = UpstreamForm(config.atom_embedder, config.state_embedder, config.variables, "workload.")
+    policy = read_policy(config.weights, f"workload.weights={config.weights}", vocabulary, form)
+    for name in SIZES:
+        own, given = getattr(policy.shape, name), getattr(config, name)
+        if given not in (None, own):
+            raise ConfigError(f"{policy.where}: workload.{name}={given} is not its {own}; leave it out")
+    return policy.weights_for(vocabulary), policy.shape
+
+
+def refuse_unusable(config: ProverConfig) -> None:
+    """Refuse data and a policy that trials could not use.
+
+    Raises
+    ------
+    ConfigError
+        The message names file, line and text, or the tensor.
+    """
+    problem = config.problem
+    kb = KnowledgeBase.build(problem, config.arity)
+    queries = chosen_queries(problem, kb, config)
+    for mode in config.mode_names:
+        corruptor = Corruptor(kb, mode, min(config.corruptions or 2, 2), config.corruption_seed)
+        if all(corruptor.together(block).sizes.max() < 2 for block in queries.split(16)):
+            raise no_corruption(mode)
+    if config.weights:
+        first_policy(config, kb.vocabulary)
 
 
 class Prover(JobOfPasses, Workload):
@@ -48,7 +106,7 @@ class Prover(JobOfPasses, Workload):
     Config = ProverConfig
     toggles = TOGGLES
     claims = CLAIMS
-    checks = CHECKS
+    checks = judging.CHECKS
     shape = "job"
     unit = "candidate"
     paths = ("weights",)
@@ -72,43 +130,21 @@ class Prover(JobOfPasses, Workload):
         MemoryError
             All candidates at once are predicted not to fit.
         """
-        self.config, self.context = config, context
-        self.counts = Counts()
-        self.levels, self.choices = levels, Choices.of(levels)
-        set_tf32(self.choices.tf32, self._endings)
-        self._load()
-        self._assemble()
-        slab = self._slab_size()
-        self._warm_up(slab)
-        self.task = self._task(slab)
-        self._forget_warmup()
-        self._begin()
-
-    def _load(self) -> None:
-        problem = self.config.problem
-        self.kb = KnowledgeBase.build(problem, self.config.arity, self.context.device.type)
-        self.queries = chosen_queries(problem, self.kb, self.config)
-
-    def _assemble(self) -> None:
-        config, context = self.config, self.context
+        self.config, self.levels, self.context, self.counts = config, levels, context, Counts()
+        reference = arm(levels)
+        set_tf32(reference.tf32, self._endings)
+        self.kb = KnowledgeBase.build(config.problem, config.arity, context.device.type)
+        self.queries = chosen_queries(config.problem, self.kb, config)
         self.weights, self.shape_of_policy = self._policy()
-        self.machinery = assemble(self.kb, self.weights, self.shape_of_policy, self.choices, self._phase)
+        self.arm = reference(levels, self.kb, self.weights, self.shape_of_policy, self._phase)
         self.budget = device_budget(config.memory_gb, context.memory_budget, context.device.type)
-        self.step_function = self._compiled() if self.choices.static else self.machinery.step
-        self._begin_machinery()
-
-    def _task(self, slab: int | None) -> Task:
-        return Task(
-            self.kb,
-            self.config,
-            self.machinery,
-            self.queries,
-            slab,
-            self.budget,
-            self.step_function,
-            self.counts,
-            self.context,
-        )
+        with torch.no_grad():
+            self.arm.begin_job()
+            slab = self.arm.slab_size(self._best_slab)
+            self._warm_up(slab)
+        self.task = Task(self.arm, config, self.queries, slab, self.budget, self.counts, context.log)
+        self.arm.warmed_up()
+        self._begin()
 
     def _policy(self) -> tuple[Weights, PolicyShape]:
         config = self.config
@@ -122,63 +158,32 @@ class Prover(JobOfPasses, Workload):
     def _phase(self, name: str) -> AbstractContextManager[Any]:
         return self.clock.phase(name)
 
-    def _compiled(self) -> StepFunction:
-        return CompiledStep(self.machinery.step, self.choices.compile)
-
-    def _begin_machinery(self) -> None:
-        with torch.no_grad():
-            self.machinery.begin_job()
-
-    @torch.no_grad()
-    def _slab_size(self) -> int | None:
-        """Rows of a slab; None for all."""
-        size = self.choices.slab_size
-        if size == "all":
-            return None
-        if size != "auto":
-            return int(size)
+    def _best_slab(self) -> int:
+        """The size that takes least time, kept for this device, data, policy, arm and budget."""
+        key = (self.kb.digest(), self.shape_of_policy, sorted(self.levels.items()), self.budget)
         best, steps = best_slab(
-            step=self.step_function,
-            factory=self.machinery.factory,
+            step=self.arm.step,
+            start=self.arm.start,
             queries=self.queries,
             most=self._most_candidates,
-            memory=self.machinery.memory,
+            memory=self.arm.memory,
             budget=self.budget,
-            file=self._slab_file(),
+            file=cache_file(self.context.cache_dir, self.context.device.name, *key),
         )
         self.counts.add("probe_steps", steps)
         return best
-
-    def _slab_file(self) -> Path:
-        """Where the best size is kept, for this device, data, policy, arm and budget."""
-        context, arm = self.context, (self.shape_of_policy, self.choices, self.budget)
-        return cache_file(context.cache_dir, context.device.name, self.kb.digest(), *arm)
 
     @property
     def _most_candidates(self) -> int:
         """Candidates of one mode, if every corruption is valid."""
         return len(self.queries) * (1 + (self.config.corruptions or len(self.kb.vocabulary.constants)))
 
-    @torch.no_grad()
     def _warm_up(self, slab: int | None) -> None:
-        """Two rows, or every size to be used: what a first step allocates, loads and compiles."""
-        sizes = [2]
-        if self.choices.warmup_exact and slab is not None:
-            sizes = bucket_sizes(slab) if self.choices.skip_done == "compact" else [slab]
-        for size in sizes:
+        """What a first step allocates, loads and compiles."""
+        for size in self.arm.warm_up_sizes(slab):
             atoms = self.queries.repeat(-(-size // len(self.queries)), 1)[:size]
-            numbers = torch.full((size,), -1, device=atoms.device)
-            self.step_function(self.machinery.factory.start(atoms, numbers))
-        self.counts.add("warmup_rows", sum(sizes))
-
-    def _forget_warmup(self) -> None:
-        """Evaluations of the warm-up are no work of any job."""
-        self.machinery.values.evaluated = 0
-        if self.machinery.screen:
-            self.machinery.screen.screened = self.machinery.screen.rescored = 0
-        if isinstance(self.step_function, CompiledStep):
-            self.step_function.warm = True
-            self.step_function.calls = 0
+            self.arm.step(self.arm.start(atoms, torch.full((size,), -1, device=atoms.device)))
+            self.counts.add("warmup_rows", size)
 
     def _begin(self) -> None:
         self.job = Job(self.task)
@@ -199,44 +204,23 @@ class Prover(JobOfPasses, Workload):
 
     def counters(self) -> Mapping[str, float]:
         """Counts since set-up."""
-        machinery, folded = self.machinery, self.choices.fold
-        counts = self.counts.snapshot({})
-        counts["states_evaluated"] += machinery.values.evaluated
-        if machinery.screen:
-            counts["states_rescored"] = machinery.screen.rescored
-            counts["low_precision_states"] = machinery.screen.screened
-            counts["states_evaluated"] += machinery.screen.screened
-        counts["store_hits"] = float(getattr(machinery.values, "hits", 0))
-        counts["policy_macs"] = counts["states_evaluated"] * macs(self.shape_of_policy, folded)
+        counts, memory = self.counts.snapshot({}), self.arm.memory
+        for name, amount in self.arm.counted().items():
+            counts[name] += amount
+        counts["policy_macs"] = counts["states_evaluated"] * self.arm.policy.macs
         if tf32_is_on():
             counts["tf32_products"] = counts["states_evaluated"]
-        counts["kernel_rows"] = float(getattr(machinery.step.expand, "rows", 0))
-        counts["selected_rows"] = float(getattr(machinery.step, "selected", 0))
-        counts["fused_rows"] = float(getattr(machinery.policy, "fused_rows", 0))
-        return {**counts, **self._compile_counts(), **self._ratios(counts)}
-
-    def _compile_counts(self) -> dict[str, float]:
-        step = self.step_function
-        if not isinstance(step, CompiledStep):
-            return {}
-        return {
-            "recompiles_after_warmup": step.after_warmup,
-            "compiled_steps": step.calls,
-            "recompile_s": step.compile_s / max(step.graphs, 1),
-        }
-
-    def _ratios(self, counts: Mapping[str, float]) -> dict[str, float]:
-        machinery = self.machinery
         useful = max(counts["useful_row_steps"], 1.0)
         rows = self.task.slab or self._most_candidates
         return {
+            **counts,
             "fact_pairs_per_step": counts["fact_pairs"] / useful,
             "padded_over_real": counts["states_padded"] / max(counts["states_real"], 1.0),
             "row_steps_over_useful": counts["row_steps"] / useful,
             "idle_share": 1 - useful / max(counts["row_steps"], useful),
-            "derived_states_bytes": float(machinery.memory.derived_bytes(rows)),
-            "raw_states_bytes": float(machinery.memory.raw_bytes(rows)),
-            "predicted_bytes": float(machinery.memory.peak_bytes(rows)),
+            "derived_states_bytes": float(memory.derived_bytes(rows)),
+            "raw_states_bytes": float(memory.raw_bytes(rows)),
+            "predicted_bytes": float(memory.peak_bytes(rows)),
         }
 
     def prepare_evidence(self) -> None:

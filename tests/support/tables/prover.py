@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.prover.claims import CLAIMS, SOURCE
-from perfsweep.workloads.prover.toggles import FAST, TOGGLES
+from perfsweep.workloads.prover.variants import FAST, TOGGLES
 
 __all__ = [
     "BEST",

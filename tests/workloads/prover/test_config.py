@@ -14,7 +14,7 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover import random_policy, read_problem, save_policy
 from perfsweep.workloads.prover.config import ProverConfig
-from perfsweep.workloads.prover.toggles import TOGGLES
+from perfsweep.workloads.prover.variants import TOGGLES
 from perfsweep.workloads.prover.workload import Prover
 
 

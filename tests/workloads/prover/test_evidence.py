@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps
-from perfsweep.workloads.prover.maths.job import ModeResult, _log_row
+from perfsweep.workloads.prover.job import ModeResult, _log_row
 
 SLAB = 512
 

@@ -180,18 +180,17 @@ def test_the_slope_of_step_times_is_zero_where_a_step_costs_the_same_and_one_whe
 
 
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
-    monkeypatch.setattr("perfsweep.workloads.prover.maths.scoring.DELTA", 1e-4)
-    monkeypatch.setattr("perfsweep.workloads.prover.evidence.DELTA", 1e-4)
+    monkeypatch.setattr("perfsweep.workloads.prover.variants.screening.DELTA", 1e-4)
     assert solve({**NATIVE, "screen16": "on"}).evidence().numbers["screening_error"] > 0.5
 
 
 def test_a_kept_value_is_used_only_for_the_very_same_state(set_up):
     """Two states with one hash: the second must be evaluated, not looked up."""
     workload = set_up({"dedup": "global"})
-    values = workload.machinery.values
+    values = workload.arm.values
     states = torch.zeros(2, 6, 3, dtype=torch.int64)
     states[:, 0] = workload.kb.facts[:2]
-    right = workload.machinery.policy.values(states)
+    right = workload.arm.policy.values(states)
     import perfsweep.workloads.prover.maths.state_values as module
 
     original, module.hash_states = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perfsweep.workloads import variant
 from perfsweep.workloads.api import Levels
 from perfsweep.workloads.probe1d.variants import (
     by_latent,
@@ -24,17 +25,12 @@ if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.reference import Reference
 
 FAMILIES = (solver, participation, row_walk, step_metric, precision, by_latent, starting_point, host_work)
-VARIANTS = {variant.toggle.name: variant for family in FAMILIES for variant in family.VARIANTS}
-TOGGLES = tuple(variant.toggle for variant in VARIANTS.values())
+VARIANTS = {one.toggle.name: one for family in FAMILIES for one in family.VARIANTS}
+TOGGLES = tuple(one.toggle for one in VARIANTS.values())
 
 
 def arm(levels: Levels) -> type[Reference]:
-    """The naive path with what the levels of an arm replace.
-
-    What a level requires, and what is listed before it, is replaced first: it may build on that.
-    """
+    """The naive path with what the levels of an arm replace."""
     from perfsweep.workloads.probe1d.reference import Reference
 
-    chosen = sorted(VARIANTS.values(), key=lambda variant: variant.depth(levels, VARIANTS))
-    parts = [part for variant in chosen if (part := variant.part(levels))]
-    return type("Arm", (*reversed(parts), Reference), {})
+    return variant.arm(Reference, levels, VARIANTS)

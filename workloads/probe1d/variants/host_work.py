@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS, PLAN, SUSPECTED
-from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+from perfsweep.workloads.probe1d.variants.part import Part
+from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog

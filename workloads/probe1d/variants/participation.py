@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from perfsweep.workloads.api import Baseline, Level, Numbers, Parity, Toggle
 from perfsweep.workloads.probe1d.claims import CONTEXT, IDEAS
 from perfsweep.workloads.probe1d.variants.by_latent import BY_LATENT
-from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+from perfsweep.workloads.probe1d.variants.part import Part
+from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Numbers, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS, SUSPECTED
+from perfsweep.workloads.probe1d.variants.part import Part
 from perfsweep.workloads.probe1d.variants.participation import DAMPED
-from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.data.problem import Csr

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from perfsweep.workloads.api import Level, Parity, Toggle
 from perfsweep.workloads.probe1d.claims import CONTEXT
 from perfsweep.workloads.probe1d.variants.by_latent import BucketSums, exact_layout
-from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+from perfsweep.workloads.probe1d.variants.part import Part
+from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
     from torch import Tensor

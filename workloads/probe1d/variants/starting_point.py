@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfsweep.workloads.api import Level, Parity, Toggle
-from perfsweep.workloads.probe1d.variants.variant import Part, Variant
+from perfsweep.workloads.probe1d.variants.part import Part
+from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,6 @@ from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 SIGN = -(2**63)
 VECTOR_CELLS = 4_000_000
 """Pairs of query and entity that one vectorised draw holds at once."""
-BLOCK = 16
-"""Queries that are drawn together when corruptions are streamed."""
 HEAD, TAIL = 0, 1
 
 
@@ -123,44 +121,28 @@ class Corruptor:
 class Source:
     """Candidates in order, whatever the size of the bites: query by query, each candidate with its number.
 
-    `level` is per_chunk (a query at a time, when a chunk needs it), all (before the first chunk), or stream
-    (a block of queries ahead of what is needed).
+    Parameters
+    ----------
+    blocks : candidates of some queries after the other, drawn as they are needed
+    none : queries [0, 1+r]
     """
 
-    def __init__(self, corruptor: Corruptor, queries: Tensor, level: str) -> None:
-        self.corruptor, self.queries, self.level = corruptor, queries, level
+    def __init__(self, blocks: Iterator[Candidates], none: Tensor) -> None:
+        self.blocks, self.none = blocks, none
         self.drawn = 0
         self.sizes: list[Tensor] = []
         self._pending: list[Tensor] = []
-        self._blocks = self._draws()
-        self._ahead: Candidates | None = next(self._blocks) if level == "stream" else None
-
-    def _draws(self) -> Iterator[Candidates]:
-        if self.level == "all":
-            yield self.corruptor.together(self.queries)
-            return
-        step = 1 if self.level == "per_chunk" else BLOCK
-        draw = self.corruptor.one_by_one if self.level == "per_chunk" else self.corruptor.together
-        for start in range(0, len(self.queries), step):
-            yield draw(self.queries[start : start + step])
-
-    def _next(self) -> Candidates | None:
-        if self.level != "stream":
-            return next(self._blocks, None)
-        block, self._ahead = self._ahead, next(self._blocks, None)
-        return block
 
     def take(self, count: int | None) -> tuple[Tensor, Tensor]:
         """The next `count` candidates (None: all that are left) as atoms [n, 1+r] and their numbers [n]."""
         waiting = sum(map(len, self._pending))
         while count is None or waiting < count:
-            block = self._next()
-            if block is None:
+            if (block := next(self.blocks, None)) is None:
                 break
             self.sizes.append(block.sizes)
             self._pending.append(block.atoms)
             waiting += len(block)
-        ready = torch.cat(self._pending) if self._pending else self.queries[:0]
+        ready = torch.cat(self._pending) if self._pending else self.none
         taken, left = (ready, ready[:0]) if count is None else (ready[:count], ready[count:])
         self._pending = [left] if len(left) else []
         first, self.drawn = self.drawn, self.drawn + len(taken)

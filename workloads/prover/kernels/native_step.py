@@ -1,4 +1,4 @@
-"""A step whose rows choose and move in one program in C++, in place."""
+"""Choice and move of all rows in one program in C++, in place."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from pathlib import Path
 from torch import Tensor
 
 from perfsweep.workloads import native
-from perfsweep.workloads.prover.counters import Tally
 from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
 from perfsweep.workloads.prover.kernels.native import pointer
 from perfsweep.workloads.prover.maths.episodes import Rows
-from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU
+from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU, RaggedScores
 from perfsweep.workloads.prover.maths.packing import Lists
-from perfsweep.workloads.prover.maths.scoring import RaggedScorer, RaggedScores, specials
-from perfsweep.workloads.prover.maths.step import Expander, Phase, Step
 
 SOURCE = Path(__file__).with_name("select.cpp")
 MOVED = (
@@ -79,33 +76,3 @@ def move_on(
         ctypes.byref(counts),
     )
     return rows, counts
-
-
-class NativeStep(Step):
-    """The same step for ragged lists. `selected` counts rows that the kernel moved."""
-
-    def __init__(self, expand: Expander, scorer: RaggedScorer, doubt: float, phase: Phase) -> None:
-        super().__init__(expand, scorer, ragged=True, doubt=doubt, phase=phase)
-        self.ragged_scorer = scorer
-        self.selected = 0
-
-    def __call__(self, rows: Rows) -> tuple[Rows, Tally]:
-        """Rows one action further, and what was counted."""
-        tally: Tally = {}
-        with self.phase("expand"):
-            lists, no_room = self.expand(rows, tally)
-        with self.phase("policy"):
-            scores = self.ragged_scorer.ragged(rows, lists, specials(lists), tally)
-        with self.phase("select"):
-            rows, counts = move_on(rows, lists, scores, no_room, self.doubt)
-        tally |= {
-            "useful_row_steps": counts.live,
-            "states_real": counts.successors,
-            "overflow": counts.overflow,
-            "deferred": counts.deferred,
-        }
-        self.selected += counts.live
-        return rows, tally
-
-
-__all__ = ["NativeStep", "move_on"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.prover.data.hashing import hash_states
-from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
+from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH
 
 
 class Rows(NamedTuple):
@@ -57,52 +57,43 @@ class Rows(NamedTuple):
         )
 
 
-class RowFactory:
-    """Makes fresh rows, in the integer type of the arm.
+def fresh_rows(
+    atoms: Tensor, numbers: Tensor, dtype: torch.dtype, base: int, value: Callable[[Tensor], Tensor]
+) -> Rows:
+    """Episodes of depth 0 for candidates [B, 1+r], in the integer type of the arm.
 
     Parameters
     ----------
+    base : above all ids of the vocabulary
     value : values [B, .] of states that are kept for reuse; [B, 0] where none are
     """
-
-    def __init__(self, kb: KnowledgeBase, dtype: torch.dtype, value: Callable[[Tensor], Tensor]) -> None:
-        self.kb, self.dtype, self.value = kb, dtype, value
-
-    def start(self, atoms: Tensor, numbers: Tensor) -> Rows:
-        """Episodes of depth 0 for candidates [B, 1+r]."""
-        count, device = len(atoms), atoms.device
-        current = torch.zeros(count, ATOMS, atoms.shape[1], dtype=self.dtype, device=device)
-        current[:, 0] = atoms.to(self.dtype)
-        history = torch.zeros(count, MAX_DEPTH + 1, dtype=torch.int64, device=device)
-        history[:, 0] = hash_states(current, self.kb.vocabulary.base)
-        off, zero = (torch.zeros(count, dtype=kind, device=device) for kind in (torch.bool, torch.int64))
-        return Rows(
-            current=current,
-            excluded=atoms.to(self.dtype),
-            history=history,
-            stored=zero + 1,
-            depth=zero,
-            done=off,
-            success=off.clone(),
-            log_prob=torch.zeros(count, device=device),
-            ambiguous=off.clone(),
-            actions=torch.full((count, MAX_DEPTH), -1, dtype=torch.int16, device=device),
-            number=numbers,
-            value=self.value(current),
-        )
-
-    def padding(self, count: int, device: torch.device) -> Rows:
-        """Finished rows that belong to no candidate."""
-        atoms = torch.zeros(count, 1 + self.kb.vocabulary.arity, dtype=torch.int64, device=device)
-        rows = self.start(atoms, torch.full((count,), -1, device=device))
-        return rows._replace(done=torch.ones_like(rows.done))
+    count, device = len(atoms), atoms.device
+    current = torch.zeros(count, ATOMS, atoms.shape[1], dtype=dtype, device=device)
+    current[:, 0] = atoms.to(dtype)
+    history = torch.zeros(count, MAX_DEPTH + 1, dtype=torch.int64, device=device)
+    history[:, 0] = hash_states(current, base)
+    off, zero = (torch.zeros(count, dtype=kind, device=device) for kind in (torch.bool, torch.int64))
+    return Rows(
+        current=current,
+        excluded=atoms.to(dtype),
+        history=history,
+        stored=zero + 1,
+        depth=zero,
+        done=off,
+        success=off.clone(),
+        log_prob=torch.zeros(count, device=device),
+        ambiguous=off.clone(),
+        actions=torch.full((count, MAX_DEPTH), -1, dtype=torch.int16, device=device),
+        number=numbers,
+        value=value(current),
+    )
 
 
 class Move(NamedTuple):
     """What one step chose for each row: [B] each, `state` [B, A, 1+r], `state_hash` [B].
 
     `outcome`: 0 goes on, 1 TRUE, 2 FALSE, 3 END. `acted` False: the row could not be worked on in this
-    iteration.
+    iteration. `value` [B, .] of the chosen state; None where none are kept.
     """
 
     action: Tensor
@@ -112,10 +103,10 @@ class Move(NamedTuple):
     log_prob: Tensor
     ambiguous: Tensor
     acted: Tensor
-    value: Tensor
+    value: Tensor | None
 
 
-def advance(rows: Rows, move: Move, reuse: bool) -> Rows:
+def advance(rows: Rows, move: Move) -> Rows:
     """Apply a move to the rows that are not done; the others keep everything."""
     live = ~rows.done & move.acted
     goes_on = live & (move.outcome == 0)
@@ -134,5 +125,5 @@ def advance(rows: Rows, move: Move, reuse: bool) -> Rows:
         log_prob=torch.where(live, rows.log_prob + move.log_prob, rows.log_prob),
         ambiguous=rows.ambiguous | (live & move.ambiguous),
         actions=rows.actions.scatter(1, at, taken[:, None]),
-        value=torch.where(goes_on[:, None], move.value, rows.value) if reuse else rows.value,
+        value=rows.value if move.value is None else torch.where(goes_on[:, None], move.value, rows.value),
     )

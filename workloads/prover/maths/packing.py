@@ -1,7 +1,6 @@
 """From raw successors to lists: prune, prove, pack, rename, remove doubles and what was visited.
 
-A list is a *grid* [B, S-1, A, 1+r] with a mask, or *ragged*: all successors behind one another with their
-owners.
+A list is a *grid* [B, S-1, A, 1+r] with a mask, or *ragged*: all successors end to end with their owners.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.prover.counters import Tally
 from perfsweep.workloads.prover.data.factset import FactSet
-from perfsweep.workloads.prover.data.hashing import hash_states
 from perfsweep.workloads.prover.data.knowledge import ATOMS, SUCCESSORS, KnowledgeBase
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.maths.unify import Raw
@@ -72,21 +69,11 @@ class Pruner:
         )
 
 
-def rank_by_scan(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
-    """Place of each survivor among its owner's, parts in order, by prefix sums; and survivors by row [B]."""
-    ranks, total = [], torch.zeros(rows, dtype=torch.int64, device=alive[0].device)
-    for part, owner in zip(alive, owners, strict=True):
-        count = torch.zeros_like(total).index_add_(0, owner, part.to(torch.int64))
-        # Owners ascend within a part: the place of a survivor is its number in the part, less those of the
-        # rows before its own, plus what its row has from earlier parts.
-        before = count.cumsum(0) - count - total
-        ranks.append(part.cumsum(0) - 1 - before[owner])
-        total = total + count
-    return ranks, total
-
-
 def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
-    """The same by a stable sort over owners, the dead at the end."""
+    """Place of each survivor among its owner's, parts in order, and survivors by row [B].
+
+    By a stable sort over owners, the dead at the end.
+    """
     flags, owner = torch.cat(alive), torch.cat(owners)
     order = torch.sort(torch.where(flags, owner, rows), stable=True).indices
     total = torch.zeros(rows, dtype=torch.int64, device=owner.device).index_add_(
@@ -98,17 +85,8 @@ def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[
     return list(rank.split([len(part) for part in alive])), total
 
 
-def left_aligned_by_scan(states: Tensor, keep: Tensor) -> Tensor:
-    """Kept atoms moved to the left by prefix sums: [n, W, 1+r] to [n, A, 1+r]."""
-    # What is dropped, and what lies beyond A, goes to one more slot, which is cut off.
-    target = torch.where(keep, keep.cumsum(1) - 1, ATOMS).clamp(max=ATOMS)
-    packed = states.new_zeros(states.shape[0], ATOMS + 1, states.shape[2])
-    packed.scatter_(1, target[..., None].expand_as(states), states)
-    return packed[:, :ATOMS]
-
-
 def left_aligned_by_sort(states: Tensor, keep: Tensor) -> Tensor:
-    """The same by a stable sort of the flags."""
+    """Kept atoms moved to the left by a stable sort of the flags: [n, W, 1+r] to [n, A, 1+r]."""
     order = torch.sort((~keep).to(torch.uint8), dim=1, stable=True).indices[:, :ATOMS]
     packed = states.gather(1, order[..., None].expand(-1, -1, states.shape[2]))
     return packed * keep.gather(1, order)[..., None].to(states.dtype)
@@ -132,95 +110,80 @@ def _in_history(hashes: Tensor, history: Tensor, stored: Tensor) -> Tensor:
     return ((hashes[..., None] == history) & valid).any(-1)
 
 
-class Packer:
-    """Packs survivors and makes lists of them.
+class Packed(NamedTuple):
+    """Survivors at their places before doubles go: [n, A, 1+r], [n], [n], [n]; and of rows: [B], [B]."""
+
+    states: Tensor
+    hashes: Tensor
+    owner: Tensor
+    mask: Tensor
+    proof: Tensor
+    overflow: Tensor
+
+
+def proved(rows: Rows, parts: list[Raw], pruned: list[Pruned]) -> Tensor:
+    """Whether a raw successor of each row is a proof [B]."""
+    proof = torch.zeros_like(rows.done)
+    for raw, found in zip(parts, pruned, strict=True):
+        proof = proof | torch.zeros_like(rows.depth).index_add_(0, raw.owner, found.proof.long()).bool()
+    return proof
+
+
+def sources(
+    parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], proof: Tensor, start: Tensor, places: int
+) -> Tensor:
+    """For each place the number, from 1, of the raw successor that takes it; 0: empty.
 
     Parameters
     ----------
-    scan : prefix sums instead of sorts
-    ragged : lists behind one another instead of grids
+    start : where the list of each row begins [B]
+    places : of all lists
     """
+    source = torch.zeros(places + 1, dtype=torch.int64, device=start.device)
+    offset = 0
+    for raw, found, rank in zip(parts, pruned, ranks, strict=True):
+        fits = found.alive & (rank < CAP) & ~proof[raw.owner]
+        numbers = torch.arange(offset + 1, offset + 1 + len(rank), device=rank.device)
+        # What has no place goes to the last one, which is cut off: no shape depends on the data.
+        source.scatter_(0, torch.where(fits, start[raw.owner] + rank, places), numbers)
+        offset += len(rank)
+    return source[:-1]
 
-    def __init__(self, kb: KnowledgeBase, scan: bool, ragged: bool) -> None:
-        self.kb, self.scan, self.ragged = kb, scan, ragged
-        self.prune = Pruner(kb)
-        self.rank = rank_by_scan if scan else rank_by_sort
-        self.align = left_aligned_by_scan if scan else left_aligned_by_sort
-        self.constants = len(kb.vocabulary.constants)
 
-    def __call__(self, rows: Rows, parts: list[Raw], tally: Tally) -> Lists:
-        """Lists of `rows` from raw successors by rules and by facts, in this order."""
-        pruned = [self.prune(raw, rows.excluded) for raw in parts]
-        proof = torch.zeros_like(rows.done)
-        for raw, found in zip(parts, pruned, strict=True):
-            proof = proof | torch.zeros_like(rows.depth).index_add_(0, raw.owner, found.proof.long()).bool()
-        ranks, total = self.rank([found.alive for found in pruned], [raw.owner for raw in parts], rows.batch)
-        tally["sorts"] = 0 if self.scan else 2
-        tally["bytes_packed"] = sum(raw.states.numel() * raw.states.element_size() for raw in parts)
-        overflow = (total > CAP) & ~proof
-        total = torch.where(proof, 0, total.clamp(max=CAP))
-        wide, keep, owner, mask = self._packed(parts, pruned, ranks, total, proof)
-        states = canonical(self.align(wide, keep), self.constants)
-        hashes = hash_states(states, self.kb.vocabulary.base)
-        if self.ragged:
-            return self._ragged_lists(rows, states, hashes, owner, proof, overflow)
-        return self._grid_lists(rows, states, hashes, mask, proof, overflow)
+def gathered(parts: list[Raw], pruned: list[Pruned], source: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Survivors within the cap, at their places: states, kept atoms, owners, and places taken."""
+    mask, source = source > 0, (source - 1).clamp(min=0)
+    states = torch.cat([raw.states for raw in parts])[source]
+    keep = torch.cat([found.keep for found in pruned])[source] & mask[:, None]
+    if states.shape[1] > keep.shape[1]:
+        keep = torch.nn.functional.pad(keep, (0, states.shape[1] - keep.shape[1]))
+    owner = torch.cat([raw.owner for raw in parts])[source]
+    return states, keep, owner, mask
 
-    def _packed(
-        self, parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], total: Tensor, proof: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Survivors within the cap, at their places: states, kept atoms, owners, and places taken."""
-        source = self._sources(parts, pruned, ranks, total, proof)
-        mask, source = source > 0, (source - 1).clamp(min=0)
-        states = torch.cat([raw.states for raw in parts])[source]
-        keep = torch.cat([found.keep for found in pruned])[source] & mask[:, None]
-        if states.shape[1] > keep.shape[1]:
-            keep = torch.nn.functional.pad(keep, (0, states.shape[1] - keep.shape[1]))
-        owner = torch.cat([raw.owner for raw in parts])[source]
-        return states, keep, owner, mask
 
-    def _sources(
-        self, parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], total: Tensor, proof: Tensor
-    ) -> Tensor:
-        """For each place the number, from 1, of the raw successor that takes it; 0: empty."""
-        start = (
-            total.cumsum(0) - total if self.ragged else torch.arange(len(total), device=total.device) * CAP
-        )
-        places = int(total.sum()) if self.ragged else len(total) * CAP
-        source = torch.zeros(places + 1, dtype=torch.int64, device=total.device)
-        offset = 0
-        for raw, found, rank in zip(parts, pruned, ranks, strict=True):
-            fits = found.alive & (rank < CAP) & ~proof[raw.owner]
-            numbers = torch.arange(offset + 1, offset + 1 + len(rank), device=rank.device)
-            # What has no place goes to the last one, which is cut off: no shape depends on the data.
-            source.scatter_(0, torch.where(fits, start[raw.owner] + rank, places), numbers)
-            offset += len(rank)
-        return source[:-1]
+def grid_lists(rows: Rows, packed: Packed) -> Lists:
+    """Lists of CAP places, without doubles and what was visited."""
+    states, shape = packed.states, (rows.batch, CAP)
+    hashes, mask = packed.hashes.view(shape), packed.mask.view(shape)
+    same = (hashes[:, :, None] == hashes[:, None, :]) & mask[:, None, :]
+    # The first of equals stays: only those with an equal before them go.
+    repeated = same.tril(-1).any(2)
+    mask = mask & ~repeated & ~_in_history(hashes, rows.history[:, None], rows.stored[:, None])
+    empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
+    found = (states.view(*shape, *states.shape[1:]), hashes, mask, empty, mask.sum(1))
+    return Lists(*found, packed.proof, packed.overflow)
 
-    def _grid_lists(
-        self, rows: Rows, states: Tensor, hashes: Tensor, mask: Tensor, proof: Tensor, overflow: Tensor
-    ) -> Lists:
-        shape = (rows.batch, CAP)
-        hashes, mask = hashes.view(shape), mask.view(shape)
-        same = (hashes[:, :, None] == hashes[:, None, :]) & mask[:, None, :]
-        # The first of equals stays: only those with an equal before them go.
-        repeated = same.tril(-1).any(2)
-        mask = mask & ~repeated & ~_in_history(hashes, rows.history[:, None], rows.stored[:, None])
-        empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
-        return Lists(
-            states.view(*shape, *states.shape[1:]), hashes, mask, empty, mask.sum(1), proof, overflow
-        )
 
-    def _ragged_lists(
-        self, rows: Rows, states: Tensor, hashes: Tensor, owner: Tensor, proof: Tensor, overflow: Tensor
-    ) -> Lists:
-        # Two stable sorts, by hash and then by owner, bring equals of a row together, the first in front.
-        by_hash = torch.sort(hashes, stable=True).indices
-        order = by_hash[torch.sort(owner[by_hash], stable=True).indices]
-        repeated = torch.zeros_like(owner, dtype=torch.bool)
-        ordered, owners = hashes[order], owner[order]
-        repeated[order[1:]] = (ordered[1:] == ordered[:-1]) & (owners[1:] == owners[:-1])
-        left = ~repeated & ~_in_history(hashes, rows.history[owner], rows.stored[owner])
-        states, hashes, owner = states[left], hashes[left], owner[left]
-        count = torch.zeros_like(rows.depth).index_add_(0, owner, torch.ones_like(owner))
-        return Lists(states, hashes, torch.ones_like(owner, dtype=torch.bool), owner, count, proof, overflow)
+def ragged_lists(rows: Rows, packed: Packed) -> Lists:
+    """Lists end to end, without doubles and what was visited."""
+    states, hashes, owner, _, proof, overflow = packed
+    # Two stable sorts, by hash and then by owner, bring equals of a row together, the first in front.
+    by_hash = torch.sort(hashes, stable=True).indices
+    order = by_hash[torch.sort(owner[by_hash], stable=True).indices]
+    repeated = torch.zeros_like(owner, dtype=torch.bool)
+    ordered, owners = hashes[order], owner[order]
+    repeated[order[1:]] = (ordered[1:] == ordered[:-1]) & (owners[1:] == owners[:-1])
+    left = ~repeated & ~_in_history(hashes, rows.history[owner], rows.stored[owner])
+    states, hashes, owner = states[left], hashes[left], owner[left]
+    count = torch.zeros_like(rows.depth).index_add_(0, owner, torch.ones_like(owner))
+    return Lists(states, hashes, torch.ones_like(owner, dtype=torch.bool), owner, count, proof, overflow)

@@ -14,19 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from perfsweep.workloads.prover.data.knowledge import SUCCESSORS, KnowledgeBase
-from perfsweep.workloads.prover.maths.episodes import RowFactory
-from perfsweep.workloads.prover.maths.schedule import StepFunction
+from perfsweep.workloads.prover.counters import Tally
+from perfsweep.workloads.prover.data.knowledge import SUCCESSORS
+from perfsweep.workloads.prover.maths.episodes import Rows
+
+Step = Callable[[Rows], tuple[Rows, Tally]]
+Start = Callable[[Tensor, Tensor], Rows]
+"""Candidates [B, 1+r] and their numbers [B] to rows."""
 
 LIVE_RAW = 5
 """Tensors as large as the raw successors that exist at once: parts, their join, and what is gathered from it.
 """
 LIVE_STATES = 6
 """Activations of one state that exist at once, in widths of the network."""
-NARROW_PAIRS = 24
-"""Pairs of a row where an index finds them, on the generous side of what data sets show."""
-
 LADDER = tuple(2**power for power in range(3, 14))
 """Sizes that are tried."""
 STEPS = 3
@@ -53,14 +55,6 @@ class SlabMemory:
     item: int
     states: int
     width: int
-
-    @classmethod
-    def of(
-        cls, kb: KnowledgeBase, rules: int, indexed: bool, slots: int, item: int, states: int, width: int
-    ) -> SlabMemory:
-        """The figures of one arm."""
-        facts = min(NARROW_PAIRS, kb.largest_predicate) if indexed else kb.largest_predicate
-        return cls(rules + facts, slots, kb.facts.shape[1], item, states, width)
 
     def raw_bytes(self, rows: int) -> int:
         """One tensor of raw successors."""
@@ -105,14 +99,7 @@ def device_budget(memory_gb: float | None, given: int | None, device: str) -> in
 
 
 def best_slab(
-    *,
-    step: StepFunction,
-    factory: RowFactory,
-    queries: torch.Tensor,
-    most: int,
-    memory: SlabMemory,
-    budget: int,
-    file: Path,
+    *, step: Step, start: Start, queries: Tensor, most: int, memory: SlabMemory, budget: int, file: Path
 ) -> tuple[int, int]:
     """The best size of the ladder that fits the budget, and the number of steps the choice rests on.
 
@@ -121,7 +108,7 @@ def best_slab(
     `file` keeps the answer: later trials of a sweep must choose the same slab.
     """
     if not file.exists():
-        _keep(_climb(lambda size: _probe(step, factory, queries, size), most, memory, budget), file)
+        _keep(_climb(lambda size: _probe(step, start, queries, size), most, memory, budget), file)
     times = {int(size): found for size, found in json.loads(file.read_text()).items()}
     return min(times, key=lambda size: times[size]), STEPS * len(times)
 
@@ -145,17 +132,17 @@ def _climb(probe: Callable[[int], float], most: int, memory: SlabMemory, budget:
     return times
 
 
-def _probe(step: StepFunction, factory: RowFactory, queries: torch.Tensor, size: int) -> float:
+def _probe(step: Step, start: Start, queries: Tensor, size: int) -> float:
     atoms = queries.repeat(-(-size // len(queries)), 1)[:size]
-    rows = factory.start(atoms, torch.full((size,), -1, device=atoms.device))
+    rows = start(atoms, torch.full((size,), -1, device=atoms.device))
     rows, _ = step(rows)  # compiles, fills caches
-    start = processor_seconds(rows.done)
+    began = processor_seconds(rows.done)
     for _ in range(STEPS):
         rows, _ = step(rows)
-    return (processor_seconds(rows.done) - start) / (STEPS * size)
+    return (processor_seconds(rows.done) - began) / (STEPS * size)
 
 
-def processor_seconds(like: torch.Tensor) -> float:
+def processor_seconds(like: Tensor) -> float:
     """Seconds on the clock of `like`'s device, its queue drained; of this process if that is a CPU."""
     if like.is_cuda:
         torch.cuda.synchronize()

@@ -10,6 +10,9 @@ from perfsweep.workloads.prover.data.corruption import Corruptor, Source, digest
 from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 from perfsweep.workloads.prover.oracle import resolution
+from perfsweep.workloads.prover.variants import TOGGLES, arm
+
+BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +26,15 @@ def countries():
     )
 
 
+def source_of(corruptor, queries, level):
+    """Candidates as a level of the toggle draws them."""
+    drawn = arm({**BASE, "corruptions": level}).draws(None, corruptor, queries)  # type: ignore[arg-type]
+    return Source(drawn, queries[:0])
+
+
 def taken(kb, queries, level, bites, mode="both", count: int | None = 7, seed=3):
     corruptor = Corruptor(kb, mode, count, seed)
-    source = Source(corruptor, queries, level)
+    source = source_of(corruptor, queries, level)
     parts = [source.take(bite) for bite in bites]
     parts.append(source.take(None))
     atoms, numbers = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
@@ -103,8 +112,7 @@ def test_vectorised_draws_are_few(countries, level, draws):
 def test_streaming_draws_one_block_ahead_and_no_more(countries):
     _, kb, queries = countries
     corruptor = Corruptor(kb, "head", 3, 0)
-    source = Source(corruptor, queries.repeat(20, 1)[:100], "stream")
-    assert corruptor.batches == 1
+    source = source_of(corruptor, queries.repeat(20, 1)[:100], "stream")
     source.take(10)
     assert corruptor.batches == 2
 

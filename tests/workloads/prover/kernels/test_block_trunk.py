@@ -200,8 +200,8 @@ def test_the_fused_network_uses_blocks_and_comes_to_the_same_without_them(set_up
     if low and not products(low):
         pytest.skip("this processor has no products of bfloat16")
     levels = {"slab_size": 16, "policy_rows": "ragged", "fold": "on", "fused_trunk": "on", "screen16": "on"}
-    machinery = set_up(levels).machinery
-    policy = machinery.screen.low if low else machinery.policy
+    arm = set_up(levels).arm
+    policy = arm.low if low else arm.policy
     states = set_up(levels).kb.facts[:50, None].expand(-1, 6, -1).contiguous()
     found = policy.hidden(states)
     assert policy.trunk is not None

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 
-from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH
 from perfsweep.workloads.prover.kernels import native_step
-from perfsweep.workloads.prover.kernels.native_step import NativeStep
 from perfsweep.workloads.prover.maths.episodes import Rows
-from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU
+from perfsweep.workloads.prover.maths.greedy_choice import TAU, RaggedScores
 from perfsweep.workloads.prover.maths.packing import Lists
-from perfsweep.workloads.prover.maths.scoring import RaggedScorer, RaggedScores
-from perfsweep.workloads.prover.maths.step import Step
+from perfsweep.workloads.prover.variants import TOGGLES, arm
 
 pytestmark = pytest.mark.skipif(compiler_here() is None, reason="no C++ compiler")
 B, WIDTH = 60, 8
 
 
-class Scored(RaggedScorer):
-    """A scorer that has its answer already; `reuse` as a real one."""
+BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
-    def __init__(self, found: RaggedScores, reuse: bool) -> None:
-        self.found, self.reuse = found, reuse
 
-    def ragged(self, *_) -> RaggedScores:
-        return self.found
+def stepper(
+    kernel: str, lists: Lists, waits: torch.Tensor, scores: RaggedScores, reuse: bool, phase=nullcontext
+) -> Any:
+    """An arm that has its lists and logits already: it only chooses and moves."""
+    chosen = {"policy_rows": "ragged", "select_kernel": kernel, "obs_reuse": "on" if reuse else "off"}
+    made: Any = object.__new__(arm({**BASE, **chosen}))
+    made.phase, made.selected = phase, 0
+    made.expand, made.ragged_scores = lambda rows, tally: (lists, waits), lambda rows, lists, tally: scores
+    return made
 
 
 def rows_of(generator: torch.Generator, reuse: bool) -> Rows:
@@ -87,13 +89,8 @@ def both(seed: int, screened: bool, reuse: bool):
     found = []
     for native in (True, False):
         rows = rows_of(torch.Generator().manual_seed(seed + 1), reuse)
-        scorer, expand = Scored(scores, reuse), lambda rows, tally: (lists, waits)
-        step = (
-            NativeStep(expand, scorer, FLOAT32_DOUBT, NullClock.phase)
-            if native
-            else Step(expand, scorer, ragged=True)
-        )
-        found.append(step(rows))
+        made = stepper("native" if native else "torch", lists, waits, scores, reuse)
+        found.append(made.step(rows))
     return found
 
 
@@ -144,13 +141,9 @@ def test_rows_that_are_done_before_stay_known_to_the_schedule_and_each_phase_is_
         phases.append(name)
         return nullcontext()
 
-    step = NativeStep(
-        lambda rows, tally: (lists, torch.zeros(B, dtype=torch.bool)),
-        Scored(scores_of(generator, lists, False), reuse=True),
-        FLOAT32_DOUBT,
-        phase,
-    )
-    after, _ = step(rows)
+    scores, waits = scores_of(generator, lists, False), torch.zeros(B, dtype=torch.bool)
+    made = stepper("native", lists, waits, scores, reuse=True, phase=phase)
+    after, _ = made.step(rows)
     assert phases == ["expand", "policy", "select"]
     assert torch.equal(rows.done, before) and bool((after.done & ~before).any())
-    assert step.selected == int((~before).sum())
+    assert made.selected == int((~before).sum())

@@ -5,20 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.workloads.prover.maths.clause_pairing import (
-    Indexed,
-    budgeted,
-    fact_pairing,
-    grid,
-    ragged,
-    rule_pairing,
-)
+from perfsweep.workloads.prover.maths.clause_pairing import padded_pairs, pairs_in_budget, real_pairs
+from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
+from perfsweep.workloads.prover.reference import Reference
+from perfsweep.workloads.prover.variants import TOGGLES, arm
+
+BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
 START, COUNT = torch.tensor([5, 0, 2]), torch.tensor([2, 0, 3])
 
 
 def test_a_grid_pads_every_row() -> None:
-    pairs = grid((START, COUNT), 3)
+    pairs = padded_pairs((START, COUNT), 3)
     assert pairs.owner.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert pairs.number.tolist() == [5, 6, 0, 0, 0, 0, 2, 3, 4]
     assert pairs.real.tolist() == [True, True, False, False, False, False, True, True, True]
@@ -26,7 +24,7 @@ def test_a_grid_pads_every_row() -> None:
 
 
 def test_ragged_pairs_are_exactly_those_there_are() -> None:
-    pairs = ragged((START, COUNT))
+    pairs = real_pairs((START, COUNT))
     assert pairs.owner.tolist() == [0, 0, 2, 2, 2]
     assert pairs.number.tolist() == [5, 6, 2, 3, 4]
     assert pairs.real.all()
@@ -44,7 +42,7 @@ def test_ragged_pairs_are_exactly_those_there_are() -> None:
     ],
 )
 def test_rows_beyond_a_budget_wait(budget: int, numbers: list[int], deferred: list[bool]) -> None:
-    pairs = budgeted((START, COUNT), budget)
+    pairs = pairs_in_budget((START, COUNT), budget)
     assert pairs.owner.numel() == budget
     assert pairs.number[pairs.real].tolist() == numbers
     assert pairs.owner[pairs.real].tolist() == [0, 0, 2, 2, 2][: len(numbers)]
@@ -61,6 +59,11 @@ def kb(knowledge):
     return knowledge(FACTS, RULES)
 
 
+def made(kb, **levels: str) -> Reference:
+    own, shape = {**BASE, **levels}, PolicyShape(1, 1, 0)
+    return arm(own)(own, kb, make_weights(shape, kb.vocabulary, 0), shape)
+
+
 @pytest.mark.parametrize(
     ("goal", "expected"),
     # a, b, c are 1, 2, 3; 4 and 5 are variables; p is 1, q is 2.
@@ -75,12 +78,14 @@ def kb(knowledge):
         ((2, 3, 4), []),
     ],
 )
-@pytest.mark.parametrize("static", [False, True])
-def test_an_index_finds_the_facts_that_share_what_is_bound(kb, goal, expected, static: bool) -> None:
-    pairs = Indexed(kb, static)(torch.tensor([goal]))
+@pytest.mark.parametrize("static", [{}, {"compile": "default"}], ids=["exact", "static"])
+def test_an_index_finds_the_facts_that_share_what_is_bound(
+    kb, goal, expected, static: dict[str, str]
+) -> None:
+    pairs = made(kb, fact_index="csr", **static).fact_pairs(torch.tensor([goal]))
     names = [FACTS.split()[number] for number in pairs.number[pairs.real].tolist()]
     assert names == expected
-    dense = fact_pairing(kb, "dense", static)(torch.tensor([goal]))
+    dense = made(kb, **static).fact_pairs(torch.tensor([goal]))
     all_of_it = [name for name in FACTS.split() if name[0] == "pq"[goal[0] - 1]]
     assert [FACTS.split()[number] for number in dense.number[dense.real].tolist()] == all_of_it
     assert dense.owner.numel() == 4  # the largest predicate
@@ -88,8 +93,8 @@ def test_an_index_finds_the_facts_that_share_what_is_bound(kb, goal, expected, s
 
 def test_rules_are_padded_to_a_hundred_to_the_largest_group_or_not_at_all(kb) -> None:
     goals = torch.tensor([[2, 1, 2], [1, 1, 2]])
-    for level, size in (("pad100", 200), ("pad_max", 4), ("ragged", 3)):
-        pairs = rule_pairing(kb, level)(goals)
+    for level, size in (("pad100", 200), ("exact", 4), ("ragged", 3)):
+        pairs = made(kb, rule_pairs=level).rule_pairs(goals)
         assert pairs.owner.numel() == size, level
         assert pairs.owner[pairs.real].tolist() == [0, 0, 1]
         assert pairs.number[pairs.real].tolist() == [1, 2, 0]

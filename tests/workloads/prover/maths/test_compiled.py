@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.prover.maths import compiled
-from perfsweep.workloads.prover.maths.compiled import CompiledStep
+from perfsweep.workloads.prover.variants import compilation
+from perfsweep.workloads.prover.variants.compilation import CompiledStep
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return run
 
     monkeypatch.setattr(torch, "compile", compile_step)
-    monkeypatch.setattr(compiled, "compiled_graphs", lambda: total[0])
+    monkeypatch.setattr(compilation, "compiled_graphs", lambda: total[0])
     return coming
 
 

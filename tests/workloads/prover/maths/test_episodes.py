@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,21 +9,16 @@ import torch
 
 from perfsweep.workloads.prover.data.hashing import hash_states
 from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH
-from perfsweep.workloads.prover.maths.episodes import Move, RowFactory, Rows, advance
+from perfsweep.workloads.prover.maths.episodes import Move, Rows, advance, fresh_rows
 
 BASE = 50
 
 
 @pytest.fixture
-def factory() -> RowFactory:
-    kb: Any = SimpleNamespace(vocabulary=SimpleNamespace(base=BASE, arity=2))
-    return RowFactory(kb, torch.int32, lambda states: states[:, 0, 1:].float())
-
-
-@pytest.fixture
-def rows(factory: RowFactory) -> Rows:
+def rows() -> Rows:
     atoms = torch.tensor([[1, 2, 3], [1, 4, 5], [2, 6, 7]])
-    return factory.start(atoms, torch.tensor([10, 11, 12]))
+    numbers = torch.tensor([10, 11, 12])
+    return fresh_rows(atoms, numbers, torch.int32, BASE, lambda states: states[:, 0, 1:].float())
 
 
 def move(rows: Rows, outcome: list[int], **given: list[Any]) -> Move:
@@ -61,14 +55,6 @@ def test_an_episode_begins_with_its_query_alone(rows: Rows) -> None:
     assert rows.value.tolist() == [[2, 3], [4, 5], [6, 7]]
 
 
-def test_padding_is_done_and_stands_for_nobody(factory: RowFactory) -> None:
-    padding = factory.padding(2, torch.device("cpu"))
-    assert padding.done.tolist() == [True, True]
-    assert padding.number.tolist() == [-1, -1]
-    assert not padding.current.any()
-    assert padding.excluded.shape == (2, 3)
-
-
 def test_rows_are_taken_put_back_and_joined(rows: Rows) -> None:
     some = rows.take(torch.tensor([2, 0]))
     assert some.number.tolist() == [12, 10]
@@ -80,8 +66,8 @@ def test_rows_are_taken_put_back_and_joined(rows: Rows) -> None:
 
 
 def test_a_row_that_goes_on_takes_the_new_state_and_remembers_it(rows: Rows) -> None:
-    after = advance(rows, move(rows, [0, 0, 0], action=[3, 4, 5], ambiguous=[True, False, False]), reuse=True)
-    after = advance(after, move(rows, [0, 0, 0], action=[6, 7, 8]), reuse=True)
+    after = advance(rows, move(rows, [0, 0, 0], action=[3, 4, 5], ambiguous=[True, False, False]))
+    after = advance(after, move(rows, [0, 0, 0], action=[6, 7, 8]))
     assert (after.current == 9).all()
     assert after.history[:, 1].tolist() == after.history[:, 2].tolist() == [100, 101, 102]
     assert torch.equal(after.history[:, 0], rows.history[:, 0])
@@ -95,7 +81,7 @@ def test_a_row_that_goes_on_takes_the_new_state_and_remembers_it(rows: Rows) -> 
 
 
 def test_true_succeeds_false_and_end_fail_and_none_keeps_a_new_state(rows: Rows) -> None:
-    after = advance(rows, move(rows, [1, 2, 3]), reuse=True)
+    after = advance(rows, move(rows, [1, 2, 3]))
     assert after.done.tolist() == [True, True, True]
     assert after.success.tolist() == [True, False, False]
     assert after.depth.tolist() == [1, 1, 1]
@@ -107,7 +93,7 @@ def test_true_succeeds_false_and_end_fail_and_none_keeps_a_new_state(rows: Rows)
 
 def test_rows_that_are_done_or_had_to_wait_keep_everything(rows: Rows) -> None:
     rows = rows._replace(done=torch.tensor([True, False, False]))
-    after = advance(rows, move(rows, [1, 1, 0], acted=[True, False, True], ambiguous=[True] * 3), reuse=True)
+    after = advance(rows, move(rows, [1, 1, 0], acted=[True, False, True], ambiguous=[True] * 3))
     for name, old, new in zip(Rows._fields, rows, after, strict=True):
         assert torch.equal(old[:2], new[:2]), name
     assert after.depth.tolist() == [0, 0, 1]
@@ -115,7 +101,7 @@ def test_rows_that_are_done_or_had_to_wait_keep_everything(rows: Rows) -> None:
 
 def test_the_last_step_allowed_ends_a_row_without_success(rows: Rows) -> None:
     for step in range(1, MAX_DEPTH + 1):
-        rows = advance(rows, move(rows, [0, 0, 0], action=[step] * 3), reuse=False)
+        rows = advance(rows, move(rows, [0, 0, 0], action=[step] * 3))
         assert bool(rows.done.any()) == (step == MAX_DEPTH)
     assert rows.done.all()
     assert not rows.success.any()
@@ -123,6 +109,6 @@ def test_the_last_step_allowed_ends_a_row_without_success(rows: Rows) -> None:
     assert rows.stored.tolist() == [MAX_DEPTH + 1] * 3
 
 
-def test_values_move_along_only_where_they_are_reused(rows: Rows) -> None:
-    after = advance(rows, move(rows, [0, 0, 0]), reuse=False)
+def test_values_move_along_only_where_they_are_kept(rows: Rows) -> None:
+    after = advance(rows, move(rows, [0, 0, 0])._replace(value=None))
     assert after.value is rows.value

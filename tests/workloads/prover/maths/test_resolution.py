@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import tiered
 
-from perfsweep.workloads.prover.build import Choices, expander
 from perfsweep.workloads.prover.data.formats import Problem, Rule
 from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.hashing import hash_states, mix_int
 from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.maths.packing import canonical
+from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
 from perfsweep.workloads.prover.oracle.resolution import Resolver, mix
-from perfsweep.workloads.prover.toggles import TOGGLES
 from perfsweep.workloads.prover.training.imitation import as_tensor, resolver_of
+from perfsweep.workloads.prover.variants import TOGGLES, arm
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 EACH_WAY = ("naive", "all", "native")
@@ -50,20 +50,17 @@ PATHS = {
 
 def expand(kb: KnowledgeBase, states, queries, histories, path):
     """Lists by row as tuples of atoms, special actions included; and which rows were cut."""
-    choices = Choices.of({**BASELINE, **path})
+    levels, shape = {**BASELINE, **path}, PolicyShape(1, 1, 0)
+    made = arm(levels)(levels, kb, make_weights(shape, kb.vocabulary, 0), shape)
     states = as_tensor(states)
-    rows = blank_rows(states, torch.tensor(queries), histories, choices.dtype)
+    rows = blank_rows(states, torch.tensor(queries), histories, made.dtype)
     with torch.no_grad():
-        lists, deferred = expander(kb, choices)(rows, {})
+        lists, deferred = made.expand(rows, {})
     assert not deferred.any()
     true = kb.vocabulary.true
     found = []
     for number in range(len(states)):
-        own = (
-            lists.states[lists.owner == number]
-            if choices.ragged
-            else lists.states[number][lists.mask[number]]
-        )
+        own = lists.states[lists.owner == number] if made.ragged else lists.states[number][lists.mask[number]]
         actions = [tuple(tuple(atom) for atom in state if atom[0]) for state in own.tolist()]
         special = true if lists.proof[number] else true + 1 if not actions else true + 2
         found.append([*actions, ((special, *[0] * kb.vocabulary.arity),)])

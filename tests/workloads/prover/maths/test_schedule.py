@@ -11,23 +11,22 @@ from torch import Tensor
 
 from perfsweep.workloads.prover.counters import Tally
 from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
-from perfsweep.workloads.prover.maths.episodes import RowFactory, Rows
-from perfsweep.workloads.prover.maths.schedule import (
-    AllRows,
-    CompactRows,
-    ExitTest,
-    MaskedRows,
-    Slab,
-    bucket_sizes,
-    queue_fed,
-    slab_by_slab,
-)
+from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.reference import Queue, Reference
+from perfsweep.workloads.prover.variants import TOGGLES, arm
+from perfsweep.workloads.prover.variants.finished_rows import bucket_sizes
+
+BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
 
-@pytest.fixture(scope="module")
-def factory() -> RowFactory:
-    kb: Any = SimpleNamespace(vocabulary=SimpleNamespace(base=50, arity=2))
-    return RowFactory(kb, torch.int32, lambda states: states.new_zeros(len(states), 0))
+def scheduler(step: Any = None, static: bool = False, **levels: str) -> Reference:
+    """An arm that can only schedule: its rows have no value, and `step` is given."""
+    made: Any = object.__new__(arm({**BASE, **levels}))
+    made.kb = SimpleNamespace(
+        vocabulary=SimpleNamespace(base=50, arity=2), facts=SimpleNamespace(device=torch.device("cpu"))
+    )
+    made.memory, made.step, made.static = SimpleNamespace(check=lambda rows, budget: None), step, static
+    return made
 
 
 class Bites:
@@ -64,14 +63,15 @@ def finishing(depths: list[int]) -> Any:
     return step
 
 
-def slab_of(factory: RowFactory, count: int, **given: Any) -> tuple[Any, list[Tally]]:
+def queue_of(count: int, size: int | None = 2) -> tuple[Any, list[Tally]]:
     log: list[Tally] = []
-    fields: dict[str, Any] = {"size": 2, "pad": "off", "fixed": False, "check": lambda rows: None, **given}
-    return Slab(factory, Bites(count), Kept(), log.append, **fields), log  # type: ignore[arg-type]
+    return Queue(Bites(count), Kept(), log.append, size, budget=1), log  # type: ignore[arg-type]
 
 
 def numbers(log: list[Tally]) -> list[dict[str, int]]:
-    return [{name: int(value) for name, value in tally.items()} for tally in log]
+    """What the schedule counted, without what every step has."""
+    every = ("step_ms", "active")
+    return [{name: int(value) for name, value in tally.items() if name not in every} for tally in log]
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,24 @@ def test_buckets_are_powers_of_two_from_sixteen_and_the_slab_itself(rows: int, s
     assert bucket_sizes(rows) == sizes
 
 
-def some_rows(factory: RowFactory, count: int, done: list[int]) -> Rows:
-    rows = factory.start(*Bites(count).take(None))
+def some_rows(count: int, done: list[int]) -> Rows:
+    rows = scheduler().start(*Bites(count).take(None))
     rows.done[done] = True
     return rows
 
 
-def test_every_row_is_stepped_or_those_done_are_blank_then(factory: RowFactory) -> None:
+def test_every_row_is_stepped_or_those_done_are_blank_then() -> None:
     seen: list[Rows] = []
 
     def step(rows: Rows) -> tuple[Rows, Tally]:
         seen.append(rows)
         return rows, {"fact_pairs": 7}
 
-    rows = some_rows(factory, 3, done=[0, 2])
-    _, tally = AllRows(step)(rows)
+    rows = some_rows(3, done=[0, 2])
+    _, tally = scheduler(step).iteration(rows)
+    assert tally["active"] == 1
     assert numbers([tally]) == [{"fact_pairs": 7, "row_steps": 3}]
-    _, tally = MaskedRows(step)(rows)
+    _, tally = scheduler(step, skip_done="where_mask").iteration(rows)
     assert numbers([tally]) == [{"fact_pairs": 7, "row_steps": 3, "masked_rows": 2}]
     assert torch.equal(seen[0].current, rows.current)
     assert seen[1].current.any(2).any(1).tolist() == [False, True, False]
@@ -105,17 +106,15 @@ def test_every_row_is_stepped_or_those_done_are_blank_then(factory: RowFactory) 
 
 
 @pytest.mark.parametrize(("active", "bucket"), [(20, 32), (16, 16), (3, 16), (40, 40)])
-def test_active_rows_alone_are_stepped_in_the_smallest_bucket(
-    factory: RowFactory, active: int, bucket: int
-) -> None:
-    rows = some_rows(factory, 40, done=list(range(40 - active)))
+def test_active_rows_alone_are_stepped_in_the_smallest_bucket(active: int, bucket: int) -> None:
+    rows = some_rows(40, done=list(range(40 - active)))
     stepped: list[Rows] = []
 
     def step(part: Rows) -> tuple[Rows, Tally]:
         stepped.append(part)
         return part._replace(depth=part.depth + 5), {}
 
-    after, tally = CompactRows(step, factory)(rows)
+    after, tally = scheduler(step, skip_done="compact").iteration(rows)
     assert tally["row_steps"] == bucket == stepped[0].batch
     assert stepped[0].number.tolist() == [*range(40 - active, 40), *[-1] * (bucket - active)]
     assert stepped[0].done.tolist() == [False] * active + [True] * (bucket - active)
@@ -136,67 +135,65 @@ ALL, NONE = torch.tensor([True, True]), torch.tensor([True, False])
     ],
 )
 def test_a_slab_whose_rows_are_done_after_two_iterations_ends_after(level: str, expected: int) -> None:
-    exit_test = ExitTest(level)
+    made = scheduler(early_exit_all=level)
     for _ in range(2):  # as in the first slab, so in the next
-        exit_test.begin()
         done = [NONE, *[ALL] * MAX_DEPTH]
-        overs = [exit_test.over(SimpleNamespace(done=flags)) for flags in done]  # type: ignore[arg-type]
+        overs = [made.over(SimpleNamespace(done=flags), steps) for steps, flags in enumerate(done, 1)]  # type: ignore[arg-type]
         assert overs.index(True) + 1 == expected
 
 
-def test_after_all_steps_a_slab_goes_on_until_its_rows_are_done() -> None:
-    exit_test = ExitTest("off")
-    rows: Any = SimpleNamespace(done=NONE)
-    assert not any(exit_test.over(rows) for _ in range(MAX_DEPTH + 3))
+@pytest.mark.parametrize("level", ["off", "sync", "every_k", "async_lag1"])
+def test_after_all_steps_a_slab_goes_on_until_its_rows_are_done(level: str) -> None:
+    made, rows = scheduler(early_exit_all=level), SimpleNamespace(done=NONE)
+    assert not any(made.over(rows, steps) for steps in range(1, MAX_DEPTH + 4))  # type: ignore[arg-type]
     rows.done = ALL
-    assert exit_test.over(rows)
+    assert made.over(rows, MAX_DEPTH + 4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("pad", "expected", "done"),
     [("off", [0, 1, 2], [False] * 3), ("done_row", [0, 1, 2, -1, -1], [False] * 3 + [True] * 2)],
 )
-def test_a_slab_is_padded_by_finished_rows(
-    factory: RowFactory, pad: str, expected: list[int], done: list[bool]
-) -> None:
-    slab, _ = slab_of(factory, 3, size=5, pad=pad)
-    rows = slab.fill()
-    assert rows.number.tolist() == expected
+def test_a_slab_is_padded_by_finished_rows(pad: str, expected: list[int], done: list[bool]) -> None:
+    made, (queue, _) = scheduler(pad_to_slab=pad), queue_of(3, size=5)
+    rows = made.fill(queue)
+    assert rows is not None and rows.number.tolist() == expected
     assert rows.done.tolist() == done
-    assert slab.fill() is None
+    assert made.fill(queue) is None
 
 
-def test_a_slab_is_checked_by_the_rows_that_it_takes_before_they_are_made(factory: RowFactory) -> None:
+@pytest.mark.parametrize(("size", "batches"), [(3, [3, 2]), (None, [5])])
+def test_a_slab_is_checked_by_the_rows_that_it_takes(size: int | None, batches: list[int]) -> None:
+    made, (queue, _) = scheduler(), queue_of(5, size)
     checked: list[int] = []
-    slab, _ = slab_of(factory, 5, size=3, check=checked.append)
-    assert [slab.fill().batch, slab.fill().batch, slab.fill()] == [3, 2, None]
-    assert checked == [3, 2]
-    slab, _ = slab_of(factory, 5, size=None, check=checked.append)
-    assert slab.fill().batch == checked[-1] == 5
+    made.memory = SimpleNamespace(check=lambda rows, budget: checked.append(rows))  # type: ignore[assignment]
+    filled = [rows.batch for rows in iter(lambda: made.fill(queue), None)]
+    assert checked == filled == batches
 
 
-def test_slabs_follow_one_another_and_each_row_is_counted_once(factory: RowFactory) -> None:
-    slab, log = slab_of(factory, 3, size=2, pad="done_row")
-    assert len(list(slab_by_slab(slab, finishing([1, 3, 2]), ExitTest("sync")))) == len(log)
+def test_slabs_follow_one_another_and_each_row_is_counted_once() -> None:
+    queue, log = queue_of(3)
+    made = scheduler(finishing([1, 3, 2]), early_exit_all="sync", pad_to_slab="done_row")
+    assert len(list(made.schedule(queue))) == len(log)
     assert numbers(log) == [
-        {"padded_rows": 0, "slabs": 1, "done": 1},
-        {"padded_rows": 0, "slabs": 0, "done": 0},
-        {"padded_rows": 0, "slabs": 0, "done": 1},
-        {"padded_rows": 1, "slabs": 1, "done": 0},
-        {"padded_rows": 1, "slabs": 0, "done": 1},
+        {"padded_rows": 0, "slabs": 1, "done": 1, "row_steps": 2},
+        {"padded_rows": 0, "slabs": 0, "done": 0, "row_steps": 2},
+        {"padded_rows": 0, "slabs": 0, "done": 1, "row_steps": 2},
+        {"padded_rows": 1, "slabs": 1, "done": 0, "row_steps": 2},
+        {"padded_rows": 1, "slabs": 0, "done": 1, "row_steps": 2},
     ]
-    assert slab.results.numbers == [0, 1, 2]
+    assert queue.results.numbers == [0, 1, 2]
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_finished_slots_take_the_next_candidates(factory: RowFactory, fixed: bool) -> None:
-    slab, log = slab_of(factory, 4, size=2, fixed=fixed)
-    list(queue_fed(slab, finishing([1, 3, 1, 2])))
-    assert slab.results.numbers == [0, 2, 1, 3]
-    free = [0, 0, 0, int(fixed)]  # a slab that keeps its size carries the empty slot along
+def test_finished_slots_take_the_next_candidates(fixed: bool) -> None:
+    queue, log = queue_of(4)
+    list(scheduler(finishing([1, 3, 1, 2]), static=fixed, refill="queue").schedule(queue))
+    assert queue.results.numbers == [0, 2, 1, 3]
+    free = int(fixed)  # a slab that keeps its size carries the empty slot along
     assert numbers(log) == [
-        {"refilled": 1, "done": 1, "slabs": 1, "padded_rows": free[0]},
-        {"refilled": 1, "done": 1, "slabs": 0, "padded_rows": free[1]},
-        {"refilled": 0, "done": 1, "slabs": 0, "padded_rows": free[2]},
-        {"refilled": 0, "done": 1, "slabs": 0, "padded_rows": free[3]},
+        {"refilled": 1, "done": 1, "slabs": 1, "padded_rows": 0, "row_steps": 2},
+        {"refilled": 1, "done": 1, "slabs": 0, "padded_rows": 0, "row_steps": 2},
+        {"refilled": 0, "done": 1, "slabs": 0, "padded_rows": 0, "row_steps": 2},
+        {"refilled": 0, "done": 1, "slabs": 0, "padded_rows": free, "row_steps": 1 + free},
     ]

@@ -9,9 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from perfsweep.workloads.prover.maths.greedy_choice import specials
 from perfsweep.workloads.prover.maths.packing import CAP, Lists
-from perfsweep.workloads.prover.maths.scoring import BUDGET_PER_ROW, DELTA, SCORERS, Screen, specials
 from perfsweep.workloads.prover.maths.state_values import EveryState
+from perfsweep.workloads.prover.variants import TOGGLES, arm
+from perfsweep.workloads.prover.variants.policy_rows import BUDGET_PER_ROW
+from perfsweep.workloads.prover.variants.screening import DELTA
+
+BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
 ROWS, ATOMS, WIDTH = 12, 2, 5
 DRAW = torch.Generator().manual_seed(3)
@@ -35,6 +40,17 @@ def rough(states: Tensor, keys: Tensor, offset: Tensor, owner: Tensor) -> Tensor
 POLICY: Any = SimpleNamespace(
     keys=lambda current: (2 * current, current[:, 0]), dots=dots, state_logits=rough
 )
+
+
+def scorer_of(policy_rows: str, reuse: bool, once: bool, skip: bool = False, screen: bool = False) -> Any:
+    """An arm that can only score."""
+    on = {"obs_reuse": reuse, "const_states": once, "forced_skip": skip, "screen16": screen}
+    own = {**BASE, "policy_rows": policy_rows, **{name: "on" for name, chosen in on.items() if chosen}}
+    made: Any = object.__new__(arm(own))
+    made.policy, made.values, made.ends = POLICY, EveryState(values), CONSTANTS
+    if screen:
+        made.low, made.screened, made.rescored, made.worst = POLICY, 0, 0, None
+    return made
 
 
 def states(*shape: int) -> Tensor:
@@ -68,8 +84,8 @@ def expected(rows: Any, lists: Lists) -> list[list[float]]:
 
 def logits_of(scorer: Any, rows: Any, lists: Lists) -> tuple[list[list[float]], Any, dict[str, Any]]:
     tally: dict[str, Any] = {}
-    scorer.begin()
-    scores = scorer(rows, lists, tally)
+    scorer.begin_job()
+    scores = scorer.score(rows, lists, tally)
     real = [[logit for logit in row if logit > -torch.inf] for row in scores.logits.tolist()]
     return real, scores, tally
 
@@ -79,11 +95,11 @@ OPTIONS = [(reuse, once, skip) for reuse in (False, True) for once in (False, Tr
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("name", SCORERS)
+@pytest.mark.parametrize("name", ["padded", "row_budget", "ragged"])
 def test_every_packing_gives_the_same_logits(name: str, options: tuple[bool, bool, bool]) -> None:
     reuse, once, skip = options
     rows, padded, ragged = step(COUNTS)
-    scorer = SCORERS[name](POLICY, EveryState(values), CONSTANTS, reuse=reuse, once=once, skip=skip)
+    scorer = scorer_of(name, reuse, once, skip)
     found, scores, tally = logits_of(scorer, rows, ragged if name == "ragged" else padded)
     assert not scores.deferred.any()
     wanted = expected(rows, padded)
@@ -112,7 +128,7 @@ def test_every_packing_gives_the_same_logits(name: str, options: tuple[bool, boo
 def test_rows_wait_once_those_before_them_have_filled_the_budget(length: int) -> None:
     # Row 0 has only its proof, and row 1 has ended: neither takes room.
     rows, padded, _ = step([0, CAP, *[length] * (ROWS - 2)])
-    scorer = SCORERS["row_budget"](POLICY, EveryState(values), CONSTANTS, reuse=True, once=True, skip=True)
+    scorer = scorer_of("row_budget", reuse=True, once=True, skip=True)
     found, scores, tally = logits_of(scorer, rows, padded)
     fit = BUDGET_PER_ROW * ROWS // length
     assert (~scores.deferred[2:]).tolist() == [number < fit for number in range(ROWS - 2)]
@@ -127,7 +143,7 @@ def test_rows_wait_once_those_before_them_have_filled_the_budget(length: int) ->
 
 def test_few_rows_have_room_for_128_states() -> None:
     rows, padded, _ = step([0, 0, CAP])
-    scorer = SCORERS["row_budget"](POLICY, EveryState(values), CONSTANTS, reuse=True, once=True, skip=True)
+    scorer = scorer_of("row_budget", reuse=True, once=True, skip=True)
     _, scores, tally = logits_of(scorer, rows, padded)
     assert tally["states_padded"] == 128
     assert scores.deferred.tolist() == [False, False, CAP > 128]
@@ -136,8 +152,7 @@ def test_few_rows_have_room_for_128_states() -> None:
 @pytest.mark.parametrize("name", ["padded", "ragged"])
 def test_what_is_near_the_best_is_scored_again_and_the_rest_is_as_rough_as_it_was(name: str) -> None:
     rows, padded, ragged = step(COUNTS)
-    scorer = SCORERS[name](POLICY, EveryState(values), CONSTANTS, reuse=True, once=True, skip=False)
-    scorer.screen = Screen(POLICY, EveryState(values))
+    scorer = scorer_of(name, reuse=True, once=True, screen=True)
     found, _, _ = logits_of(scorer, rows, ragged if name == "ragged" else padded)
     again = 0
     for own, right in zip(found, expected(rows, padded), strict=True):
@@ -148,6 +163,6 @@ def test_what_is_near_the_best_is_scored_again_and_the_rest_is_as_rough_as_it_wa
         rough_or_exact = [logit + 0.1 * (not exact) for logit, exact in zip(successors, near, strict=True)]
         assert own == pytest.approx([*rough_or_exact, last], rel=1e-4, abs=1e-4)
     assert 0 < again < sum(COUNTS), "some are near and some are not, or nothing is tested"
-    assert scorer.screen.rescored == again
-    assert scorer.screen.screened == (ROWS * CAP if name == "padded" else sum(COUNTS))
-    assert scorer.screen.worst is not None and float(scorer.screen.worst) == pytest.approx(0.1, rel=1e-3)
+    assert scorer.rescored == again
+    assert scorer.screened == (ROWS * CAP if name == "padded" else sum(COUNTS))
+    assert scorer.screening_error() == pytest.approx(0.1 / DELTA, rel=1e-3)

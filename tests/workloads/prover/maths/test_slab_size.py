@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,20 +17,8 @@ from perfsweep.workloads.prover.maths.slab_size import (
     device_budget,
 )
 
-KB: Any = SimpleNamespace(largest_predicate=30, facts=SimpleNamespace(shape=(1000, 3)))
 SMALL = SlabMemory(pairs=10, slots=4, columns=3, item=2, states=5, width=8)
 ROW = 5 * 10 * 4 * 3 * 2 + 6 * 5 * 8 * 4
-
-
-@pytest.mark.parametrize(
-    ("indexed", "largest", "pairs"), [(False, 30, 37), (True, 30, 31), (True, 20, 27), (False, 20, 27)]
-)
-def test_pairs_are_rules_and_facts_of_which_an_index_finds_few(
-    indexed: bool, largest: int, pairs: int
-) -> None:
-    kb: Any = SimpleNamespace(largest_predicate=largest, facts=KB.facts)
-    memory = SlabMemory.of(kb, 7, indexed, slots=8, item=4, states=121, width=32)
-    assert memory == SlabMemory(pairs=pairs, slots=8, columns=3, item=4, states=121, width=32)
 
 
 def test_bytes_grow_with_rows() -> None:
@@ -98,7 +85,7 @@ def test_the_choice_is_read_from_the_file_that_an_earlier_trial_left(tmp_path: P
     file.write_text(json.dumps({8: 3.0, 16: 1.0, 32: 2.0}))
     nothing: Any = None
     chosen = best_slab(
-        step=nothing, factory=nothing, queries=nothing, most=1, memory=SMALL, budget=1, file=file
+        step=nothing, start=nothing, queries=nothing, most=1, memory=SMALL, budget=1, file=file
     )
     assert chosen == (16, 9)  # three steps of each size
 
