@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from perfsweep.pipelines.execution.spawn import NOT_WRITTEN, Termination
+from perfsweep.pipelines.store.locks import vanished
 from perfsweep.pipelines.store.records import TrialRecord
 
 LEAST_BYTES = 2**16
@@ -30,9 +31,12 @@ def refuse_disk(folder: Path, record: TrialRecord | None, ended: Termination | N
     Raises
     ------
     OSError
-        The disk of the sweep, or one that the trial wrote to, is full; or a folder of the sweep is closed.
+        The disk of the sweep, or one that the trial wrote to, is full; or a folder of the sweep is closed,
+        or gone.
     """
     if record is None:
+        if not (folder / "spec.json").exists():  # which was there before the trial began
+            raise vanished(folder.parents[2])
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))

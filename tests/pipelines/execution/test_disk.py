@@ -29,7 +29,8 @@ from perfsweep.workloads.api import Device
 def trial(tmp_path: Path) -> Path:
     folder = tmp_path / "sweep/trials/arm/p000-r0-a0"
     folder.mkdir(parents=True)
-    (folder / "record.json").write_text("{}")
+    for name in ("spec.json", "record.json"):
+        (folder / name).write_text("{}")
     return folder
 
 
@@ -71,6 +72,15 @@ def test_a_trial_that_could_not_write_blames_no_arm_though_its_disk_has_room_aga
     with pytest.raises(OSError, match="a trial could not write there what came of it") as refused:
         refuse_disk(trial, None, termination_of(UNWRITTEN, False))
     assert refused.value.filename == str(trial)
+
+
+def test_a_trial_whose_folder_was_moved_away_blames_no_arm(trial: Path) -> None:
+    sweep = trial.parents[2]
+    sweep.rename(sweep.with_name("moved"))
+    with pytest.raises(FileNotFoundError, match="it was moved or deleted, or its disk unmounted") as refused:
+        refuse_disk(trial, None)
+    assert refused.value.filename == str(sweep)
+    assert not sweep.exists(), "what is made there keeps the folder from being moved back"
 
 
 @pytest.mark.parametrize("message", [None, "mine [Errno 28] it says"])
@@ -182,3 +192,34 @@ def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
     assert outcomes(folder) == {"ok"}
     assert not read_progress(folder, manifest).unfinished_rounds(manifest.packs[0], frozenset())
     assert not list(folder.path.rglob(".*.tmp"))
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_moved_away_ends_its_pack_and_continues_once_it_is_back(
+    command: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
+        measure={"rounds": 6},
+        runs=str(tmp_path / "runs"),
+    )
+    manifest = plan.make_plan(toy, Device())
+    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    aside = tmp_path / "aside"
+    mover = threading.Thread(
+        target=lambda: (until(lambda: len(records(folder)) >= BEFORE), folder.path.rename(aside))
+    )
+    mover.start()
+    assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
+    mover.join()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{folder.path}: it was moved or deleted, or its disk unmounted, during the sweep")
+    kept = records(SweepFolder(aside))
+    assert len(kept) >= BEFORE
+    subprocess.run(["rm", "-rf", str(folder.path)], check=True)  # what a trial that ran then has left
+    aside.rename(folder.path)
+    assert outcomes(folder) == {"ok"}
+    assert pack.main([str(folder.path), "p000"]) == 0
+    assert len(records(folder)) > len(kept)
+    assert outcomes(folder) == {"ok"}
