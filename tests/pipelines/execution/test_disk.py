@@ -45,7 +45,7 @@ def record(message: str | None) -> TrialRecord:
     [
         (errno.ENOSPC, "/elsewhere/file", True),
         (errno.EACCES, "{sweep}/trials/arm", True),
-        (errno.EROFS, "", True),
+        (errno.EROFS, "", False),
         (errno.EACCES, "/elsewhere/file", False),
         (errno.EROFS, "{sweep}-other/file", False),
         (errno.ENOENT, "{sweep}/cache", False),
@@ -64,6 +64,17 @@ def test_a_full_disk_and_a_closed_folder_of_the_sweep_blame_no_arm(
         refuse_disk(trial, found)
     assert (refused.value.errno, refused.value.filename) == (number, named or str(trial))
     assert not (trial / "record.json").exists()
+
+
+def test_what_names_no_file_is_of_the_sweep_where_its_folder_cannot_be_written_either(
+    trial: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(descriptor: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "fsync", closed)
+    with pytest.raises(OSError, match="Read-only file system"):
+        refuse_disk(trial, record(f"[Errno {errno.EROFS}] Read-only file system"))
 
 
 def test_a_trial_that_could_not_write_blames_no_arm_though_its_disk_has_room_again(trial: Path) -> None:
