@@ -125,13 +125,11 @@ def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> Iterator[str]
     if texts[log] is None:
         yield "the pack never began to write its log"
     elif not texts[log]:
-        closed = refusal(folder.path)
-        yield (
-            f"nothing can be written in {folder.path} ({closed}); finished rounds are kept: fix this and start the"
-            " sweep again"
-            if closed
-            else "the log is empty: it was killed"
-        )
+        if closed := refusal(folder.path):
+            kept = "finished rounds are kept: fix this and start the sweep again"
+            yield f"nothing can be written in {folder.path} ({closed}); {kept}"
+        else:
+            yield "the log is empty: it was killed"
     for file, text in texts.items():
         if text:
             yield f"the end of {file}:"

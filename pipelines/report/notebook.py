@@ -62,7 +62,7 @@ class Comparison(compare.Comparison):
 class Report(os.PathLike[str]):
     """The page of a sweep: a path wherever one is asked for; a notebook links it.
 
-    Of a sweep that is `read_only`, or on a full disk, it lasts as long as this process, and as text it says so.
+    Of a sweep that is `read_only`, as on a full disk, it lasts as long as this process, which its text says.
     """
 
     path: Path

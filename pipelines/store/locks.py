@@ -91,7 +91,9 @@ def cannot_write(folder: SweepFolder, error: OSError, otherwise: str = "") -> Co
 
 def vanished(path: Path) -> OSError:
     """Say that a sweep's folder is gone: what is written under its name now would be part of no sweep."""
-    return OSError(errno.ENOENT, "it was moved or deleted, or its disk unmounted, during the sweep", str(path))
+    return OSError(
+        errno.ENOENT, "it was moved or deleted, or its disk unmounted, during the sweep", str(path)
+    )
 
 
 OTHER = " "

@@ -220,8 +220,8 @@ def _alone(place: Path) -> Iterator[None]:
     Raises
     ------
     ConfigError
-        Nothing can be written there, or another builds it on a file system without locks, where its end cannot
-        be waited for.
+        Nothing can be written there, or another builds it on a file system without locks, where nothing tells
+        of its end.
     """
     lock = place.with_name(f"{place.name}.lock")
     try:
