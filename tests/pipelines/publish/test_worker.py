@@ -83,15 +83,15 @@ def test_one_server_is_asked_for_all_runs_and_each_upload_leaves_another_word(
     assert before and lock(built).read_text() != before
 
 
-@pytest.mark.parametrize("behind_s", [0.0, 86_400.0], ids=["a clock as ours", "a clock a day late"])
+@pytest.mark.parametrize("late_s", [0.0, 86_400.0], ids=["a clock as ours", "a clock a day late"])
 def test_what_another_has_sent_since_the_server_was_asked_is_looked_up_again(
-    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, behind_s: float
+    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, late_s: float
 ) -> None:
     sent, now = Sent(monkeypatch), time.time()
     before, ours, theirs = (Publisher(runs, tmp_path, "http://there") for _ in range(3))
     for one in (before, ours, ours):
         one.publish(KEY)
-    monkeypatch.setattr(time, "time", lambda: now - behind_s)
+    monkeypatch.setattr(time, "time", lambda: now - late_s)
     theirs.publish(KEY)
     assert sent.fresh == [False] * 4, "nothing was sent since it was asked, but by the same publisher"
     ours.publish(KEY)
