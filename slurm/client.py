@@ -17,6 +17,9 @@ TIMEOUT_S = 20.0
 """A client gives up on an unreachable controller after about nine seconds by itself."""
 
 _FIELDS = "%F|%K|%A|%T|%r|%N|%k|%j|%S"
+_EVER = "1970-01-02"
+"""Before any job, in every time zone. Left out, it is today's midnight for some versions of sacct."""
+
 _SACCT_FIELDS = "JobID,JobIDRaw,State,ExitCode,NodeList,Comment,JobName"
 
 _DOWN = re.compile(r"DOWN|FAIL|RESPOND|\*$")
@@ -176,8 +179,8 @@ class SlurmClient:
                     return found
             raise forbidden
 
-    def accounted(self, arrays: Sequence[str], since: str) -> list[Sighting]:
-        """What accounting says about arrays submitted after `since`.
+    def accounted(self, arrays: Sequence[str]) -> list[Sighting]:
+        """What accounting says about arrays, whenever they ran: clocks of two machines may differ.
 
         Raises
         ------
@@ -188,7 +191,7 @@ class SlurmClient:
         """
         if self._no_accounting:
             raise self._no_accounting
-        fixed = ("-X", "-P", "-n", "-D", "-S", since, "-j", ",".join(arrays), "-o", _SACCT_FIELDS)
+        fixed = ("-X", "-P", "-n", "-D", "-S", _EVER, "-j", ",".join(arrays), "-o", _SACCT_FIELDS)
         try:
             return list(parse_accounting(self.run("sacct", *fixed)))
         except Refused as error:

@@ -112,10 +112,9 @@ class Inquiry:
 
     def _account_for(self, missing: list[Submission], answer: Answer) -> None:
         """Ask sacct for ends, and then the controller for what it still knows."""
-        since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(min(s.time for s in missing) - 60))
         arrays = [s.array for s in missing if s.array]
         try:
-            accounted = self._client.accounted(arrays, since) if arrays else []
+            accounted = self._client.accounted(arrays) if arrays else []
         except NoAccounting:
             accounted = []
         except ClusterError as error:

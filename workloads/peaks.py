@@ -28,9 +28,10 @@ PEAKS = {
     # GB300 NVL72 and HGX B300 data sheets, for one GPU
     "GB300": Peak(1.4e12, 80e12, 1250e12, 2500e12, 8.0e12, fp8=5000e12),
     "B300": Peak(1.25e12, 75e12, 1125e12, 2250e12, 8.0e12, fp8=4500e12),
-    # GB200 NVL72, HGX B200, GH200, H200, H100 and H20 data sheets
+    # Blackwell data sheet, "Individual Blackwell GPU Specifications": of HGX B200 180 GB at 7.7 TB/s
     "GB200": Peak(40e12, 80e12, 1250e12, 2500e12, 8.0e12, fp8=5000e12),
-    "B200": Peak(37e12, 75e12, 1100e12, 2250e12, 8.0e12, fp8=4500e12),
+    "B200": Peak(37e12, 75e12, 1100e12, 2250e12, 7.7e12, fp8=4500e12),
+    # GH200, H200, H100 and H20 data sheets
     "GH200 144G": Peak(67e12, 67e12, 494e12, 989e12, 4.9e12, fp8=1979e12),
     "GH200": Peak(67e12, 67e12, 494e12, 989e12, 4.0e12, fp8=1979e12),
     "H200 NVL": Peak(60e12, 60e12, 418e12, 835e12, 4.8e12, fp8=1671e12),
@@ -50,7 +51,7 @@ PEAKS = {
     "RTX 4090": Peak(1.29e12, 82.6e12, 82.6e12, 165.2e12, 1.01e12, fp8=330.3e12),
     # DGX Spark: its data sheet has FP4 (1 PFLOP/s with sparsity) and float32, of which the others are shares
     "GB10": Peak(0.48e12, 31e12, 62.5e12, 125e12, 0.273e12, fp8=250e12),
-    # A100, A30, A10, A40, RTX A6000 and T4 data sheets
+    # A100, A30, A10, A40 and RTX A6000 data sheets (309.7 TFLOP/s there are with sparsity)
     "A100-SXM4-80GB": Peak(19.5e12, 19.5e12, 156e12, 312e12, 2.04e12),
     "A100 80GB": Peak(19.5e12, 19.5e12, 156e12, 312e12, 1.94e12),
     "A100": Peak(19.5e12, 19.5e12, 156e12, 312e12, 1.56e12),
@@ -58,6 +59,7 @@ PEAKS = {
     "A10": Peak(0.49e12, 31.2e12, 62.5e12, 125e12, 0.6e12),
     "A40": Peak(0.58e12, 37.4e12, 74.8e12, 149.7e12, 0.696e12),
     "RTX A6000": Peak(0.6e12, 38.7e12, 77.4e12, 154.8e12, 0.768e12),
+    # T4 data sheet; its memory from the Turing paper (256 bit at 10 Gb/s), as the sheet rounds to 300 GB/s
     "T4": Peak(0.25e12, 8.1e12, 8.1e12, 65e12, 0.32e12),
 }
 

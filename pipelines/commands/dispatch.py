@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -32,7 +35,14 @@ class Plain(click.Command):
         self.target = target
 
     def function(self, target: str | None = None) -> Callable[..., int]:
-        """Import what the command does."""
+        """Import what the command does.
+
+        Raises
+        ------
+        ConfigError
+            The machine lacks what every command needs.
+        """
+        refuse_machine()
         module, _, name = (target or self.target).partition(":")
         return getattr(import_module(f"perfsweep.pipelines.commands.{module}"), name)
 
@@ -207,6 +217,39 @@ class Commands(click.Group):
             hint = did_you_mean(args[0], known)
             raise ConfigError(f"{args[0]} is no command; {hint}choose from: {', '.join(known)}")
         return super().resolve_command(ctx, args)
+
+
+@cache
+def refuse_machine() -> None:
+    """Try whether there is room for processes and files: without it libraries hang, crash or interrupt us.
+
+    A sweep has 17 processes and threads on two cores, and libraries start threads for each core.
+
+    Raises
+    ------
+    ConfigError
+        There is less, or no folder for temporary files.
+    """
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise ConfigError(f"TMPDIR: {error.strerror}. Set it to a folder that you can write") from error
+    needed, over = 16 + 4 * len(os.sched_getaffinity(0)), threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(needed):
+            thread = threading.Thread(target=over.wait)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:  # "can't start new thread"
+        raise ConfigError(
+            f"ulimit -u: {len(started)} more processes and threads can be started here, and perfsweep needs"
+            f" {needed}. Raise that limit, in a container --pids-limit"
+        ) from error
+    finally:
+        over.set()
+        for thread in started:
+            thread.join()
 
 
 def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -24,7 +24,7 @@ from perfsweep.pipelines.publish.published import published_line
 from perfsweep.pipelines.report import progress_display, terminal_table
 from perfsweep.pipelines.store import provenance
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Event
+from perfsweep.pipelines.store.records import Event, readable
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.workloads.errors import ConfigError
 
@@ -83,7 +83,7 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
         text = f"pack {pack} broke off: {log}"
         console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
     try:
-        status = show_comparison(console, sweep)
+        status = show_comparison(console, Sweep(readable(folder), sweep.manifest))
     finally:
         done = publishing.publish(folder)  # with what the comparison says of each arm
     if done.notice or done.warning or done.runs:

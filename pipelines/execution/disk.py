@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 
 from perfsweep.pipelines.execution.spawn import NOT_WRITTEN, Termination
+from perfsweep.pipelines.store.files import refusal
+from perfsweep.pipelines.store.locks import vanished
 from perfsweep.pipelines.store.records import TrialRecord
 
 LEAST_BYTES = 2**16
@@ -30,9 +32,12 @@ def refuse_disk(folder: Path, record: TrialRecord | None, ended: Termination | N
     Raises
     ------
     OSError
-        The disk of the sweep, or one that the trial wrote to, is full; or a folder of the sweep is closed.
+        The disk of the sweep, or one that the trial wrote to, is full; or a folder of the sweep is closed,
+        or gone.
     """
     if record is None:
+        if not (folder / "spec.json").exists():  # which was there before the trial began
+            raise vanished(folder.parents[2])
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
@@ -43,7 +48,8 @@ def refuse_disk(folder: Path, record: TrialRecord | None, ended: Termination | N
     if found is None:
         return
     number, place = int(found[1]), found[2] or str(folder)
-    ours = Path(place).is_relative_to(folder.parents[2])
+    # Without a name it may be of /dev/shm, where processes keep what they share.
+    ours = Path(place).is_relative_to(folder.parents[2]) if found[2] else bool(refusal(folder))
     if number in _FULL or (number in _FORBIDDEN and ours):
         (folder / "record.json").unlink(missing_ok=True)
         raise OSError(number, os.strerror(number), place)

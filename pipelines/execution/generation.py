@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from perfsweep.pipelines.execution.disk import refuse_disk
 from perfsweep.pipelines.execution.spawn import Child, Termination, end, receive
 from perfsweep.pipelines.store.locks import AtWork
 from perfsweep.pipelines.store.records import (
@@ -363,10 +364,10 @@ class Generation:
     def _record(trial: Trial, began: float, termination: Termination | None) -> TrialRecord:
         record = record_of(trial.folder)
         if record is None:
+            refuse_disk(trial.folder, None, termination)
             why = Failure(type="NoRecord", message="the process ended without a record")
             ended = termination or Termination(Outcome.FAILED, why)
             record = TrialRecord.of(trial.spec, began, outcome=ended.outcome, failure=ended.failure)
-            trial.folder.mkdir(parents=True, exist_ok=True)
             write_record(trial.folder, record)
         return record
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.store import locks
+from perfsweep.pipelines.store.files import refusal
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
@@ -88,7 +89,15 @@ def refuse_second_place(folder: SweepFolder, place: str) -> None:
 
 
 def tidy(folder: SweepFolder) -> None:
-    """Remove what killed writers have left, unless jobs elsewhere may still write."""
+    """Remove what killed writers have left, unless jobs elsewhere may still write.
+
+    Raises
+    ------
+    OSError
+        The folder is no longer there.
+    """
+    if not folder.manifest_file.exists():
+        raise locks.vanished(folder.path)
     if not any(any(cls.submitted(folder.path).values()) for _, cls in remote_executors()):
         locks.remove_leftovers(folder)
 
@@ -116,7 +125,11 @@ def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> Iterator[str]
     if texts[log] is None:
         yield "the pack never began to write its log"
     elif not texts[log]:
-        yield "the log is empty: it was killed, or the disk is full"
+        if closed := refusal(folder.path):
+            kept = "finished rounds are kept: fix this and start the sweep again"
+            yield f"nothing can be written in {folder.path} ({closed}); {kept}"
+        else:
+            yield "the log is empty: it was killed"
     for file, text in texts.items():
         if text:
             yield f"the end of {file}:"

@@ -96,13 +96,11 @@ class Server:
 
         self._api = wandb.Api()
         self._listed: dict[tuple[str, str, str], list[Any]] = {}
-        self.asked = time.time()
 
     def generations(self, content: RunContent, *, fresh: bool = False) -> list[OnServer]:
         """All generations of a run; one listing serves all runs of a sweep."""
         key = (content.entity or "", content.project, content.group)
         if fresh or key not in self._listed:
-            self.asked = time.time()
             self._listed[key] = self._list(*key)
         found = [(generation_of(content.run_id, run.id), run) for run in self._listed[key]]
         return [_described(run, generation) for generation, run in found if generation is not None]

@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -45,6 +46,7 @@ class Publisher:
     def __init__(self, runs: SweepRuns, staging: Path, server: str | None) -> None:
         self._runs, self._staging, self._address = runs, staging, server
         self._server: Server | None = None
+        self._sent: dict[str, str] = {}
         self.waits: Callable[[], None] = lambda: None
 
     def publish(self, key: RunKey) -> PublishedRun | None:
@@ -72,14 +74,17 @@ class Publisher:
                 self._runs.folder, content, self._staging
             )
         if self._server is None:
+            self._sent = _uploads(self._runs.folder)  # before it is asked
             self._server = Server()
         lock = _lock_file(self._runs.folder, content.run_id)
-        # What another publisher has sent since the server was asked must not be sent once more.
-        fresh = _last_upload(lock) > self._server.asked
+        # What another publisher has sent since the server was asked must not be sent once more. Each upload
+        # leaves a word of its own: times of day of two machines cannot be compared.
+        fresh = lock.read_text(errors="replace") != self._sent.get(lock.name, "")
         try:
             return upload(self._runs.folder, content, self._server, self._staging, fresh=fresh)
         finally:
-            lock.write_text(str(time.time()))
+            self._sent[lock.name] = uuid.uuid4().hex
+            lock.write_text(self._sent[lock.name])
 
 
 def missing(content: RunContent, note: str) -> PublishedRun:
@@ -123,12 +128,10 @@ def _lock_file(folder: SweepFolder, run_id: str) -> Path:
     return folder.wandb_dir / ".locks" / run_id
 
 
-def _last_upload(lock: Path) -> float:
-    """When anybody last sent the run of a lock, in seconds since the epoch; 0 where nobody has."""
-    try:
-        return float(lock.read_text() or 0)
-    except (OSError, ValueError):
-        return 0.0
+def _uploads(folder: SweepFolder) -> dict[str, str]:
+    """What the last upload of each run has left in its lock."""
+    locks = _lock_file(folder, "").iterdir()
+    return {lock.name: lock.read_text(errors="replace") for lock in locks if lock.is_file()}
 
 
 @contextmanager

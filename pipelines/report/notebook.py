@@ -62,7 +62,7 @@ class Comparison(compare.Comparison):
 class Report(os.PathLike[str]):
     """The page of a sweep: a path wherever one is asked for; a notebook links it.
 
-    Of a sweep that is `read_only` it lasts as long as this process, and as text it says so.
+    Of a sweep that is `read_only`, as on a full disk, it lasts as long as this process, which its text says.
     """
 
     path: Path
@@ -75,7 +75,8 @@ class Report(os.PathLike[str]):
     def __str__(self) -> str:
         if self.read_only is None:
             return str(self.path)
-        return f"not kept, as {self.read_only} is read-only; --output DIR keeps it and the tables there"
+        keeps = f"`perfsweep compare {self.read_only} --output DIR` keeps it and the tables there"
+        return f"not kept, as {self.read_only} cannot be written; {keeps}"
 
     def _repr_html_(self) -> str:
         """Link the page; the tables are where the sweep or its comparison is shown."""

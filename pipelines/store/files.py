@@ -236,6 +236,15 @@ def write_once(file: Path, content: bytes) -> bool:
     return True
 
 
+def refusal(folder: Path) -> str:
+    """Why nothing more can be written in a folder, such as a full disk; empty where something can."""
+    try:
+        _written(folder / "room", bytes(4096), sync=True).unlink()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 _NO_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
 """What link says on file systems without hard links."""
 

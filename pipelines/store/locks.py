@@ -89,6 +89,13 @@ def cannot_write(folder: SweepFolder, error: OSError, otherwise: str = "") -> Co
     return ConfigError(f"{problem}; choose another with runs=PATH")
 
 
+def vanished(path: Path) -> OSError:
+    """Say that a sweep's folder is gone: what is written under its name now would be part of no sweep."""
+    return OSError(
+        errno.ENOENT, "it was moved or deleted, or its disk unmounted, during the sweep", str(path)
+    )
+
+
 OTHER = " "
 """Who has a lock, where the file system does not say."""
 
@@ -202,8 +209,10 @@ def newest(folder: SweepFolder, pack: str) -> int:
 
 
 def stop_if_superseded(folder: SweepFolder, pack: str, attempt: int) -> None:
-    """Raise Superseded where a later attempt has started."""
-    if (latest := newest(folder, pack)) > attempt:
+    """Raise Superseded where a later attempt has started, and OSError where the claim of this one is gone."""
+    if (latest := newest(folder, pack)) < 0:
+        raise vanished(folder.path)
+    if latest > attempt:
         raise Superseded(f"attempt {latest} at {pack} has started: attempt {attempt} stops here")
 
 

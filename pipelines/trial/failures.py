@@ -8,6 +8,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing import synchronize
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +47,9 @@ def as_failure(error: BaseException) -> Failure:
         where = "{}:{}, in {}: {}".format(*own[-1].groups()) if own else where
     if "shared memory" in message and "No space left" in message:
         message += ". Enlarge /dev/shm, in a container by --shm-size, or choose num_workers=0"
+    passed = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    if isinstance(error, OSError) and synchronize.__file__ in passed:
+        message += ". Processes share semaphores in /dev/shm: let it be written, or choose num_workers=0"
     return Failure(type=type(error).__name__, message=message, where=where, traceback=text)
 
 

@@ -7,7 +7,6 @@ says that it is whole: what a killed builder left has none, and is built again.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import platform
@@ -16,12 +15,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.locks import OTHER, holding
 from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.workloads.errors import ConfigError
 
@@ -214,15 +215,32 @@ def _is_folder(line: str) -> bool:
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Hold an environment against other builders; a lock ends with its process."""
+    """Hold an environment against other builders; a lock ends with its process.
+
+    Raises
+    ------
+    ConfigError
+        Nothing can be written there, or another builds it on a file system without locks, where nothing tells
+        of its end.
+    """
+    lock = place.with_name(f"{place.name}.lock")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = place.with_name(f"{place.name}.lock").open("w")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
     except OSError as error:
         raise ConfigError(f"{place.parent} cannot hold environments: {error.strerror}") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    while True:
+        with holding(lock) as other:
+            if not other:
+                yield
+                return
+        if other != OTHER:
+            raise ConfigError(f"another command builds the environment {place}; wait for it{other}")
+        time.sleep(POLL_S)
+
+
+POLL_S = 0.2
+"""Between looks whether another builder is done."""
 
 
 def _build(file: Path, place: Path) -> None:

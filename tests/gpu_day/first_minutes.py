@@ -1,7 +1,8 @@
-"""The first minutes on a GPU node: ``first_minutes.py OUT right|fast``; see README.md."""
+"""The first minutes on a GPU node: ``first_minutes.py OUT [right|fast]``; see README.md."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -87,9 +88,15 @@ def _doctor(name: str, stages: str, limit_s: float, kept: Path) -> Part:
     return Part(name, (*PERFSWEEP, *words), limit_s)
 
 
-def run(parts: Sequence[Part], out: Path) -> None:
-    """Run parts next to each other; tell each one's status, seconds and last lines when it has ended."""
-    left = {}
+HALVES = {"right": right, "fast": fast}
+
+
+def run(parts: Sequence[Part], out: Path) -> list[str]:
+    """Run parts next to each other; tell each one's status, seconds and last lines when it has ended.
+
+    Returns the names of those that ended late or with another status than 0.
+    """
+    left, bad = {}, []
     for part in parts:
         with (out / f"{part.name}.txt").open("wb") as log:
             process = subprocess.Popen(
@@ -104,10 +111,12 @@ def run(parts: Sequence[Part], out: Path) -> None:
             late = process.poll() is None
             _end(process, late)
             del left[part]
+            bad += [part.name] * (late or process.returncode != 0)
             lines = (out / f"{part.name}.txt").read_text(errors="replace").strip().splitlines()
             how = f"ended after its limit of {part.limit_s:.0f} s" if late else f"status {process.returncode}"
             print(f"== {part.name}: {how}, {seconds:.0f} s", *lines[-LAST_LINES:], sep="\n   ", flush=True)
         time.sleep(0.2)
+    return bad
 
 
 def _end(process: subprocess.Popen[bytes], late: bool) -> None:
@@ -121,16 +130,22 @@ def _end(process: subprocess.Popen[bytes], late: bool) -> None:
     process.wait()
 
 
-def main(out: str, which: str) -> None:
-    """Run the groups of one half, and keep their records."""
-    place = Path(out).absolute()
+def main(words: Sequence[str]) -> int:
+    """Run the groups of both halves, or of one, and keep their records; status 1 where a part ended badly."""
+    parser = argparse.ArgumentParser(description="Check a GPU node, then measure on it.")
+    parser.add_argument("out", help="folder for logs and records")
+    parser.add_argument("half", nargs="?", choices=[*HALVES], help="only whether all is right, or how fast")
+    asked = parser.parse_args(words)
+    place = Path(asked.out).absolute()
     kept = place / "kept"
     kept.mkdir(parents=True, exist_ok=True)
-    for parts in {"right": right, "fast": fast}[which](kept):
-        run(parts, place)
+    groups = [parts for name in ([asked.half] if asked.half else HALVES) for parts in HALVES[name](kept)]
+    bad = [name for parts in groups for name in run(parts, place)]
     with tarfile.open(place / "kept.tar.gz", "w:gz") as archive:
         archive.add(kept, "kept", filter=lambda one: None if one.size > LARGE else one)
+    print(f"records: {place / 'kept.tar.gz'}; ended badly: {', '.join(bad) or 'none'}")
+    return int(bool(bad))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import click
@@ -15,7 +17,7 @@ import pytest
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
-from perfsweep.pipelines.commands.dispatch import of_the_system
+from perfsweep.pipelines.commands.dispatch import of_the_system, refuse_machine
 from perfsweep.pipelines.config import composition
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads import registry
@@ -267,3 +269,37 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
         pages.append(capsys.readouterr().out)
         assert ended.value.code == 0
     assert pages[0] == pages[1]
+
+
+def test_a_limit_on_processes_is_one_sentence_before_a_library_crashes_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin, left = threading.Thread.start, iter(range(5))
+
+    def start(thread: threading.Thread) -> None:
+        if next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    refuse_machine.cache_clear()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("perfsweep list: ulimit -u: 5 more processes and threads can be started here")
+
+
+def test_no_folder_for_temporary_files_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    refuse_machine.cache_clear()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "perfsweep list: TMPDIR: No usable temporary directory found in ['/proc/none']."
+        " Set it to a folder that you can write\n"
+    )

@@ -220,7 +220,7 @@ def test_a_sweep_that_cannot_be_written_is_read_all_the_same(read_only: Path, mo
     before = files_of(read_only)
     found = said("compare", str(read_only), *more)
     assert found.exception is None
-    assert f"{read_only} is read-only; --output DIR" in found.output.replace("\n", "")
+    assert f"{read_only} cannot be written; `perfsweep compare" in found.output.replace("\n", "")
     assert files_of(read_only) == before
     if more:
         assert json.loads(found.stdout)["report"] is None

@@ -212,19 +212,26 @@ def test_a_site_without_accounts_is_asked_once_and_another_error_may_pass(stand_
     program(stand_in, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     for _ in range(3):
         with pytest.raises(NoAccounting):
-            client.accounted(["62"], "now")
+            client.accounted(["62"])
     assert calls(stand_in, "sacct") == 1
     other = SlurmClient()
     program(stand_in, "sacct", "echo 'sacct: error: Problem talking to the database' >&2; exit 1")
     for _ in range(2):
         with pytest.raises(Refused, match="Problem talking"):
-            other.accounted(["62"], "now")
+            other.accounted(["62"])
     assert calls(stand_in, "sacct") == 3
     program(stand_in, "sacct", "echo 'accounts are for administrators' >&2; exit 1")
     for _ in range(2):
         with pytest.raises(NoAccounting, match="sacct is not for you here"):
-            other.accounted(["62"], "now")
+            other.accounted(["62"])
     assert calls(stand_in, "sacct") == 4
+
+
+def test_a_clock_that_is_wrong_here_hides_no_job_from_the_accounts(stand_in: Path) -> None:
+    row = "62_0|63|COMPLETED|0:0|n1|perfsweep:token|demo"
+    began = f"test $(date -d ${{6}} +%s) -lt 100000 && echo '{row}'"  # the word after -S
+    program(stand_in, "sacct", f'test "$5" = -S && {began}')
+    assert [one.array for one in SlurmClient().accounted(["62"])] == ["62"]
 
 
 def test_a_number_that_the_controller_does_not_know_is_an_answer_and_any_other_error_is_none(

@@ -26,7 +26,6 @@ class Slurm(SlurmClient):
         self.known: dict[str | None, list[Sighting]] = {}
         self.error: ClusterError | None = None
         self.asked: list[str | None] = []
-        self.since = ""
 
     def cluster(self) -> str | None:
         return self.name
@@ -34,8 +33,7 @@ class Slurm(SlurmClient):
     def queue(self) -> list[Sighting]:
         return self.queued
 
-    def accounted(self, arrays, since: str) -> list[Sighting]:
-        self.since = since
+    def accounted(self, arrays) -> list[Sighting]:
         if isinstance(self.accounts, ClusterError):
             raise self.accounts
         return [row for row in self.accounts if row.array in arrays]

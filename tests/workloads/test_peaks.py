@@ -16,7 +16,7 @@ from perfsweep.workloads.peaks import peak
         ("NVIDIA GH200 480GB", 989e12, 4.0e12),
         ("NVIDIA GH200 144G HBM3e", 989e12, 4.9e12),
         ("NVIDIA H20", 148e12, 4.0e12),
-        ("NVIDIA B200", 2250e12, 8.0e12),
+        ("NVIDIA B200", 2250e12, 7.7e12),
         ("NVIDIA GB200", 2500e12, 8.0e12),
         ("NVIDIA L40S", 362e12, 0.864e12),
         ("NVIDIA A100-SXM4-40GB", 312e12, 1.56e12),

@@ -29,7 +29,8 @@ from perfsweep.workloads.api import Device
 def trial(tmp_path: Path) -> Path:
     folder = tmp_path / "sweep/trials/arm/p000-r0-a0"
     folder.mkdir(parents=True)
-    (folder / "record.json").write_text("{}")
+    for name in ("spec.json", "record.json"):
+        (folder / name).write_text("{}")
     return folder
 
 
@@ -44,7 +45,7 @@ def record(message: str | None) -> TrialRecord:
     [
         (errno.ENOSPC, "/elsewhere/file", True),
         (errno.EACCES, "{sweep}/trials/arm", True),
-        (errno.EROFS, "", True),
+        (errno.EROFS, "", False),
         (errno.EACCES, "/elsewhere/file", False),
         (errno.EROFS, "{sweep}-other/file", False),
         (errno.ENOENT, "{sweep}/cache", False),
@@ -65,12 +66,32 @@ def test_a_full_disk_and_a_closed_folder_of_the_sweep_blame_no_arm(
     assert not (trial / "record.json").exists()
 
 
+def test_what_names_no_file_is_of_the_sweep_where_its_folder_cannot_be_written_either(
+    trial: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(descriptor: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "fsync", closed)
+    with pytest.raises(OSError, match="Read-only file system"):
+        refuse_disk(trial, record(f"[Errno {errno.EROFS}] Read-only file system"))
+
+
 def test_a_trial_that_could_not_write_blames_no_arm_though_its_disk_has_room_again(trial: Path) -> None:
     (trial / "record.json").unlink()
     refuse_disk(trial, None, termination_of(1, False))
     with pytest.raises(OSError, match="a trial could not write there what came of it") as refused:
         refuse_disk(trial, None, termination_of(UNWRITTEN, False))
     assert refused.value.filename == str(trial)
+
+
+def test_a_trial_whose_folder_was_moved_away_blames_no_arm(trial: Path) -> None:
+    sweep = trial.parents[2]
+    sweep.rename(sweep.with_name("moved"))
+    with pytest.raises(FileNotFoundError, match="it was moved or deleted, or its disk unmounted") as refused:
+        refuse_disk(trial, None)
+    assert refused.value.filename == str(sweep)
+    assert not sweep.exists(), "what is made there keeps the folder from being moved back"
 
 
 @pytest.mark.parametrize("message", [None, "mine [Errno 28] it says"])
@@ -182,3 +203,34 @@ def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
     assert outcomes(folder) == {"ok"}
     assert not read_progress(folder, manifest).unfinished_rounds(manifest.packs[0], frozenset())
     assert not list(folder.path.rglob(".*.tmp"))
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_moved_away_ends_its_pack_and_continues_once_it_is_back(
+    command: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
+        measure={"rounds": 6},
+        runs=str(tmp_path / "runs"),
+    )
+    manifest = plan.make_plan(toy, Device())
+    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    aside = tmp_path / "aside"
+    mover = threading.Thread(
+        target=lambda: (until(lambda: len(records(folder)) >= BEFORE), folder.path.rename(aside))
+    )
+    mover.start()
+    assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
+    mover.join()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{folder.path}: it was moved or deleted, or its disk unmounted, during the sweep")
+    kept = records(SweepFolder(aside))
+    assert len(kept) >= BEFORE
+    subprocess.run(["rm", "-rf", str(folder.path)], check=True)  # what a trial that ran then has left
+    aside.rename(folder.path)
+    assert outcomes(folder) == {"ok"}
+    assert pack.main([str(folder.path), "p000"]) == 0
+    assert len(records(folder)) > len(kept)
+    assert outcomes(folder) == {"ok"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,9 +106,16 @@ def test_what_killed_writers_left_is_removed_unless_somebody_may_still_write(
 ) -> None:
     submit(folder, COLLECT, ended=ended)
     left = folder.path / ".record.json.999999999.0123abcd.tmp"
-    left.touch()
+    for file in (left, folder.manifest_file):
+        file.touch()
     submitted.tidy(folder)
     assert left.exists() != ended
+
+
+def test_a_sweep_whose_folder_was_moved_away_ends_with_its_name(folder: SweepFolder) -> None:
+    with pytest.raises(FileNotFoundError, match="moved or deleted, or its disk unmounted") as refused:
+        submitted.tidy(folder)
+    assert refused.value.filename == str(folder.path)
 
 
 @pytest.fixture
@@ -132,6 +141,19 @@ def test_the_scripts_of_its_jobs_come_before_its_log(logged: SweepFolder) -> Non
         script(logged, *words) for words in (("7", "p000"), ("8", "p001"), ("9", "p000+p001"))
     )
     assert log_files(logged, "p000") == [first, shared, log(logged)]
+
+
+def test_an_empty_log_is_explained_by_what_can_no_longer_be_written(
+    logged: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log(logged).touch()
+    assert why(logged, "p000", {}) == "the log is empty: it was killed"
+    monkeypatch.setattr(os, "fsync", full)
+    closed = f"nothing can be written in {logged.path} (No space left on device); finished rounds are kept"
+    assert why(logged, "p000", {}).startswith(closed)
 
 
 def test_the_last_lines_of_its_log_are_told_behind_the_note(logged: SweepFolder) -> None:

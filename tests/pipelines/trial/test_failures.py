@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import multiprocessing
 import pickle
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,17 @@ def test_of_a_loaders_worker_the_exception_itself_is_told_with_its_line(
     failure = as_failure(told.value)
     assert failure.message.startswith(f"{said} (in DataLoader worker process 0){remedy}")
     assert failure.where.startswith(f"{file}:1, in <module>: raise RuntimeError")
+
+
+def test_semaphores_that_cannot_be_shared_name_their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*how: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("_multiprocessing.SemLock", refused)
+    with pytest.raises(OSError) as told:
+        multiprocessing.Semaphore()
+    remedy = "Processes share semaphores in /dev/shm: let it be written, or choose num_workers=0"
+    assert as_failure(told.value).message == f"[Errno {errno.EROFS}] Read-only file system. {remedy}"
 
 
 def test_what_was_never_raised_has_no_place() -> None:

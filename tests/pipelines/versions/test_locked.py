@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
+from perfsweep.pipelines.store.locks import holding
 from perfsweep.pipelines.versions import environments
 from perfsweep.workloads.errors import ConfigError
 
@@ -96,3 +100,20 @@ def test_a_mistake_is_one_sentence(
     with pytest.raises(ConfigError, match=sentence) as refused:
         environments.built(tmp_path / name, tmp_path / "cache")
     assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_without_locks_a_second_builder_is_refused_and_told_whom_to_wait_for(
+    installer, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*how: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    installer()
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with holding(cache / f"{environments.key(file)}.lock"), pytest.raises(ConfigError) as refused:
+        environments.built(file, cache)
+    assert f"wait for it (process {os.getpid()} on " in str(refused.value)
+    assert environments.built(file, cache).is_dir()
+    assert not list(cache.glob("*.owner"))

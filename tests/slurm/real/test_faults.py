@@ -313,7 +313,7 @@ def test_a_full_disk_is_reported_and_final(bench: Bench) -> None:
 def test_jobs_without_accounting_end_without_it(bench: Bench) -> None:
     client = bench.executor()._client
     with pytest.raises(NoAccounting):
-        client.accounted(["1"], "now-1hour")
+        client.accounted(["1"])
     ex = bench.executor()
     ex.submit([bench.job("plain", "true")])
     assert over(ex) == {"plain": JobState.ENDED}

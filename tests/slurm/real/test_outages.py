@@ -277,7 +277,7 @@ def test_silent_accounting_keeps_nobody_from_following_the_queue(counted, tmp_pa
     assert over(ex)["steady"] is JobState.ENDED
 
 
-def silent(arrays: object, since: str) -> None:
+def silent(arrays: object) -> None:
     raise Unreachable("Connection refused")
 
 
