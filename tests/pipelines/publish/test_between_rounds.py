@@ -63,12 +63,6 @@ def test_feeding_takes_no_more_than_its_share(sweep: Built, cost_s: float, round
     assert spent - max(0.0, cost_s - FIRST_COST_S) <= 0.02 * (clock.now - 1000.0)
 
 
-def test_a_short_pack_is_left_to_the_end_of_the_sweep(sweep: Built) -> None:
-    publisher = Publisher(Clock(), 1.0)
-    fed(sweep, publisher, 10, 10.0)
-    assert publisher.asked == []
-
-
 def test_only_the_packs_own_rounds_are_sent_with_little_patience(sweep: Built) -> None:
     publisher = Publisher(Clock(), 1.0)
     fed(sweep, publisher, 1, 1000.0)

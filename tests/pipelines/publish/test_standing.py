@@ -83,6 +83,7 @@ def test_runs_are_ordered_as_compare_orders_arms(
 
 def test_a_run_says_the_speed_time_and_memory_that_the_comparison_says(command: Callable) -> None:
     folder, manifest = measured(command, "toys.spinner:Spinner", TOY)
+    assert standings(folder, manifest) == {}, "before the first comparison"
     found = compared(folder, manifest)
     said = summaries(folder, manifest)
     for effect in found.effects:
@@ -112,12 +113,6 @@ def _rewrite(folder: SweepFolder, effect: str, verdict: str) -> None:
     file = folder.tables_dir / "effects.parquet"
     new = pl.when(pl.col("id") == effect).then(pl.lit(verdict)).otherwise(pl.col("verdict"))
     pl.read_parquet(file).with_columns(new.alias("verdict")).write_parquet(file)
-
-
-def test_before_the_first_comparison_no_run_has_a_speed(command: Callable) -> None:
-    folder, manifest = measured(command, "toys.spinner:Spinner", TOY)
-    assert standings(folder, manifest) == {}
-    assert not any({"speed", "bench_ms_per_unit"} & set(own) for own in summaries(folder, manifest).values())
 
 
 def test_a_damaged_table_is_named_and_runs_are_published_without_their_speed(command: Callable) -> None:

@@ -71,7 +71,7 @@ def encoded(records: list[bytes]) -> bytes:
 
 
 def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
-    run = read_run(run_file)
+    run = read_run(run_file.parent)  # which stands for its file
     assert [row["iter/index"] for row in run.history] == list(range(ROWS))
     for index, row in enumerate(run.history):
         wanted = SPECIAL.get(index, index / 7)
@@ -93,10 +93,6 @@ def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
     assert (run.exit_code, run.complete) == (3, True)
 
 
-def test_the_folder_of_a_run_stands_for_its_file(run_file: Path) -> None:
-    assert read_run(run_file.parent) == read_run(run_file)
-
-
 @pytest.mark.parametrize("cut", [0, 700])
 def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: Path, cut: int) -> None:
     file = tmp_path / "run-r1.wandb"
@@ -113,13 +109,10 @@ def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: 
     assert ([] if run.exit_code is None else [run.exit_code]) == codes
 
 
-@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(
-    run_file: Path, tmp_path: Path, step: int
-) -> None:
+def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_file: Path, tmp_path: Path) -> None:
     data, whole = run_file.read_bytes(), repr(read_run(run_file).history)
     file, counts = tmp_path / "cut.wandb", []
-    for size in range(0, len(data), step):
+    for size in range(0, len(data), 11):
         file.write_bytes(data[:size])
         run = read_run(file)
         assert extent(file) == Extent(len(run.history), run.complete)
@@ -182,15 +175,10 @@ def test_a_block_padded_with_zeros_is_skipped() -> None:
     assert list(payloads(padded + second)) == [b"one", b"two"]
 
 
-@pytest.mark.parametrize("content", [b"{}", b":W&C\xe1\xbe\x00" + b"x" * 20, b"PAR1"])
-def test_a_foreign_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_missing_or_foreign_file_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "run-x.wandb"
-    file.write_bytes(content)
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_run(file)
+    file.write_bytes(b":W&C\xe1\xbe\x00" + b"x" * 20)
     with pytest.raises(RecordError, match=r"run-x\.wandb is no offline run"):
         read_run(file)
-
-
-@pytest.mark.parametrize("name", ["", "run-x.wandb"])
-def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RecordError, match="cannot be read"):
-        read_run(tmp_path / name)
