@@ -51,8 +51,8 @@ def sweep(tmp_path: Path) -> Built:
     return build(tmp_path / "demo", mode="online")
 
 
-@pytest.mark.parametrize("cost_s", [0.5, 4.0, 30.0])
-@pytest.mark.parametrize("round_s", [0.3, 20.0, 500.0])
+@pytest.mark.parametrize("cost_s", [0.5, 30.0])
+@pytest.mark.parametrize("round_s", [0.3, 500.0])
 def test_feeding_takes_no_more_than_its_share(sweep: Built, cost_s: float, round_s: float) -> None:
     clock = Clock()
     publisher = Publisher(clock, cost_s)

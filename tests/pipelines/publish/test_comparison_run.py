@@ -13,7 +13,7 @@ import pytest
 from loopback import Loopback
 from recorded import IDENTITY, Built, build, publish_here
 
-from perfsweep.pipelines.publish.comparison_run import compare_content, speed_bars
+from perfsweep.pipelines.publish.comparison_run import speed_bars
 from perfsweep.pipelines.store.files import write_parquet
 
 EFFECTS: list[dict[str, Any]] = [
@@ -124,14 +124,6 @@ def test_folders_synced_by_hand_leave_nothing_pending(tmp_path: Path, backend: L
     assert set(states.values()) == {"COMMITTED"}
     assert len(states) == 1
     assert publish_here(built, server=backend.url).new == 0
-
-
-def test_without_a_faster_level_none_is_called_the_best(tmp_path: Path) -> None:
-    built = compared(
-        build(tmp_path / "demo"), [effect for effect in EFFECTS if effect["verdict"] != "faster"]
-    )
-    said = compare_content(built.folder, built.manifest, IDENTITY).summary
-    assert (said["bench_best"], "speed" in said) == ("none is faster", False)
 
 
 def test_a_damaged_table_of_effects_is_named_and_the_rest_is_published(tmp_path: Path) -> None:

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from recorded import (
-    EPOCH_NS,
-    FAST,
-    IDENTITY,
-    NAIVE,
-    PACK,
-    TIMED,
-    WARM,
-    Built,
-    arrays_of,
-    publish_here,
-    timed_rows,
-)
+from recorded import EPOCH_NS, FAST, IDENTITY, NAIVE, PACK, TIMED, WARM, Built, arrays_of, timed_rows
 
 from perfsweep.pipelines.publish.content import RunContent, Segment, check_arrays, run_content
 from perfsweep.pipelines.publish.history_rows import Timing
@@ -146,12 +133,6 @@ def test_a_trial_that_failed_leaves_its_mark_and_no_rows(published: Built) -> No
     assert (run.exit_code, run.complete) == (0, True)
     assert run.summary["counters/gemm_calls"] == 12
     assert "counters/cache_hits" not in run.summary  # what could not be counted is no zero
-
-
-def test_only_rounds_that_every_arm_finished_are_published(sweep: Built) -> None:
-    shutil.rmtree(sweep.folder.trial_dir(sweep.spec(FAST, 1)))
-    publish_here(sweep)
-    assert {row["iter/round"] for row in timed_rows(sweep.run_file(NAIVE))} == {0, 2}
 
 
 def arrays(count: int, **own: int) -> dict[str, np.ndarray]:

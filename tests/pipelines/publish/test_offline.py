@@ -193,14 +193,6 @@ def test_a_damaged_file_is_named_and_the_rest_is_published(sweep: Built) -> None
     assert {row["iter/round"] for row in timed_rows(sweep.run_file(FAST))} == {0}
 
 
-def test_arrays_of_words_leave_out_their_run_and_no_other(sweep: Built) -> None:
-    file = sweep.folder.trial_dir(sweep.spec(NAIVE, 1)) / "iterations.npz"
-    write_arrays(file, {**arrays_of(NAIVE, 1), "wall_ns": np.array(["a"] * TIMED)})
-    done = publish_here(sweep)
-    assert done.warning is not None
-    assert [run.arm for run in done.runs] == [FAST.id]
-
-
 def test_a_damaged_record_is_named(sweep: Built) -> None:
     record = sweep.folder.trial_dir(sweep.spec(FAST, None, Kind.COUNTING)) / "record.json"
     record.write_text("{")

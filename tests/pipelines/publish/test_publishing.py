@@ -130,11 +130,3 @@ def test_nothing_is_handed_over_where_nothing_can_be(
     done = Publication(built.folder, mode=mode).finish()
     assert (done.runs, done.mode, crew.made) == ((), mode, [])
     assert (done.warning or "").startswith(warning or "") and bool(done.warning) == bool(warning)
-
-
-def test_of_some_packs_only_their_runs_are_published(built: Built, crew: type[Crew]) -> None:
-    built.folder.tables_dir.mkdir(parents=True)
-    (built.folder.tables_dir / "effects.parquet").touch()
-    Publication(built.folder, ["p000"], mode="online").finish()
-    Publication(built.folder, mode="online").finish()
-    assert [handed for _, handed in crew.made] == [KEYS, [*KEYS, ("compare", "")]]

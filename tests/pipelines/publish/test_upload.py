@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -106,20 +105,6 @@ def test_every_row_arrives_once_with_its_number_and_its_time(sent: Sent) -> None
     new = set(snapshot(sent.built.folder.path)) - set(sent.before)
     assert {Path(name).suffix for name in new if "/.locks" not in name} == {".generation"}
     assert rows[0]["_timestamp"] == pytest.approx(EPOCH_NS / 1e9 + walls[0] / 1e3, abs=1e-6)
-
-
-def test_a_run_carries_its_group_type_tags_configuration_and_summary(sent: Sent) -> None:
-    run = run_of(sent.backend, FAST.id)
-    assert (run.entity, run.project, run.group, run.job_type, run.state) == (
-        "team",
-        "speed",
-        "demo",
-        "bench",
-        "finished",
-    )
-    assert run.tags == ["Spinner", "demo", "oom", "disturbed"]
-    assert json.loads(run.config)["toggles"]["value"] == {"amp": "bf16", "slab_size": "all"}
-    assert (run.summary_values["bench_n_iters"], run.summary_values["outcome"]) == (2 * TIMED, "oom")
 
 
 def test_the_full_series_of_all_arms_is_one_file_of_the_comparison(online: Built, backend: Loopback) -> None:
@@ -240,10 +225,3 @@ def test_run_folders_that_are_there_are_not_synced_a_second_time(online: Built, 
     assert send(online).complete
     for arm in (NAIVE, FAST):
         assert (online.run_folder(arm) / f"run-{IDENTITY}-{arm.id}-p000.wandb.synced").exists()
-
-
-def test_without_an_entity_runs_go_to_the_accounts_own(tmp_path: Path, backend: Loopback) -> None:
-    built = build(tmp_path / "demo", mode="online", entity=None)
-    assert [run.note for run in send(built).runs] == ["uploaded"] * 2
-    assert {run.entity for run in backend.runs().values()} == {"team"}
-    assert notes(built) == ["already complete"] * 2

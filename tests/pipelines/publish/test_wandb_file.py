@@ -93,10 +93,11 @@ def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
     assert (run.exit_code, run.complete) == (3, True)
 
 
-@pytest.mark.parametrize("cut", [0, 700])
-def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: Path, cut: int) -> None:
+def test_the_reader_agrees_with_wandbs_own_inspection_of_a_file_that_was_cut(
+    run_file: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "run-r1.wandb"
-    file.write_bytes(run_file.read_bytes()[: -cut or None])
+    file.write_bytes(run_file.read_bytes()[:-700])
     lines = inspected(file, tmp_path)
     history = [line["history"]["item"] for line in lines if line["type"] == "history"]
     codes = [line["exit"]["exit_code"] for line in lines if line["type"] == "exit"]
@@ -154,7 +155,7 @@ def test_records_of_any_size_survive_block_borders_and_cuts(sizes: list[int], cu
     assert cut == 0 or not records or len(found) < len(records) or cut > len(data)
 
 
-@pytest.mark.parametrize("left", range(16))
+@pytest.mark.parametrize("left", [0, 3, 7])
 def test_a_record_may_begin_anywhere_in_a_block(left: int) -> None:
     """Also where only its header fits, or not even that."""
     records = [b"a" * (BLOCK - len(HEADER) - 7 - left), b"b" * 20, b"", b"c" * BLOCK]
@@ -162,7 +163,7 @@ def test_a_record_may_begin_anywhere_in_a_block(left: int) -> None:
     assert list(payloads(framed(records))) == records
 
 
-@pytest.mark.parametrize("kinds", [(1, 3, 1), (1, 4, 1), (1, 2, 1, 4), (1, 2, 2, 4), (1, 0, 1), (1, 5, 1)])
+@pytest.mark.parametrize("kinds", [(1, 3, 1), (1, 2, 1, 4), (1, 5, 1)])
 def test_parts_in_an_impossible_order_end_the_file(kinds: tuple[int, ...]) -> None:
     chunks = [struct.pack("<IHB", zlib.crc32(bytes([kind]) + b"part"), 4, kind) + b"part" for kind in kinds]
     assert list(payloads(HEADER + b"".join(chunks))) == [b"part"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Action, Fault, Loopback
+from loopback import Loopback
 from recorded import Built
 
 from perfsweep.pipelines.cli import main
@@ -154,16 +154,6 @@ def test_before_anything_is_compared_the_command_that_does_is_named(
         f"report.md cannot be read (No such file or directory); `perfsweep compare {sweep.folder.path}`"
         in line
     )
-
-
-def test_a_server_that_refuses_it_is_one_line(
-    compared: Built, published: Loopback, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with published.showing(Fault("upsertView", Action.STATUS, status=403)):
-        assert run(str(compared.folder.path)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{published.url} did not take the report" in line
-    assert line.endswith("--file PATH writes it without a server")
 
 
 def test_a_project_that_nothing_was_published_to_is_said_with_the_command_that_publishes(

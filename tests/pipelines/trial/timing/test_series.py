@@ -123,13 +123,3 @@ def test_a_phase_is_closed_by_an_exception(clock: FakeClock) -> None:
     recorder.lap()
     recorder.stop()
     assert recorder.series().host_phases["a"].tolist() == [3]
-
-
-def test_a_phase_opened_before_the_region_is_no_part_of_it(clock: FakeClock) -> None:
-    recorder = Recorder(clock)
-    with recorder.phase("set-up"):
-        recorder.start()
-        clock.advance(3)
-    recorder.lap()
-    recorder.stop()
-    assert recorder.series().host_phases == {}

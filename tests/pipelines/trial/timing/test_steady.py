@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsweep.pipelines.trial.timing import steady
 from perfsweep.pipelines.trial.timing.recorder import Flag
 from perfsweep.pipelines.trial.timing.steady import Warm, WarmUp, mser5, region_alarm
 
@@ -132,11 +131,6 @@ def test_a_warm_up_ends_at_its_limit_and_says_that_it_did_not_settle() -> None:
     assert (warm.iterations, warm.settled, warm.exhausted) == (20, True, True)
 
 
-def test_without_mser_a_warm_up_would_end_inside_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steady, "_best_cut", lambda means, largest: 0)
-    assert {observe(slow_start(150, COMPILING, seed)).iterations for seed in range(8)} == {5}
-
-
 QUIET = np.zeros(200, np.uint32)
 
 
@@ -151,15 +145,6 @@ def test_a_region_whose_first_half_was_slower_is_doubted_in_words() -> None:
     assert alarm is not None
     assert "the first 100 of 200 iterations differ from the rest: the later half is" in alarm
     assert alarm.endswith("faster")
-
-
-def test_without_mser_a_drifting_region_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steady, "_best_cut", lambda means, largest: 0)
-    assert region_alarm(slow_start(200, [1.12] * 100), QUIET) is None
-
-
-def test_one_spike_is_no_alarm() -> None:
-    assert region_alarm(slow_start(200, [40.0]), QUIET) is None
 
 
 def test_a_compilation_inside_the_region_is_an_alarm_by_itself() -> None:
