@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
@@ -22,7 +21,7 @@ from perfsweep.pipelines.publish.content import RunContent
 from perfsweep.pipelines.publish.pool import READY, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import SweepRuns
-from perfsweep.pipelines.publish.worker import BUSY, Publisher, missing, run_lock
+from perfsweep.pipelines.publish.worker import BUSY, Publisher, run_lock
 from perfsweep.pipelines.trial import parent
 
 KEY = ("p000", FAST.id)
@@ -55,7 +54,7 @@ class Sent:
         self.servers.add(id(server))
         if self.error:
             raise self.error
-        return dataclasses.replace(missing(content, "uploaded"), where="there", rows_found=content.rows)
+        return content.delivered("there", content.rows, "uploaded")
 
 
 def lock(built: Built) -> Path:
@@ -164,7 +163,7 @@ def served(
     def written(folder: Any, content: RunContent, staging: Path) -> PublishedRun:
         os.write(1, f"W&B writes to {tempfile.gettempdir()}\n".encode())
         assert tempfile.gettempdir() == str(staging)
-        return missing(content, "written")
+        return content.delivered(None, 0, "written")
 
     def serve(*keys: tuple[str, str], how: tuple[str, ...] = ("offline",)) -> tuple[list[Any], str]:
         monkeypatch.setattr(worker, "write_offline", written)

@@ -323,5 +323,9 @@ def test_what_held_the_memory_is_kept_by_the_first_rank(
 ) -> None:
     folders: list[Path] = []
     monkeypatch.setattr(process, "keep_on_oom", folders.append)
-    process._outcome_of(error, tmp_path, rank)
+
+    def raises() -> dict[str, Any]:
+        raise error
+
+    process._record(spec_of(tmp_path, world=2), tmp_path, rank, raises)
     assert folders == [tmp_path] * kept
