@@ -189,7 +189,7 @@ def test_what_tells_a_sweep_from_its_namesakes_is_drawn_once_and_outlives_damage
     file, first = folder.wandb_dir / "sweep.id", identity(folder)
     assert re.fullmatch(r"[0-9a-f]{6}", first) and identity(folder) == first
     file.write_text(damage)
-    assert identity(folder) == file.read_text() != damage, "nothing was published: it is drawn anew"
+    assert identity(folder) == file.read_text() != damage, "nothing was published: another one is drawn"
     (folder.wandb_dir / ".locks").mkdir(parents=True)
     (folder.wandb_dir / ".locks" / "5eed00-0123456789abcdef-p000").touch()
     file.write_text(damage)

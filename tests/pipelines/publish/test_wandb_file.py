@@ -71,7 +71,7 @@ def encoded(records: list[bytes]) -> bytes:
 
 
 def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
-    run = read_run(run_file.parent)  # which stands for its file
+    run = read_run(run_file.parent)  # in which its file is found
     assert [row["iter/index"] for row in run.history] == list(range(ROWS))
     for index, row in enumerate(run.history):
         wanted = SPECIAL.get(index, index / 7)

@@ -34,7 +34,7 @@ def shared(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "anew", "finds", "leaves"),
+    ("kind", "cold", "finds", "leaves"),
     [
         (Kind.COUNTING, False, False, True),
         (Kind.EVIDENCE, False, True, True),
@@ -43,10 +43,10 @@ def shared(tmp_path: Path) -> Path:
     ],
 )
 def test_what_a_trial_finds_and_what_it_leaves(
-    tmp_path: Path, shared: Path, kind: Kind, anew: bool, finds: bool, leaves: bool
+    tmp_path: Path, shared: Path, kind: Kind, cold: bool, finds: bool, leaves: bool
 ) -> None:
     own, known = tmp_path / "own", {"ab/kernel.so": "compiled"}
-    with compile_cache(kind, shared, own, anew):
+    with compile_cache(kind, shared, own, cold):
         compilers = {"TORCHINDUCTOR_CACHE_DIR": f"{own}", "TRITON_CACHE_DIR": f"{own}/triton"}
         assert {name: os.environ[name] for name in VARIABLES} == compilers
         assert files(own) == (known if finds else {})
