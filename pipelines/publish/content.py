@@ -28,6 +28,7 @@ from perfsweep.pipelines.publish.history_rows import (
     spikes,
     warmup_rows,
 )
+from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.standing import Standing
 from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
 from perfsweep.pipelines.store.trial_files import iteration_times
@@ -125,6 +126,13 @@ class RunContent:
     def artifact_type(self) -> str:
         """What the files are, in W&B's words; the artifact's name begins with it."""
         return self.job_type if self.job_type == PROFILE_JOB else "series"
+
+    def delivered(
+        self, where: str | None, rows: int, note: str, before: int | None = None, remark: str = ""
+    ) -> PublishedRun:
+        """What came of publishing it: so many rows are at a place, or none where there is none."""
+        own = (self.arm, self.label, self.pack, self.run_id)
+        return PublishedRun(*own, where, self.rows, rows, note, before, remark)
 
     def named(self, generation: int) -> str:
         """The run's id in a generation; W&B never takes the id of a deleted run again."""

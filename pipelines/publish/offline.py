@@ -48,7 +48,7 @@ def published_before(folder: SweepFolder, content: RunContent) -> PublishedRun |
         return None  # never published, or its traces are damaged or deleted: it is written again
     if not intact or marker.digest != content.digest() or marker.rows_in_file != marker.rows_produced:
         return None
-    return _run(content, path, marker.rows_in_file, "already complete")
+    return content.delivered(str(path), marker.rows_in_file, "already complete")
 
 
 def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> PublishedRun:
@@ -138,13 +138,8 @@ def _put_in_place(
     )
     write_atomically(marker_file, marker.model_dump_json(indent=1).encode())
     note = "written again" if earlier else "written"
-    return _run(
-        content,
-        place,
-        rows,
-        f"{note}; upload it with `perfsweep publish`, not with `wandb sync`" if uploaded else note,
-        remark,
-    )
+    note += "; upload it with `perfsweep publish`, not with `wandb sync`" if uploaded else ""
+    return content.delivered(str(place), rows, note, remark=remark)
 
 
 def _marker_file(folder: SweepFolder, run_id: str) -> Path:
@@ -153,17 +148,3 @@ def _marker_file(folder: SweepFolder, run_id: str) -> Path:
 
 def _copies(folder: SweepFolder, run_id: str) -> list[Path]:
     return list(folder.wandb_dir.glob(f"offline-run-*-{run_id}"))
-
-
-def _run(content: RunContent, path: Path, rows: int, note: str, remark: str = "") -> PublishedRun:
-    return PublishedRun(
-        content.arm,
-        content.label,
-        content.pack,
-        content.run_id,
-        str(path),
-        content.rows,
-        rows,
-        note,
-        remark=remark,
-    )

@@ -17,7 +17,6 @@ from perfsweep.pipelines.publish.pool import Crew
 from perfsweep.pipelines.publish.published import Published, PublishedRun, warning
 from perfsweep.pipelines.publish.runs import COMPARE, RunKey, SweepRuns
 from perfsweep.pipelines.publish.server import address, probe
-from perfsweep.pipelines.publish.worker import missing
 from perfsweep.pipelines.store.options import MODES, TrackingConfig
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 
@@ -154,7 +153,7 @@ class Publication:
         done = {**self._here, **delivered.runs}
         for key, why in delivered.failures.items():
             if content := self._runs.content(key):
-                done[key] = missing(content, why)
+                done[key] = content.delivered(None, 0, why)
         runs = tuple(done[key] for key in self._keys if key in done)
         problems = list(dict.fromkeys([*self._runs.problems, *delivered.problems]))
         remarks = dict.fromkeys(filter(None, (self.notice, *(run.remark for run in runs))))

@@ -24,24 +24,12 @@ Save = Callable[[str, Identity | None], tuple[str, Identity]]
 """Saves a view for an entity, in the place of an earlier one where there is one: its address and identity."""
 
 
-class KeptViews:
+def _kept(file: Path) -> dict[str, Identity]:
     """Which view a sweep has on which server and in which project."""
-
-    def __init__(self, file: Path, project: str) -> None:
-        self._file, self._project = file, project
-        try:
-            self._views: dict[str, Identity] = json.loads(file.read_text())
-        except (OSError, ValueError):
-            self._views = {}  # not built yet, or damaged: a view more in W&B does no harm
-
-    def view(self) -> Identity | None:
-        """Return what W&B knows the view by."""
-        return self._views.get(self._project)
-
-    def keep(self, identity: Identity) -> None:
-        """Remember a saved view."""
-        self._views[self._project] = identity
-        write_atomically(self._file, json.dumps(self._views, indent=1).encode())
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}  # not built yet, or damaged: a view more in W&B does no harm
 
 
 def tracking_of(manifest: Manifest, entity: str | None, project: str | None) -> Any:
@@ -62,15 +50,15 @@ def save_view(tracking: Any, file: Path, what: str, save: Save) -> str:
     if account.problem:
         raise ConfigError(f"{account.problem}; --file PATH writes the specification without a server")
     server, entity = address(tracking, os.environ), account.entity or tracking.entity or ""
-    kept, problems = KeptViews(file, f"{server}/{entity}/{tracking.project}"), list[str]()
+    place, kept, problems = f"{server}/{entity}/{tracking.project}", _kept(file), list[str]()
     sent = key_may_go_to(server, os.environ)
     with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server, credentials=sent):
         try:
-            for known in (kept.view(), None):
+            for known in (kept.get(place), None):
                 problems.clear()
-                with guarded(problems):  # somebody may have deleted it in W&B: then it gets a new one
-                    url, identity = save(entity, known)
-                    kept.keep(identity)
+                with guarded(problems):  # it may have been deleted in W&B: then it gets a new one
+                    url, kept[place] = save(entity, known)
+                    write_atomically(file, json.dumps(kept, indent=1).encode())
                     return url
         finally:
             if "wandb" in sys.modules:

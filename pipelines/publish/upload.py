@@ -168,20 +168,14 @@ def upload(
             mark_uploaded(folder, content.run_id)
             note = ", ".join(notes) or "already complete"
             note += f"; delete {', '.join(refused)} by hand, they hold parts of the same" if refused else ""
-            return _run(content, url, content.rows, note, before, remark)
+            return content.delivered(url, content.rows, note, before, remark)
         if refusal and "(429)" in refusal:
             break  # sending more is what is not wanted now
         # Whatever is there is not what was sent: without its own words it counts as damaged and is replaced.
         found = [OnServer(run.name, run.generation, run.lines, "", (), run.handle) for run in found]
     rows = max((run.lines for run in found), default=0)
-    return _run(
-        content,
-        url,
-        min(rows, content.rows - 1),
-        refusal or f"W&B holds {rows} of {content.rows} rows after {TRIES} tries",
-        before,
-        remark,
-    )
+    short = refusal or f"W&B holds {rows} of {content.rows} rows after {TRIES} tries"
+    return content.delivered(url, min(rows, content.rows - 1), short, before, remark)
 
 
 def _words(decision: Decision, found: Sequence[OnServer]) -> str:
@@ -272,10 +266,3 @@ def _used(folder: SweepFolder, content: RunContent) -> int:
 
 def _note_used(folder: SweepFolder, content: RunContent, generation: int) -> None:
     write_atomically(_generation_file(folder, content), str(generation).encode(), sync=False)
-
-
-def _run(
-    content: RunContent, url: str | None, rows: int, note: str, before: int, remark: str
-) -> PublishedRun:
-    own = (content.arm, content.label, content.pack, content.run_id)
-    return PublishedRun(*own, url, content.rows, rows, note, before, remark)

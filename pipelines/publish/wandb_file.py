@@ -70,16 +70,13 @@ def read_records(path: Path) -> Iterator[Any]:
 
 
 def _content(path: Path) -> bytes:
-    file = file_in(path)
     try:
-        data = file.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
-        raise RecordError(
-            f"{file} cannot be read ({error.strerror}); name a .wandb file or its folder"
-        ) from error
+        raise RecordError(f"{path} cannot be read ({error.strerror}); publish again") from error
     if not _FILE_HEADER.startswith(data[: len(_FILE_HEADER)]):
         raise RecordError(
-            f"{file} is no offline run of W&B: it does not start with {_FILE_HEADER[:4].decode()}"
+            f"{path} is no offline run of W&B: it does not start with {_FILE_HEADER[:4].decode()}"
         )
     return data
 
@@ -139,12 +136,6 @@ def _sound(checksum: int, kind: int, chunk: bytes) -> bool:
 
 def _checksum(kind: int, chunk: bytes) -> int:
     return zlib.crc32(chunk, zlib.crc32(bytes([kind])))
-
-
-def file_in(path: Path) -> Path:
-    if path.is_dir():
-        return next(iter(sorted(path.glob("run-*.wandb"))), path / "run-*.wandb")
-    return path
 
 
 def _records(found: Iterable[bytes]) -> Iterator[Any]:

@@ -60,8 +60,8 @@ class Publisher:
             done = self._alone(content, 0.0)
             if done is None:
                 self.waits()
-                done = self._alone(content, WAIT_S) or missing(content, BUSY)
-        return done or missing(content, problems[0] if problems else "not published")
+                done = self._alone(content, WAIT_S) or content.delivered(None, 0, BUSY)
+        return done or content.delivered(None, 0, problems[0] if problems else "not published")
 
     def _alone(self, content: RunContent, patience_s: float) -> PublishedRun | None:
         """Deliver a run while nobody else does; None where another publisher keeps it for longer."""
@@ -85,11 +85,6 @@ class Publisher:
         finally:
             self._sent[lock.name] = uuid.uuid4().hex
             lock.write_text(self._sent[lock.name])
-
-
-def missing(content: RunContent, note: str) -> PublishedRun:
-    """A run that was not published."""
-    return PublishedRun(content.arm, content.label, content.pack, content.run_id, None, content.rows, 0, note)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.store.trial_files import read_spec, sizes_of_arrays, write_rank_failure, write_record
-from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Kind, Outcome, TrialRecord, TrialSpec
+from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Kind, Outcome, TrialRecord, TrialSpec
 from perfsweep.pipelines.trial import scratch, shared_imports
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
 from perfsweep.pipelines.trial.fork_server import by_itself, flush_streams
@@ -79,7 +79,9 @@ def _record(
     try:
         found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
-        outcome, failure = _outcome_of(error, folder, rank)
+        outcome, failure = classify(error)
+        if outcome is Outcome.OOM and rank == 0:
+            keep_on_oom(folder)  # while the exception still holds what held the memory
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
     if (seconds := took_s()) is not None:
@@ -91,14 +93,6 @@ def _record(
     elif rank == 0:
         write_record(folder, record)
     return record
-
-
-def _outcome_of(error: Exception, folder: Path, rank: int) -> tuple[Outcome, Failure]:
-    """The outcome that an exception is; what held the memory is kept while the exception still holds it."""
-    outcome, failure = classify(error)
-    if outcome is Outcome.OOM and rank == 0:
-        keep_on_oom(folder)
-    return outcome, failure
 
 
 MEASURE = {

@@ -17,6 +17,7 @@ from perfsweep.pipelines.store.records import (
     Sweep,
     SweepFolder,
     TrialRecord,
+    TrialSpec,
     write_record,
     write_spec,
 )
@@ -54,6 +55,15 @@ def manifest(*arms: Arm, **own: Any) -> Manifest:
 def record(arm: str, kind: Kind = Kind.TIMING, **own: Any) -> TrialRecord:
     given = {"pack": "p000", "round": None, "attempt": 0, "outcome": Outcome.OK}
     return TrialRecord(arm=arm, kind=kind, **{**given, **own})
+
+
+def spec(kind: Kind = Kind.TIMING, **own: Any) -> TrialSpec:
+    """Of one trial; `measure` may be a table."""
+    given = {"sweep": "s", "workload": "w", "config": {}, "pack": "p000", "round": None, "attempt": 0}
+    given |= {"arm": Arm(id="a" * 16, label="arm", levels={}), "code": "", "cache_dir": ""}
+    measure = own.pop("measure", {})
+    measure = MeasureConfig(**measure) if isinstance(measure, dict) else measure
+    return TrialSpec(kind=kind, measure=measure, **{**given, **own})
 
 
 def progress(*records: TrialRecord) -> Progress:

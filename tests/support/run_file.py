@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.publish.wandb_file import file_in, read_records
+from perfsweep.pipelines.publish.wandb_file import read_records
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ def read_run(path: Path) -> RunFile:
     RecordError
         The file is missing or is not of W&B.
     """
-    found = RunFile(file_in(path))
+    if path.is_dir():
+        path = next(iter(sorted(path.glob("run-*.wandb"))), path / "run-*.wandb")
+    found = RunFile(path)
     for record in read_records(path):
         found = _with(found, record)
     return found

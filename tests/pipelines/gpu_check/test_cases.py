@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
 from perfsweep.pipelines.config import composition, validation
@@ -18,34 +16,19 @@ H100 = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, True)
 HEADLINES = cases()["headlines"]
 
 
-@cache
 def planned(*overrides: str) -> Manifest:
     cfg = composition.compose("sweep", [*overrides, "tracking=disabled"])
     return make_plan(validation.typed(cfg, SweepCommand), H100)
 
 
-def refused(manifest: Manifest) -> list[str]:
-    return [f"{one.toggle}={one.level}: {one.reason}" for one in manifest.refused]
-
-
 @pytest.mark.parametrize("overrides", HEADLINES, ids=" ".join)
 def test_a_gpu_sweep_can_be_planned_for_an_h100_and_decides_something(overrides: list[str]) -> None:
-    manifest = planned(*overrides)
-    power.refuse_undecidable(manifest)
+    manifest, quick = planned(*overrides), planned(*overrides, *cases()["quick"])
+    for one in (manifest, quick):
+        power.refuse_undecidable(one)
     assert len(manifest.effects) >= 3
-    assert refused(manifest) == []
-
-
-@pytest.mark.parametrize("overrides", HEADLINES, ids=" ".join)
-def test_the_quick_ones_of_the_check_have_placebos_and_enough_rounds(overrides: list[str]) -> None:
-    manifest = planned(*overrides, *cases()["quick"])
-    power.refuse_undecidable(manifest)
-    assert sum(effect.design == PLACEBO for effect in manifest.effects) == 2
-
-
-@pytest.mark.parametrize("overrides", HEADLINES, ids=" ".join)
-def test_each_has_an_arm_that_cannot_act_without_a_gpu(overrides: list[str]) -> None:
-    manifest = planned(*overrides)
+    assert [f"{one.toggle}={one.level}: {one.reason}" for one in manifest.refused] == []
+    assert sum(effect.design == PLACEBO for effect in quick.effects) == 2
     cls, _ = load_workload({"name": overrides[0].partition("=")[2]})
     levels = [level for arm in manifest.arms for level in cls.levels_of(arm.levels).values()]
     assert any(level.unsupported(Device()) and not level.unsupported(H100) for level in levels)

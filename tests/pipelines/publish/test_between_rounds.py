@@ -51,8 +51,8 @@ def sweep(tmp_path: Path) -> Built:
     return build(tmp_path / "demo", mode="online")
 
 
-@pytest.mark.parametrize("cost_s", [0.5, 4.0, 30.0])
-@pytest.mark.parametrize("round_s", [0.3, 20.0, 500.0])
+@pytest.mark.parametrize("cost_s", [0.5, 30.0])
+@pytest.mark.parametrize("round_s", [0.3, 500.0])
 def test_feeding_takes_no_more_than_its_share(sweep: Built, cost_s: float, round_s: float) -> None:
     clock = Clock()
     publisher = Publisher(clock, cost_s)
@@ -61,12 +61,6 @@ def test_feeding_takes_no_more_than_its_share(sweep: Built, cost_s: float, round
     spent = len(publisher.asked) * cost_s
     # The first feeding is bought with the expected cost; each later one with what the one before it took.
     assert spent - max(0.0, cost_s - FIRST_COST_S) <= 0.02 * (clock.now - 1000.0)
-
-
-def test_a_short_pack_is_left_to_the_end_of_the_sweep(sweep: Built) -> None:
-    publisher = Publisher(Clock(), 1.0)
-    fed(sweep, publisher, 10, 10.0)
-    assert publisher.asked == []
 
 
 def test_only_the_packs_own_rounds_are_sent_with_little_patience(sweep: Built) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Action, Fault, Loopback
+from loopback import Loopback
 from recorded import Built, build
 
 from perfsweep.pipelines.cli import main
@@ -45,17 +45,6 @@ def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Mani
         "frontier of slab_size": ["scatter", "scatter"],
         "detail": ["comparer"],
     }
-
-
-def test_every_curve_is_one_of_an_arm_over_its_iterations(manifest: Manifest) -> None:
-    curves = dict(view_of(manifest).sections)["iteration time"]
-    assert {panel.groupby for panel in curves} == {"config.variant"}
-    assert {panel.x for panel in curves if panel.kind == "line"} == {"iter/index", "warmup/index"}
-
-
-def test_a_bar_of_an_arm_is_that_of_its_variant(manifest: Manifest) -> None:
-    bars = dict(view_of(manifest).sections)["arms"]
-    assert [panel.groupby for panel in bars] == ["config.variant"] * 2
 
 
 @pytest.mark.parametrize(("shape", "title"), [("steps", "warm-up, ms"), ("job", "discarded job, ms")])
@@ -152,18 +141,12 @@ def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None
 
 
 def test_it_shows_the_runs_of_this_sweep_grouped_by_arm(manifest: Manifest) -> None:
-    (runs,) = specification(view_of(manifest), "team", "speed")["spec"]["section"]["runSets"]
+    view = view_of(manifest)
+    (runs,) = specification(view, "team", "speed")["spec"]["section"]["runSets"]
     (only,) = runs["filters"]["filters"]
     assert (only["key"]["name"], only["op"], only["value"]) == ("group", "=", "demo")
     assert [key["name"] for key in runs["grouping"]] == ["jobType", "variant.value"]
-
-
-def test_equal_views_give_equal_specifications_and_others_do_not(manifest: Manifest) -> None:
-    view = view_of(manifest)
     assert specification(view, "team", "speed") == specification(view, "team", "speed")
-    assert specification(replace(view, group="other"), "team", "speed") != specification(
-        view, "team", "speed"
-    )
 
 
 def run(*arguments: str) -> int:
@@ -184,46 +167,9 @@ def test_the_command_writes_a_file_without_a_server(
 def test_the_command_saves_it_on_the_server(
     sweep: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(str(sweep.folder.path), "--project", "own") == 0
+    for _ in range(2):  # which replaces the view
+        assert run(str(sweep.folder.path), "--project", "own") == 0
     assert capsys.readouterr().out.startswith(f"dashboard: {backend.url}/team/own?nw=")
     (view,) = backend.store.views.values()
     assert (view["entityName"], view["projectName"], view["displayName"]) == ("team", "own", "perfsweep demo")
     assert {name for name in os.environ if name.startswith("WANDB_")} == {"WANDB_BASE_URL", "WANDB_API_KEY"}
-
-
-def test_built_again_it_replaces_its_view_and_elsewhere_it_makes_another(
-    sweep: Built, backend: Loopback
-) -> None:
-    for project in ("own", "own", "other"):
-        assert run(str(sweep.folder.path), "--project", project) == 0
-    assert sorted(view["projectName"] for view in backend.store.views.values()) == ["other", "own"]
-
-
-@pytest.mark.parametrize("lost", ["the view", "our note"])
-def test_a_view_that_is_lost_is_made_anew(sweep: Built, backend: Loopback, lost: str) -> None:
-    assert run(str(sweep.folder.path)) == 0
-    if lost == "our note":
-        (sweep.folder.wandb_dir / "dashboards.json").write_text("{")
-    backend.store.views.clear()
-    assert run(str(sweep.folder.path)) == 0
-    assert len(backend.store.views) == 1
-
-
-def test_a_server_that_refuses_it_is_one_line(
-    sweep: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with backend.showing(Fault("UpsertView", Action.STATUS, status=403)):
-        assert run(str(sweep.folder.path)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{backend.url} did not take the dashboard" in line
-    assert line.endswith("--file PATH writes it without a server")
-
-
-def test_without_an_account_the_way_out_is_named(
-    sweep: Built, shell: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shell.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    assert run(str(sweep.folder.path)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "no API key for http://127.0.0.1:9" in line
-    assert "--file PATH writes the specification without a server" in line

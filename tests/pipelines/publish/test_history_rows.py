@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import NAIVE, Built, build, publish_here, timed_rows
+from recorded import NAIVE, build, publish_here, timed_rows
 
 from perfsweep.pipelines.publish.history_rows import (
     HEAD,
@@ -22,7 +23,6 @@ from perfsweep.pipelines.publish.history_rows import (
     quota,
     row_count,
     spikes,
-    warmup_rows,
 )
 from perfsweep.pipelines.store.files import write_arrays
 
@@ -45,32 +45,9 @@ def test_a_series_that_fits_is_kept_whole(values: np.ndarray) -> None:
     assert kept(values, len(values)).tolist() == list(range(len(values)))
 
 
-def test_what_was_not_logged_in_an_iteration_is_missing_in_its_row_and_no_nan() -> None:
-    record: Any = SimpleNamespace(round=2)
-    whole = {name: np.arange(1, 4) * 10**6 for name in ("start_ns", "wall_ns")}
-    arrays = {**whole, "epoch_ns": np.array([0]), "log_loss": np.array([0.5, np.nan, 0.25])}
-    rows = list(iteration_rows(Timing(record, arrays), 7, 1))
-    assert [(row["iter/index"], row.get("iter/loss")) for row in rows] == [(7, 0.5), (8, None), (9, 0.25)]
-    assert "iter/loss" not in rows[1] and {row["iter/round"] for row in rows} == {2}
-
-
-def test_rows_carry_the_time_of_the_measurement_and_warm_up_ends_where_the_region_begins() -> None:
-    record: Any = SimpleNamespace(round=0)
-    arrays = {"start_ns": np.array([5, 6]) * 10**9, "wall_ns": np.array([10**9, 2 * 10**9])}
-    arrays |= {"epoch_ns": np.array([100 * 10**9]), "warmup_wall_ns": np.array([4, 1]) * 10**9}
-    timing = Timing(record, arrays)
-    assert [row["_timestamp"] for row in warmup_rows(timing, 0, 1)] == [99.0, 100.0]
-    assert [row["warmup/ms"] for row in warmup_rows(timing, 0, 1)] == [4000.0, 1000.0]
-    assert [row["_timestamp"] for row in iteration_rows(timing, 0, 1)] == [101.0, 103.0]
-    assert [row["iter/t_s"] for row in iteration_rows(timing, 0, 1)] == [1.0, 3.0]
-
-
-def test_the_first_iterations_are_all_kept() -> None:
-    assert kept(np.arange(10_000), 1000)[:HEAD].tolist() == list(range(HEAD))
-
-
-def test_no_plateau_disappears() -> None:
+def test_the_first_iterations_are_all_kept_and_no_plateau_disappears() -> None:
     chosen = kept(np.zeros(100_000), 2500)
+    assert chosen[:HEAD].tolist() == list(range(HEAD))
     # A bucket of a constant series keeps its first entry: gaps are a bucket wide.
     assert np.diff(chosen).max() <= 100_000 / (2400 // 3) + 1
 
@@ -83,48 +60,29 @@ def test_all_rounds_together_stay_under_the_limit(rounds: int) -> None:
 LONG, WARM = 100_000, 6_000
 
 
-@pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, np.ndarray]:
-    """A published sweep whose reference has one round of 100,000 iterations, and its times in ns."""
-    built = build(tmp_path_factory.mktemp("long") / "demo")
+def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values_and_numbers_of_the_full_series(
+    tmp_path: Path,
+) -> None:
+    built = build(tmp_path / "demo")
     walls = np.random.default_rng(1).integers(100_000, 200_000, LONG)
     walls[77_777] = 9_000_000
     arrays = {"start_ns": np.cumsum(walls) - walls, "wall_ns": walls, "epoch_ns": np.array([10**18])}
     arrays |= {"warmup_wall_ns": np.full(WARM, 10**6), "log_loss": np.linspace(2, 1, LONG)}
+    arrays |= {"log_ms": np.full(LONG, -1.0)}
     write_arrays(built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz", arrays)
     done = publish_here(built)
     assert done.complete, done.warning
-    return built, walls
-
-
-def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values(
-    long: tuple[Built, np.ndarray],
-) -> None:
-    built, walls = long
-    rows = [row for row in timed_rows(built.run_file(NAIVE)) if row["iter/round"] == 1]
+    run, first = built.run_file(NAIVE), {0: 0, 1: 7, 2: 7 + LONG}
+    assert all(
+        row["iter/index"] == row["iter/in_round"] + first[row["iter/round"]] for row in timed_rows(run)
+    )
+    assert 100 < sum(row.get("warmup/round") == 1 for row in run.history) <= WARMUP_LIMIT / 3
+    assert run.summary["bench/n_iters"] == LONG + 14
+    rows = [row for row in timed_rows(run) if row["iter/round"] == 1]
     assert 0.8 * HISTORY_LIMIT / 3 < len(rows) <= HISTORY_LIMIT / 3
     assert [row["iter/ms"] for row in rows] == [walls[int(row["iter/in_round"])] / 1e6 for row in rows]
     assert max(row["iter/ms"] for row in rows) == 9.0
-
-
-def test_numbers_of_rows_are_those_of_the_full_series(long: tuple[Built, np.ndarray]) -> None:
-    built, _ = long
-    rows = timed_rows(built.run_file(NAIVE))
-    assert all(
-        row["iter/index"] == row["iter/in_round"] + {0: 0, 1: 7, 2: 7 + LONG}[row["iter/round"]]
-        for row in rows
-    )
-
-
-def test_warm_up_is_thinned_apart(long: tuple[Built, np.ndarray]) -> None:
-    built, _ = long
-    rows = [row for row in built.run_file(NAIVE).history if row.get("warmup/round") == 1]
-    assert 100 < len(rows) <= WARMUP_LIMIT / 3
-
-
-def test_the_summary_is_of_all_iterations(long: tuple[Built, np.ndarray]) -> None:
-    built, _ = long
-    assert built.run_file(NAIVE).summary["bench/n_iters"] == LONG + 14
+    assert {row["iter/log_ms"] for row in rows} == {-1.0}, "a logged key cannot hide a time"
 
 
 def test_what_was_logged_more_or_less_often_than_once_an_iteration_has_rows_of_its_own() -> None:

@@ -62,7 +62,7 @@ def test_the_folder_of_a_killed_publisher_is_cleared_away_and_that_of_a_living_o
             process.wait()
 
 
-@pytest.mark.parametrize("files", [(), ("alive.tmp",), ("alive", "run.log")], ids=str)
+@pytest.mark.parametrize("files", [(), ("alive", "run.log")], ids=str)
 def test_the_folder_of_a_publisher_that_was_killed_while_it_began_is_cleared_away(
     files: tuple[str, ...], tmp_path: Path
 ) -> None:

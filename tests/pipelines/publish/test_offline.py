@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, build, publish_here, snapshot, timed_rows
+from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, publish_here, snapshot, timed_rows
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.wandb_settings import own_environment
 from perfsweep.pipelines.publish import offline
 from perfsweep.pipelines.publish.history_rows import HistoryRow
-from perfsweep.pipelines.publish.published import Published
 from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.publish.wandb_file import extent, insert_rows
 from perfsweep.pipelines.store.files import write_arrays
@@ -39,17 +38,15 @@ def test_publishing_again_writes_nothing_and_starts_no_process(
     assert snapshot(copied.folder.path) == before
 
 
-def test_the_manifest_and_records_are_not_touched(published: Built, sweep: Built) -> None:
+def test_records_are_not_touched_and_nothing_but_runs_and_markers_is_left(
+    published: Built, sweep: Built
+) -> None:
     files = [path.relative_to(sweep.folder.path) for path in sweep.folder.path.rglob("*") if path.is_file()]
     assert len(files) > 10
     for file in files:
         assert (published.folder.path / file).read_bytes() == (sweep.folder.path / file).read_bytes()
-    assert {path.name for path in published.folder.path.iterdir()} == {
-        path.name for path in sweep.folder.path.iterdir()
-    }
-
-
-def test_nothing_but_runs_and_markers_is_left_behind(published: Built) -> None:
+    both = [{path.name for path in one.folder.path.iterdir()} for one in (published, sweep)]
+    assert both[0] == both[1]
     names = sorted(path.name.split("-")[0] for path in published.folder.wandb_dir.iterdir())
     assert names == [".locks", IDENTITY, IDENTITY, "offline", "offline", "sweep.id"]
     assert not [path for path in published.folder.wandb_dir.rglob("*") if path.is_symlink()]
@@ -57,20 +54,19 @@ def test_nothing_but_runs_and_markers_is_left_behind(published: Built) -> None:
 
 def test_a_changed_record_replaces_the_run_it_belongs_to_and_no_other(copied: Built) -> None:
     before = snapshot(copied.folder.wandb_dir)
+    old = next(copied.folder.wandb_dir.glob(f"offline-run-*-{IDENTITY}-{FAST.id}-p000"))
+    (old / f"run-{IDENTITY}-{FAST.id}-p000.wandb.synced").touch()
     path = copied.folder.trial_dir(copied.spec(FAST, 1))
     arrays = {**arrays_of(FAST, 1), "wall_ns": np.full(TIMED, 123_000)}
     write_arrays(path / "iterations.npz", arrays)
-    assert [run.note for run in publish_here(copied).runs] == ["already complete", "written again"]
+    again = "written again; upload it with `perfsweep publish`, not with `wandb sync`"
+    assert [run.note for run in publish_here(copied).runs] == ["already complete", again]
     rows = [row["iter/ms"] for row in timed_rows(copied.run_file(FAST)) if row["iter/round"] == 1]
     assert rows == [0.123] * TIMED
     after = snapshot(copied.folder.wandb_dir)
     same = [name for name in before if NAIVE.id in name and not name.startswith(".locks")]
     assert same
     assert {name: after.get(name) for name in same} == {name: before[name] for name in same}
-
-
-def _delete(path: Path) -> None:
-    shutil.rmtree(path)
 
 
 def _cut(path: Path) -> None:
@@ -87,7 +83,7 @@ def _tear_marker(path: Path) -> None:
     marker.write_bytes(marker.read_bytes()[:40])
 
 
-@pytest.mark.parametrize("harm", [_delete, _cut, _double, _tear_marker])
+@pytest.mark.parametrize("harm", [_cut, _double, _tear_marker])
 def test_a_damaged_copy_is_written_again_and_never_twice(copied: Built, harm: Callable[[Path], None]) -> None:
     harm(next(copied.folder.wandb_dir.glob(f"offline-run-*-{IDENTITY}-{FAST.id}-p000")))
     again = publish_here(copied)
@@ -95,32 +91,6 @@ def test_a_damaged_copy_is_written_again_and_never_twice(copied: Built, harm: Ca
     assert again.runs[0].note == "already complete"
     assert again.runs[1].note.startswith("written")
     assert len(timed_rows(copied.run_file(FAST))) == 2 * TIMED
-
-
-def test_a_run_that_was_uploaded_before_says_so(copied: Built) -> None:
-    old = next(copied.folder.wandb_dir.glob(f"offline-run-*-{IDENTITY}-{FAST.id}-p000"))
-    (old / f"run-{IDENTITY}-{FAST.id}-p000.wandb.synced").touch()
-    write_arrays(copied.folder.trial_dir(copied.spec(FAST, 1)) / "iterations.npz", arrays_of(FAST, 7))
-    assert (
-        publish_here(copied).runs[1].note
-        == "written again; upload it with `perfsweep publish`, not with `wandb sync`"
-    )
-
-
-def test_disabled_tracking_writes_nothing(tmp_path: Path) -> None:
-    built = build(tmp_path / "demo", mode="disabled")
-    before = snapshot(built.folder.path)
-    assert publish(built.folder) == Published(mode="disabled")
-    assert snapshot(built.folder.path) == before
-
-
-def test_a_mode_that_does_not_exist_is_a_warning(tmp_path: Path) -> None:
-    done = publish(build(tmp_path / "demo", mode="onlne").folder)
-    assert (
-        done.warning
-        == "tracking.mode=onlne is unknown, nothing was published; choose from: offline, online, disabled"
-    )
-    assert not done.complete
 
 
 def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
@@ -136,9 +106,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
     assert not done.complete
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("core is gone\nmore"), ConnectionResetError(), asyncio.CancelledError("task")]
-)
+@pytest.mark.parametrize("error", [RuntimeError("core is gone\nmore"), asyncio.CancelledError("task")])
 def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
     sweep: Built, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
@@ -223,22 +191,6 @@ def test_a_damaged_file_is_named_and_the_rest_is_published(sweep: Built) -> None
     assert "(and 1 more)" in done.warning
     assert {row["iter/round"] for row in timed_rows(sweep.run_file(NAIVE))} == {0, 2}
     assert {row["iter/round"] for row in timed_rows(sweep.run_file(FAST))} == {0}
-
-
-def test_arrays_without_start_times_are_refused_by_name(sweep: Built) -> None:
-    file = sweep.folder.trial_dir(sweep.spec(NAIVE, 1)) / "iterations.npz"
-    write_arrays(file, {"wall_ns": np.ones(3, np.int64)})
-    done = publish_here(sweep)
-    assert done.warning is not None
-    assert f"{file.parent} lacks epoch_ns, start_ns" in done.warning
-
-
-def test_arrays_of_words_leave_out_their_run_and_no_other(sweep: Built) -> None:
-    file = sweep.folder.trial_dir(sweep.spec(NAIVE, 1)) / "iterations.npz"
-    write_arrays(file, {**arrays_of(NAIVE, 1), "wall_ns": np.array(["a"] * TIMED)})
-    done = publish_here(sweep)
-    assert done.warning is not None
-    assert [run.arm for run in done.runs] == [FAST.id]
 
 
 def test_a_damaged_record_is_named(sweep: Built) -> None:

@@ -64,31 +64,18 @@ def alive(tmp_path: Path) -> list[int]:
 def test_one_process_publishes_run_after_run(crew: Callable[..., Crew], tmp_path: Path) -> None:
     done = delivered(crew(), "good", "strange", "good2")
     assert done == Delivered({("p000", "good"): RUN, ("p000", "good2"): RUN}, {}, ["damaged"])
-    (words,) = started(tmp_path)
-    assert words.split()[1:] == [
-        "-m",
-        "perfsweep.pipelines.publish.worker",
-        str(tmp_path / "sweep"),
-        "offline",
-    ]
     assert alive(tmp_path) == []
-
-
-def test_a_server_is_named_to_the_processes(crew: Callable[..., Crew], tmp_path: Path) -> None:
     delivered(crew(server="http://there"), "good")
-    assert started(tmp_path)[0].endswith(" online http://there")
-
-
-def test_without_runs_no_process_starts(crew: Callable[..., Crew], tmp_path: Path) -> None:
-    assert delivered(crew(3)) == Delivered()
-    assert started(tmp_path) == []
+    delivered(crew(3))
+    own = f"-m perfsweep.pipelines.publish.worker {tmp_path / 'sweep'}"
+    said = [words.partition(" ")[2] for words in started(tmp_path)]
+    assert said == [f"{own} offline", f"{own} online http://there"], "and none without runs"
 
 
 @pytest.mark.parametrize(
     ("arm", "why"),
     [
         ("dies", "the publishing process ended: no room"),
-        ("killed", "the publishing process ended: it was killed"),
         ("half", "the publishing process ended: it was killed"),
         ("hangs", "not done within 0.2 s and given up; is the server overloaded?"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,7 @@ from perfsweep.pipelines.publish.published import (
 )
 from perfsweep.pipelines.store.records import SweepFolder
 
-
-@pytest.mark.parametrize("folder", ["runs/digits-demo", "my runs/it's one"])
-def test_the_command_that_uploads_is_quoted(folder: str) -> None:
-    run = PublishedRun("a", "baseline", "p000", "x-a-p000", "there", 5, 5, "written")
-    line = published_line(Published((run,)), SweepFolder(Path(folder)))
-    assert shlex.split(line.split("`")[1]) == ["perfsweep", "publish", folder]
-
-
-FOLDER = SweepFolder(Path("runs/demo"))
+FOLDER = SweepFolder(Path("my runs/it's"))
 
 
 def run(found: int = 5, note: str = "written", where: str | None = "there", **more: Any) -> PublishedRun:
@@ -41,10 +32,8 @@ WHOLE, SHORT, KNOWN = run(), run(3, "server busy"), run(note="already complete")
     ("runs", "problems", "words"),
     [
         ([WHOLE], [], None),
-        ([], [], None),
         ([WHOLE, SHORT], [], "1 of 2 runs lack 2 rows, {mend}: server busy"),
         ([SHORT, run(0, "killed", None)], [], "2 of 2 runs lack 7 rows, {mend}: server busy (and 1 more)"),
-        ([SHORT, SHORT], [], "2 of 2 runs lack 4 rows, {mend}: server busy"),
         ([WHOLE], ["damaged"], "some records could not be read, {mend}: damaged"),
         ([SHORT], ["damaged", "lost"], "1 of 1 runs lack 2 rows, {mend}: damaged (and 2 more)"),
         ([run(5, "lost", None)], [], "1 of 1 runs lack 0 rows, {mend}: lost"),
@@ -60,37 +49,25 @@ def test_what_is_missing_is_one_sentence(
 @pytest.mark.parametrize(
     ("done", "line"),
     [
-        (Published(mode="disabled"), "nothing of runs/demo is published, because tracking.mode=disabled"),
-        (Published(), "nothing to publish of runs/demo yet"),
-        (Published(warning="some"), "0 runs, 0 of them new or changed, 0 of 0 rows in runs/demo/wandb; some"),
+        (Published(mode="disabled"), "nothing of my runs/it's is published, because tracking.mode=disabled"),
+        (Published(), "nothing to publish of my runs/it's yet"),
+        (
+            Published(warning="some"),
+            "0 runs, 0 of them new or changed, 0 of 0 rows in my runs/it's/wandb; some",
+        ),
         (
             Published((WHOLE, KNOWN)),
-            "2 runs, 1 of them new or changed, 10 of 10 rows in runs/demo/wandb; upload them with"
-            " `perfsweep publish runs/demo`",
+            "2 runs, 1 of them new or changed, 10 of 10 rows in my runs/it's/wandb; upload them with"
+            ' `perfsweep publish "my runs/it\'s"`',
         ),
         (
             Published((WHOLE, SHORT), "some", "online"),
             "2 runs, 2 of them new or changed, 8 of 10 rows on the server; some",
         ),
-        (Published((WHOLE,), None, "online"), "1 run, 1 of them new or changed, 5 of 5 rows on the server"),
     ],
 )
 def test_what_was_published_where_is_one_sentence(done: Published, line: str) -> None:
     assert published_line(done, FOLDER) == f"W&B: {line}"
-
-
-@pytest.mark.parametrize(
-    ("done", "complete"),
-    [
-        (Published((WHOLE, KNOWN)), True),
-        (Published((WHOLE, SHORT)), False),
-        (Published((WHOLE,), "some"), False),
-    ],
-)
-def test_all_is_there_when_every_row_was_found_again_and_nothing_is_to_be_said(
-    done: Published, complete: bool
-) -> None:
-    assert done.complete is complete
 
 
 def test_the_table_tells_rows_before_and_now_and_what_is_incomplete() -> None:

@@ -13,11 +13,10 @@ from recorded import FAST, NAIVE, Built, build
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.pool import Delivered
 from perfsweep.pipelines.publish.published import PublishedRun
-from perfsweep.pipelines.publish.publishing import Publication, target
+from perfsweep.pipelines.publish.publishing import Publication
 from perfsweep.pipelines.publish.server import Account
 from perfsweep.pipelines.store.options import TrackingConfig
 
-ONLINE = TrackingConfig(mode="online", base_url="http://there/")
 GOOD = Account(entity="team")
 
 
@@ -26,11 +25,9 @@ GOOD = Account(entity="team")
     [
         (4, 9, True, 4),
         (4, 2, True, 2),
-        (4, 0, True, 1),
         (4, 0, False, 1),
         (4, 7, False, 1),
         (4, 8, False, 2),
-        (4, 16, False, 3),
         (2, 80, False, 2),
         (9, 800, False, 6),
     ],
@@ -41,24 +38,6 @@ def test_uploads_gain_by_company_and_folders_by_cores(
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     tracking = TrackingConfig(uploads=uploads)
     assert publishing._processes(tracking, runs, online=online) == processes
-
-
-@pytest.mark.parametrize("mode", ["offline", "disabled"])
-def test_nobody_is_asked_where_nothing_is_to_be_uploaded(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    monkeypatch.setattr(publishing, "probe", None)
-    assert target(TrackingConfig(mode=mode)) == (None, None)
-
-
-def test_an_account_that_cannot_be_used_leaves_run_folders_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(publishing, "probe", lambda tracking, shell: GOOD)
-    assert target(ONLINE, {}) == ("http://there", None)
-    monkeypatch.setattr(publishing, "probe", lambda tracking, shell: Account(problem="no key"))
-    assert target(ONLINE, {}) == (
-        None,
-        "no key; run folders are written instead, and `perfsweep publish` uploads them later",
-    )
 
 
 class Crew:
@@ -151,11 +130,3 @@ def test_nothing_is_handed_over_where_nothing_can_be(
     done = Publication(built.folder, mode=mode).finish()
     assert (done.runs, done.mode, crew.made) == ((), mode, [])
     assert (done.warning or "").startswith(warning or "") and bool(done.warning) == bool(warning)
-
-
-def test_of_some_packs_only_their_runs_are_published(built: Built, crew: type[Crew]) -> None:
-    built.folder.tables_dir.mkdir(parents=True)
-    (built.folder.tables_dir / "effects.parquet").touch()
-    Publication(built.folder, ["p000"], mode="online").finish()
-    Publication(built.folder, mode="online").finish()
-    assert [handed for _, handed in crew.made] == [KEYS, [*KEYS, ("compare", "")]]

@@ -1,7 +1,8 @@
-"""Which runs a sweep has: arms with finished rounds, profiles, and the comparison."""
+"""Which runs a sweep has: arms with finished rounds, profiles, the comparison; and their identity."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, PACK, Built, build
 
-from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, ROWS, SweepRuns, profile_content
+from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, ROWS, SweepRuns, identity, profile_content
 from perfsweep.pipelines.publish.write import artifact_name
 from perfsweep.pipelines.store.profiles import Cost, Profile, arm_folder, overhead_text, write_profile
-from perfsweep.pipelines.store.records import Outcome, Pack
+from perfsweep.pipelines.store.records import Outcome, Pack, SweepFolder
 from perfsweep.workloads.errors import ConfigError
 
 SECOND = Pack(id="p001", orders=((NAIVE.id, FAST.id),), start="fork")
@@ -71,31 +72,9 @@ def test_the_comparison_and_profiles_come_last_and_only_where_the_whole_sweep_is
     assert runs(built).keys(["p001"]) == []
 
 
-def test_without_any_finished_round_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    empty = build(tmp_path / "sweep", packs=(SECOND,))
-    compared(empty)
-    assert runs(empty).keys() == []
-
-
 def test_a_pack_of_another_sweep_is_refused_with_the_choices(built: Built) -> None:
     with pytest.raises(ConfigError, match="pack p009 is not of sweep demo; choose from: p000, p001"):
         runs(built).keys(["p000", "p009"])
-
-
-def test_a_run_holds_the_rounds_that_ended_well(built: Built) -> None:
-    content = runs(built).content(("p000", FAST.id))
-    assert content and content.run_id == f"{IDENTITY}-{FAST.id}-p000"
-    assert len(content.segments) == 2
-    assert (content.summary["counters/gemm_calls"], content.summary["outcome"]) == (12.0, "oom")
-
-
-def test_a_series_that_is_damaged_is_named_and_the_rest_is_there(built: Built) -> None:
-    file = built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz"
-    file.write_bytes(b"damaged")
-    made = runs(built)
-    content = made.content(("p000", NAIVE.id))
-    assert content is not None
-    assert any(str(file.parent) in problem for problem in made.problems)
 
 
 def test_the_comparison_holds_the_series_of_the_rounds_that_ended_well(built: Built) -> None:
@@ -202,9 +181,16 @@ def test_tables_hold_the_dearest_lines_and_pages_stand_beside_them(
     assert not segment.numbers
 
 
-def test_profiles_without_tables_are_counted(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace())  # type: ignore[arg-type]
-    for tool in ("cpu", "memory"):
-        profiled(built, tool)
-    (segment,) = profile_content(built.folder, built.manifest, IDENTITY, FAST.id).segments
-    assert list(segment.rows()) == [{"profiles": 2}]
+@pytest.mark.parametrize("damage", ["", "5ee", "5eed00\n5eed00\n5eed"])
+def test_what_tells_a_sweep_from_its_namesakes_is_drawn_once_and_outlives_damage(
+    tmp_path: Path, damage: str
+) -> None:
+    folder = SweepFolder(tmp_path)
+    file, first = folder.wandb_dir / "sweep.id", identity(folder)
+    assert re.fullmatch(r"[0-9a-f]{6}", first) and identity(folder) == first
+    file.write_text(damage)
+    assert identity(folder) == file.read_text() != damage, "nothing was published: another one is drawn"
+    (folder.wandb_dir / ".locks").mkdir(parents=True)
+    (folder.wandb_dir / ".locks" / "5eed00-0123456789abcdef-p000").touch()
+    file.write_text(damage)
+    assert identity(folder) == file.read_text() == "5eed00", "that of what was published"

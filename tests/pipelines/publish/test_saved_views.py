@@ -9,7 +9,7 @@ import pytest
 from recorded import build
 
 from perfsweep.pipelines.publish import saved_views
-from perfsweep.pipelines.publish.saved_views import Identity, KeptViews, save_view, tracking_of
+from perfsweep.pipelines.publish.saved_views import Identity, save_view, tracking_of
 from perfsweep.pipelines.publish.server import Account
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.workloads.errors import ConfigError
@@ -17,24 +17,8 @@ from perfsweep.workloads.errors import ConfigError
 ONLINE = TrackingConfig(mode="online", project="speed", entity="own", base_url="http://there/")
 
 
-def test_a_view_is_known_by_its_place_and_outlives_damage(tmp_path: Path) -> None:
-    file = tmp_path / "views.json"
-    assert KeptViews(file, "a").view() is None
-    KeptViews(file, "a").keep({"id": "1"})
-    KeptViews(file, "b").keep({"id": "2"})
-    assert (KeptViews(file, "a").view(), KeptViews(file, "b").view()) == ({"id": "1"}, {"id": "2"})
-    file.write_text("{")
-    assert KeptViews(file, "a").view() is None
-
-
 @pytest.mark.parametrize(
-    ("entity", "project", "found"),
-    [
-        (None, None, ("team", "speed")),
-        ("other", None, ("other", "speed")),
-        (None, "slow", ("team", "slow")),
-        ("", "", ("team", "speed")),
-    ],
+    ("entity", "project", "found"), [("other", None, ("other", "speed")), (None, "slow", ("team", "slow"))]
 )
 def test_another_entity_or_project_takes_the_place_of_the_sweeps(
     tmp_path: Path, entity: str | None, project: str | None, found: tuple[str, str]
@@ -68,6 +52,9 @@ def test_built_again_it_replaces_the_one_of_the_same_place(tmp_path: Path) -> No
     save_view(ONLINE, file, "view", saves)
     assert saves.asked == [("team", None), ("team", {"id": "1"})]
     assert json.loads(file.read_text()) == {"http://there/team/speed": {"id": "2"}}
+    file.write_text("{")
+    save_view(ONLINE, file, "view", saves)
+    assert saves.asked[2:] == [("team", None)], "of a damaged file it is another view"
 
 
 def test_one_that_was_deleted_is_made_anew(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def encoded(records: list[bytes]) -> bytes:
 
 
 def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
-    run = read_run(run_file)
+    run = read_run(run_file.parent)  # in which its file is found
     assert [row["iter/index"] for row in run.history] == list(range(ROWS))
     for index, row in enumerate(run.history):
         wanted = SPECIAL.get(index, index / 7)
@@ -93,14 +93,11 @@ def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
     assert (run.exit_code, run.complete) == (3, True)
 
 
-def test_the_folder_of_a_run_stands_for_its_file(run_file: Path) -> None:
-    assert read_run(run_file.parent) == read_run(run_file)
-
-
-@pytest.mark.parametrize("cut", [0, 700])
-def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: Path, cut: int) -> None:
+def test_the_reader_agrees_with_wandbs_own_inspection_of_a_file_that_was_cut(
+    run_file: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "run-r1.wandb"
-    file.write_bytes(run_file.read_bytes()[: -cut or None])
+    file.write_bytes(run_file.read_bytes()[:-700])
     lines = inspected(file, tmp_path)
     history = [line["history"]["item"] for line in lines if line["type"] == "history"]
     codes = [line["exit"]["exit_code"] for line in lines if line["type"] == "exit"]
@@ -113,13 +110,10 @@ def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: 
     assert ([] if run.exit_code is None else [run.exit_code]) == codes
 
 
-@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(
-    run_file: Path, tmp_path: Path, step: int
-) -> None:
+def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_file: Path, tmp_path: Path) -> None:
     data, whole = run_file.read_bytes(), repr(read_run(run_file).history)
     file, counts = tmp_path / "cut.wandb", []
-    for size in range(0, len(data), step):
+    for size in range(0, len(data), 11):
         file.write_bytes(data[:size])
         run = read_run(file)
         assert extent(file) == Extent(len(run.history), run.complete)
@@ -161,7 +155,7 @@ def test_records_of_any_size_survive_block_borders_and_cuts(sizes: list[int], cu
     assert cut == 0 or not records or len(found) < len(records) or cut > len(data)
 
 
-@pytest.mark.parametrize("left", range(16))
+@pytest.mark.parametrize("left", [0, 3, 7])
 def test_a_record_may_begin_anywhere_in_a_block(left: int) -> None:
     """Also where only its header fits, or not even that."""
     records = [b"a" * (BLOCK - len(HEADER) - 7 - left), b"b" * 20, b"", b"c" * BLOCK]
@@ -169,7 +163,7 @@ def test_a_record_may_begin_anywhere_in_a_block(left: int) -> None:
     assert list(payloads(framed(records))) == records
 
 
-@pytest.mark.parametrize("kinds", [(1, 3, 1), (1, 4, 1), (1, 2, 1, 4), (1, 2, 2, 4), (1, 0, 1), (1, 5, 1)])
+@pytest.mark.parametrize("kinds", [(1, 3, 1), (1, 2, 1, 4), (1, 5, 1)])
 def test_parts_in_an_impossible_order_end_the_file(kinds: tuple[int, ...]) -> None:
     chunks = [struct.pack("<IHB", zlib.crc32(bytes([kind]) + b"part"), 4, kind) + b"part" for kind in kinds]
     assert list(payloads(HEADER + b"".join(chunks))) == [b"part"]
@@ -182,15 +176,10 @@ def test_a_block_padded_with_zeros_is_skipped() -> None:
     assert list(payloads(padded + second)) == [b"one", b"two"]
 
 
-@pytest.mark.parametrize("content", [b"{}", b":W&C\xe1\xbe\x00" + b"x" * 20, b"PAR1"])
-def test_a_foreign_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_missing_or_foreign_file_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "run-x.wandb"
-    file.write_bytes(content)
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_run(file)
+    file.write_bytes(b":W&C\xe1\xbe\x00" + b"x" * 20)
     with pytest.raises(RecordError, match=r"run-x\.wandb is no offline run"):
         read_run(file)
-
-
-@pytest.mark.parametrize("name", ["", "run-x.wandb"])
-def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RecordError, match="cannot be read"):
-        read_run(tmp_path / name)

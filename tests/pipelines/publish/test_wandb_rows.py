@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     said = {"outcome": "ok", "iter/ms": 5.0}
     theirs = written(tmp_path_factory.mktemp("theirs"), "r1", ROWS, said)
     ours = written(tmp_path_factory.mktemp("ours"), "r1", [], said)
+    shutil.copy(ours, ours.with_name("bare"))
     insert_rows(ours, ROWS)
     return theirs, ours
 
@@ -93,19 +95,6 @@ def test_wandbs_own_inspection_reads_the_rows(both: tuple[Path, Path], tmp_path:
     assert [line["exit"]["exit_code"] for line in lines if line["type"] == "exit"] == [3]
 
 
-def test_a_run_without_rows_stays_as_it_is(tmp_path: Path) -> None:
-    file = written(tmp_path, "r2", [], {"outcome": "ok"})
-    before = read_run(file)
-    insert_rows(file, [])
-    assert read_run(file) == before
-
-
-def test_a_row_without_any_time_is_of_now(tmp_path: Path) -> None:
-    file = written(tmp_path, "r3", [], {})
-    insert_rows(file, [{"log/index": 0}])
-    assert read_run(file).history[0]["_timestamp"] > BEGAN
-
-
 def test_rows_that_cannot_be_made_leave_the_file_as_it_was(both: tuple[Path, Path], tmp_path: Path) -> None:
     def broken() -> Iterator[dict[str, float]]:
         yield ROWS[0]
@@ -124,8 +113,18 @@ def test_what_the_client_wrote_is_framed_as_the_client_does(both: tuple[Path, Pa
     assert framed(payloads(content)) == content
 
 
-def test_a_long_run_crosses_blocks(tmp_path: Path) -> None:
-    file = written(tmp_path, "r4", [], {})
+def test_a_long_run_crosses_blocks_and_one_without_rows_stays_as_it_is(
+    both: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "run-r1.wandb"
+    shutil.copy(both[1].with_name("bare"), file)
+    before = read_run(file)
+    insert_rows(file, [])
+    assert read_run(file) == before
+    timeless = tmp_path / "run-r2.wandb"
+    shutil.copy(file, timeless)
+    insert_rows(timeless, [{"log/index": 0}])
+    assert read_run(timeless).history[0]["_timestamp"] > BEGAN, "a row without any time is of now"
     insert_rows(
         file,
         ({"iter/index": index, "iter/ms": index / 7, "_timestamp": BEGAN + index} for index in range(2_000)),

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from loopback import Loopback
@@ -66,11 +65,6 @@ def test_settings_that_a_wandb_does_not_know_are_left_out_and_named(tmp_path: Pa
         assert {name: getattr(made, name) for name in SETTINGS} == SETTINGS
         assert remark == f"wandb {wandb.__version__} knows no setting x_unheard_of: left out"
         assert settings_of(wandb, settings(tmp_path))[1] == ""
-
-
-def test_a_wandb_without_a_list_of_its_settings_is_given_all() -> None:
-    fake = SimpleNamespace(Settings=lambda **own: own, __version__="9")
-    assert settings_of(fake, {"mode": "offline"}) == ({"mode": "offline"}, "")
 
 
 def test_where_files_are_framed_otherwise_the_client_writes_the_rows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
@@ -22,7 +21,7 @@ from perfsweep.pipelines.publish.content import RunContent
 from perfsweep.pipelines.publish.pool import READY, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import SweepRuns
-from perfsweep.pipelines.publish.worker import BUSY, Publisher, missing, run_lock
+from perfsweep.pipelines.publish.worker import BUSY, Publisher, run_lock
 from perfsweep.pipelines.trial import parent
 
 KEY = ("p000", FAST.id)
@@ -37,15 +36,6 @@ def built(tmp_path: Path) -> Built:
 @pytest.fixture
 def runs(built: Built) -> SweepRuns:
     return SweepRuns(built.folder, built.manifest)
-
-
-def test_a_run_that_was_not_published_says_what_it_lacks(runs: SweepRuns) -> None:
-    content = runs.content(KEY)
-    assert content is not None
-    assert missing(content, "why") == PublishedRun(
-        FAST.id, "late", "p000", RUN_ID, None, content.rows, 0, "why"
-    )
-    assert content.rows > 0
 
 
 class Sent:
@@ -63,7 +53,7 @@ class Sent:
         self.servers.add(id(server))
         if self.error:
             raise self.error
-        return dataclasses.replace(missing(content, "uploaded"), where="there", rows_found=content.rows)
+        return content.delivered("there", content.rows, "uploaded")
 
 
 def lock(built: Built) -> Path:
@@ -121,24 +111,6 @@ def test_one_that_another_publisher_has_is_waited_for_and_then_left_to_it(
     assert ours.publish(KEY) != done and waits == [True], "nobody is waited for now"
 
 
-def test_a_run_whose_records_cannot_be_understood_is_none(
-    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(runs, "content", lambda key: None)
-    assert Publisher(runs, tmp_path, None).publish(KEY) is None
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_offline_a_run_folder_is_written_unless_it_is_there(
-    runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: bool
-) -> None:
-    said = {name: missing(runs.content(KEY), name) for name in ("before", "written")}  # type: ignore[arg-type]
-    monkeypatch.setattr(worker, "published_before", lambda *words: said["before"] if before else None)
-    monkeypatch.setattr(worker, "write_offline", lambda *words: said["written"])
-    done = Publisher(runs, tmp_path, None).publish(KEY)
-    assert done and done.note == ("before" if before else "written")
-
-
 class Ended(Exception):
     """What comes before all else."""
 
@@ -168,8 +140,7 @@ class Wandb:
             raise self.error
 
 
-@pytest.mark.parametrize("error", [None, RuntimeError("busy")])
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize(("alone", "error"), [(False, None), (True, RuntimeError("busy"))])
 def test_a_publisher_has_files_of_its_own_aside_and_takes_wandb_down(
     built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, alone: bool, error: Exception | None
 ) -> None:
@@ -198,7 +169,7 @@ def served(
     def written(folder: Any, content: RunContent, staging: Path) -> PublishedRun:
         os.write(1, f"W&B writes to {tempfile.gettempdir()}\n".encode())
         assert tempfile.gettempdir() == str(staging)
-        return missing(content, "written")
+        return content.delivered(None, 0, "written")
 
     def serve(*keys: tuple[str, str], how: tuple[str, ...] = ("offline",)) -> tuple[list[Any], str]:
         monkeypatch.setattr(worker, "write_offline", written)

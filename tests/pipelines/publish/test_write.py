@@ -43,15 +43,13 @@ def content(tmp_path: Path) -> RunContent:
     return dataclasses.replace(made, files=(), exit_code=5)
 
 
-@pytest.mark.parametrize(("asked", "resumed"), [({}, False), ({"resume": True}, True)])
-def test_a_run_is_begun_anew_unless_it_is_to_be_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: RunContent, asked: dict, resumed: bool
+def test_rows_axes_and_summary_are_said_and_the_run_ended_with_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: RunContent
 ) -> None:
-    run, seen = Run(tmp_path), []
-    monkeypatch.setattr(write, "_opened", lambda *words, resume: (seen.append(resume) or run, "old"))
+    run = Run(tmp_path)
+    monkeypatch.setattr(write, "_opened", lambda *words, resume: (run, "old"))
     first = content.segments[:1]
-    found = write.write_run(tmp_path, content, "id", mode="offline", segments=first, **asked)
-    assert seen == [resumed]
+    found = write.write_run(tmp_path, content, "id", mode="offline", segments=first)
     assert found == (tmp_path / "run-1", "http://there/run", "old")
     assert len(run.rows) == first[0].count
     assert run.axes == [(f"{kind}/*", f"{kind}/index") for kind in ("iter", "warmup", "log")]

@@ -20,9 +20,10 @@ from perfsweep.pipelines.execution.forks import Forks
 from perfsweep.pipelines.execution.spawn import Child, ServerLost, wait
 from perfsweep.pipelines.trial import fork_server
 from perfsweep.pipelines.trial.fork_server import Imports
+from perfsweep.workloads.snapshot import VARIABLE
 
 CHILD = """
-import gc, json, os, signal, sys
+import gc, json, multiprocessing, os, signal, sys
 from pathlib import Path
 
 def well(file):
@@ -30,6 +31,10 @@ def well(file):
     seen["interrupt"] = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     seen["ctrl_c"] = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     seen["frozen"] = gc.get_freeze_count() > 0
+    seen["collects"] = signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+    seen["start method"] = multiprocessing.get_start_method(allow_none=True)
+    opened = [one for one in Path("/proc/self/fd").iterdir() if int(one.name) > 2 and one.exists()]
+    seen["descriptors"] = [str(one.readlink()) for one in opened]
     Path(file).write_text(json.dumps(seen))
 
 def named(file):
@@ -66,6 +71,13 @@ def daemon(file, last):
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
+
+def fill(status):
+    sys.stdout = sys.stderr = Path("/dev/full").open("w", buffering=1)
+    sys.stdout.write("half a line")
+    if status:
+        sys.exit(int(status))
+    raise ValueError("the log takes none of this")
 """
 
 THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
@@ -117,17 +129,18 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.process.communicate()
 
 
-def test_children_end_one_after_the_other_and_the_server_with_whoever_asks(
+def test_children_end_one_after_the_other_with_their_own_status_and_the_server_with_its_pack(
     serve: Callable[..., Server],
 ) -> None:
     server = serve()
     asked = [("leave", "0"), ("leave", "3"), ("quiet",), ("fall",), ("die",), ("complain", "no log")]
+    asked += [("fill", ""), ("fill", "74")]
     codes = []
     for words in asked:
         child = server.ask(*words)
         wait([child], 60)
         codes.append(child.code())
-    assert codes == [0, 3, 0, 1, -signal.SIGKILL, 1]
+    assert codes == [0, 3, 0, 1, -signal.SIGKILL, 1, 1, 74]
     status, said = server.end()
     assert status == 0
     assert "ValueError: mine" in said and said.rstrip().endswith("no log")
@@ -156,6 +169,9 @@ def test_a_child_finds_what_was_imported_and_signals_as_a_users_process_does(
         "interrupt": True,
         "ctrl_c": True,
         "frozen": True,
+        "collects": True,
+        "start method": None,
+        "descriptors": [],  # one of the server's would keep its pipes open
     }
 
 
@@ -193,11 +209,40 @@ def test_a_server_says_when_it_has_imported_everything(serve: Callable[..., Serv
     assert child.code() == 3 and server.imported()
 
 
-def test_a_server_that_died_while_it_imported_is_not_waited_for(serve: Callable[..., Server]) -> None:
-    server = serve("colorsys")
-    server.process.kill()
-    until(server.imported)
-    assert server.process.wait(60) == -signal.SIGKILL
+@pytest.mark.parametrize(
+    "body", ["raise PermissionError(13, 'Permission denied', '/srv/data/x')", "import pipelines.that_is_not"]
+)
+def test_what_a_users_module_raises_is_left_to_its_trial(
+    serve: Callable[..., Server], tmp_path: Path, body: str
+) -> None:
+    (tmp_path / "a_users_module.py").write_text(body)
+    assert serve("a_users_module").end() == (0, "")
+
+
+def test_a_server_that_cannot_read_its_own_code_or_the_copies_of_a_users_says_so_in_one_line(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the folder of a sweep, which has a copy of the code, is closed while the server imports."""
+    gone = "perfsweep.pipelines.trial.that_is_gone"
+    status, said = serve("a_module_that_a_user_has_not", gone).end()
+    assert status == 1
+    assert said == f"the server that forks trials cannot read its own code: No module named '{gone}'\n"
+    copies = f"/{'too-long' * 40}"
+    monkeypatch.setenv(VARIABLE, copies)
+    with pytest.raises(SystemExit) as end:
+        fork_server.preload(Imports(["toys.spinner"]))
+    assert end.value.code == f"the server that forks trials cannot read {copies}: File name too long"
+
+
+def test_a_pack_that_dies_while_it_waits_for_an_answer_makes_no_server_complain(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve("json")
+    ended, status = os.pipe()
+    socket.send_fds(server._requests, [json.dumps(["os", "getpid"]).encode()], [status])
+    assert server.end() == (0, "")
+    for descriptor in (ended, status):
+        os.close(descriptor)
 
 
 def test_a_server_that_was_stopped_ends_with_its_pack(tmp_path: Path) -> None:
@@ -274,8 +319,9 @@ def test_a_server_that_never_completes_its_imports_is_given_up_and_killed(
 
 
 def test_a_server_that_was_killed_is_named_with_its_status(serve: Callable[..., Server]) -> None:
-    server = serve()
+    server = serve("colorsys")
     server.process.kill()
+    until(server.imported)
     with pytest.raises(ServerLost, match="the server that forks trials ended with status -9"):
         for _ in range(2):
             server.ask("quiet")
@@ -290,6 +336,6 @@ def test_a_child_that_outlives_its_server_does_not_hide_the_end(
     server.process.kill()
     server.process.wait()
     try:
-        assert server._requests.recv(1, socket.MSG_DONTWAIT) == b"", "whoever asks would wait for ever"
+        assert server._requests.recv(1, socket.MSG_DONTWAIT) == b"", "who asks would wait for ever"
     finally:
         os.kill(child.pid, signal.SIGKILL)

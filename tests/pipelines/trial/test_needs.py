@@ -1,4 +1,4 @@
-"""What a trial imports: torch, numpy and the standard library, whatever environment it runs in."""
+"""What a trial imports: torch, numpy and the standard library, and few packages of ours."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
 from environments import needed
 
 ROOT = Path(__file__).parents[3]
@@ -60,3 +61,28 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
         "perfsweep.pipelines.store.schema": "pydantic",
         "perfsweep.pipelines.config.validation": "omegaconf",
     }
+
+
+LOADED = (
+    "import importlib, json, sys; importlib.import_module(sys.argv[1]); print(json.dumps([*sys.modules]))"
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "packages"),
+    [
+        ("process", {"checksums", "fields", "pipelines.own_code", "pipelines.store", "pipelines.units"}),
+        ("fork_server", {"pipelines.own_code"}),
+    ],
+)
+def test_a_measured_process_loads_few_packages_of_ours(module: str, packages: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, f"perfsweep.pipelines.trial.{module}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    ours = {name.removeprefix("perfsweep.") for name in json.loads(done.stdout) if "perfsweep." in name}
+    depths = {name: 2 if name.startswith("pipelines.") else 1 for name in ours}
+    found = {".".join(name.split(".")[:depth]) for name, depth in depths.items()}
+    assert found == packages | {"marks", "workloads", "pipelines", "pipelines.trial"}

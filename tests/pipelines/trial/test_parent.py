@@ -10,12 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from toys.spinner import Config, Spinner
 
-from perfsweep.pipelines.store.planned import load_workload, typed_config
-from perfsweep.pipelines.trial import forked_trial, parent
+from perfsweep.pipelines.trial import parent
 from perfsweep.pipelines.trial.collector import prepare_collector, settle_collector
-from perfsweep.workloads.errors import ConfigError
 
 
 def test_a_node_is_called_as_slurm_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,30 +51,6 @@ def test_a_forked_process_leads_a_group_and_writes_into_its_log_behind_what_is_t
     assert child(log) == (0, 0)
     assert log.read_text() == "before\nsaid\nwarned\n"
     assert child(tmp_path / "nowhere/log.txt")[0] == 7
-
-
-@pytest.mark.parametrize(
-    ("pipe", "words"),
-    [(None, ["/t/spec.json"]), (5, ["/t/spec.json", "0", "5"]), (0, ["/t/spec.json", "0", "0"])],
-)
-def test_a_forked_trial_logs_beside_its_specification(
-    monkeypatch: pytest.MonkeyPatch, pipe: int | None, words: list[str]
-) -> None:
-    from perfsweep.pipelines.trial import process
-
-    seen: list[object] = []
-    monkeypatch.setattr(forked_trial, "detach", seen.append)
-    monkeypatch.setattr(process, "main", seen.append)
-    forked_trial.forked("/t/spec.json", pipe)
-    assert seen == [Path("/t/log.txt"), words]
-
-
-def test_a_workload_comes_with_its_values_in_its_own_types() -> None:
-    cls, config = load_workload("toys.spinner:Spinner", {"size": 8})
-    assert cls is Spinner and config == Config(size=8)
-    for values, words in (({"width": 8}, "workload.*width"), ({"size": "large"}, "workload.*size")):
-        with pytest.raises(ConfigError, match=words):
-            typed_config(Spinner, values)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import signal
 import subprocess
@@ -19,11 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from planned_sweeps import spec
 
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import (
     Arm,
-    Failure,
     Kind,
     Outcome,
     TrialSpec,
@@ -32,7 +31,7 @@ from perfsweep.pipelines.store.records import (
     write_spec,
 )
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
-from perfsweep.pipelines.trial import failures, process, scene
+from perfsweep.pipelines.trial import process, scene
 from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.turns import Turns
@@ -42,78 +41,34 @@ from perfsweep.workloads.errors import UnsupportedHere
 GIB = 2**30
 
 
-def spec_of(folder: Path, **own: Any) -> TrialSpec:
-    values: dict[str, Any] = {
-        "sweep": "s",
-        "workload": "w",
-        "config": {},
-        "arm": Arm(id="a" * 16, label="arm", levels={}),
-        "kind": Kind.COUNTING,
-        "pack": "p000",
-        "round": None,
-        "attempt": 0,
-        "measure": MeasureConfig(threads=1, seed=5, timeout_s=60),
-        "code": "",
-        "cache_dir": str(folder / "cache"),
-    }
-    return TrialSpec(**{**values, **own})
+def spec_of(folder: Path, kind: Kind = Kind.COUNTING, **own: Any) -> TrialSpec:
+    measure = MeasureConfig(threads=1, seed=5, timeout_s=60)
+    return spec(kind, **{"measure": measure, "cache_dir": str(folder / "cache"), **own})
 
 
 def fails() -> dict[str, Any]:
     raise ValueError("the loss is nan")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_fails_says_why_beside_the_record_which_the_pack_writes(
-    rank: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = process._record(spec_of(tmp_path, world=2), tmp_path, rank, fails)
-    assert found.outcome is Outcome.FAILED
-    assert "ValueError: the loss is nan" in capsys.readouterr().err
-    assert read_record(tmp_path) is None
-    ((outcome, failure),) = read_rank_failures(tmp_path)
-    assert (outcome, failure.message) == (Outcome.FAILED, "the loss is nan")
-    assert failure.where.startswith(f"{__file__}:")
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_of_ranks_that_finish_the_first_writes_the_record(rank: int, tmp_path: Path) -> None:
-    process._record(spec_of(tmp_path, world=2), tmp_path, rank, lambda: {"outcome": Outcome.OK})
-    assert read_rank_failures(tmp_path) == []
-    assert (read_record(tmp_path) is not None) == (rank == 0)
-
-
-def test_a_process_alone_writes_its_failure_into_the_record(tmp_path: Path) -> None:
-    process._record(spec_of(tmp_path), tmp_path, 0, fails)
-    record = read_record(tmp_path)
-    assert record is not None and record.failure is not None
-    assert (record.outcome, record.failure.type) == (Outcome.FAILED, "ValueError")
-    assert read_rank_failures(tmp_path) == []
-
-
 @pytest.mark.parametrize(
-    ("error", "outcome"),
+    ("world", "rank", "work", "record", "rank_fails"),
     [
-        (UnsupportedHere("needs a GPU"), Outcome.UNSUPPORTED),
-        (MemoryError(), Outcome.OOM),
-        (torch.OutOfMemoryError("CUDA out of memory"), Outcome.OOM),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), Outcome.OOM),
-        (ValueError("can't allocate memory"), Outcome.FAILED),
-        (RuntimeError("device-side assert"), Outcome.FAILED),
+        (1, 0, fails, True, False),
+        (2, 0, fails, False, True),
+        (2, 0, lambda: {"outcome": Outcome.OK}, True, False),
+        (2, 1, lambda: {"outcome": Outcome.OK}, False, False),
     ],
-    ids=repr,
 )
-def test_what_is_raised_is_one_outcome(error: Exception, outcome: Outcome) -> None:
-    found, failure = failures.classify(error)
-    assert (found, failure.message) == (outcome, str(error))
-    assert bool(failure.traceback) == (outcome is not Outcome.UNSUPPORTED)  # which is no mistake
-
-
-def test_an_arm_may_take_its_budget_and_no_more() -> None:
-    assert scene._over_budget(3 * GIB, None) == scene._over_budget(3 * GIB, 3 * GIB) == {}
-    over = scene._over_budget(3 * GIB + 1, 3 * GIB)
-    text = "peak memory of 3.00 GiB is over the 3.00 GiB of measure.memory_gib"
-    assert over == {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
+def test_the_first_rank_writes_the_record_and_any_of_several_that_fails_says_why_next_to_it(
+    world: int, rank: int, work: Any, record: bool, rank_fails: bool, tmp_path: Path, capsys: Any
+) -> None:
+    found = process._record(spec_of(tmp_path, world=world), tmp_path, rank, work)
+    assert (read_record(tmp_path) is not None) == record
+    assert read_rank_failures(tmp_path) == [(Outcome.FAILED, found.failure)] * rank_fails
+    if work is fails:
+        assert found.failure and (found.outcome, found.failure.message) == (Outcome.FAILED, "the loss is nan")
+        assert found.failure.where.startswith(f"{__file__}:")
+        assert "ValueError: the loss is nan" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -166,7 +121,6 @@ def test_levels_that_cannot_act_are_named_together_and_ranks_may_use_all_nodes()
         scene._refuse_unsupported({"a": alone, "b": spread}, gpu, 1)
     with pytest.raises(UnsupportedHere, match=r"^a=graph: needs two GPUs and sees 1$"):
         scene._refuse_unsupported({"a": alone, "b": spread}, gpu, 2)
-    scene._refuse_unsupported({"a": alone}, dataclasses.replace(gpu, count=2), 1)
 
 
 LIVE = {"wandb_logging": Level("each", commit_every=4), "other": Level("on", commit_every=2)}
@@ -176,10 +130,7 @@ LIVE = {"wandb_logging": Level("each", commit_every=4), "other": Level("on", com
     ("levels", "kind", "rank", "every"),
     [
         (LIVE, Kind.TIMING, 0, 2),
-        (LIVE, Kind.COUNTING, 0, 2),
         (LIVE, Kind.TIMING, 1, None),
-        (LIVE, Kind.EVIDENCE, 0, None),
-        (LIVE, Kind.COURSE, 0, None),
         (LIVE, Kind.QUALITY, 0, None),
         ({"wandb_logging": Level("buffered")}, Kind.TIMING, 0, None),
     ],
@@ -338,23 +289,14 @@ def test_one_that_breaks_in_its_turn_replies_why_and_has_a_record(
     assert (record := read_record(tmp_path)) and record.failure == last.failure
 
 
-@pytest.mark.parametrize(
-    ("world", "fails", "status"), [(1, False, 0), (1, True, 0), (2, False, 0), (2, True, 1)]
-)
+@pytest.mark.parametrize(("world", "fails", "status"), [(1, True, 0), (2, False, 0), (2, True, 1)])
 def test_a_rank_that_fails_ends_with_a_status_so_that_no_other_waits_for_it(
     world: int, fails: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
-
-    def run(spec: TrialSpec, folder: Path, rank: int) -> Any:
-        asked.append((folder, rank))
-        return SimpleNamespace(failure="why" if fails else None)
-
-    monkeypatch.setattr(process, "run", run)
+    found = SimpleNamespace(failure="why" if fails else None)
+    monkeypatch.setattr(process, "run", lambda *words: found)
     file = write_spec(tmp_path, spec_of(tmp_path, world=world))
-    assert process.main([str(file), "3"]) == status
-    assert process.main([str(file)]) == status
-    assert asked == [(tmp_path, 3), (tmp_path, 0)]
+    assert process.main([str(file), "1"]) == status
     with pytest.raises(SystemExit, match=r"spec\.json"):
         process.main([str(tmp_path / "nowhere" / "spec.json")])
 
@@ -381,5 +323,9 @@ def test_what_held_the_memory_is_kept_by_the_first_rank(
 ) -> None:
     folders: list[Path] = []
     monkeypatch.setattr(process, "keep_on_oom", folders.append)
-    process._outcome_of(error, tmp_path, rank)
+
+    def raises() -> dict[str, Any]:
+        raise error
+
+    process._record(spec_of(tmp_path, world=2), tmp_path, rank, raises)
     assert folders == [tmp_path] * kept

@@ -51,18 +51,6 @@ def test_hosts_of_ranks_on_gpus_can_agree(tmp_path: Path) -> None:
     assert two_ranks(backends, folder) == ["True True\n", "True False\n"]
 
 
-@pytest.mark.slow
-def test_a_group_of_nccl_alone_could_not(tmp_path: Path) -> None:
-    for said in two_ranks("cuda:gloo", tmp_path):
-        assert "No backend type associated with device type cpu" in said
-
-
 def test_ranks_without_a_gpu_each_are_refused_before_they_hang(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedHere, match="4 ranks need a GPU each, and this job sees 2; ask for more"):
         process_group.join(Device("cuda", 2), process_group.Place(0, 4, 0, 0, 4), tmp_path)
-
-
-def test_a_process_alone_meets_nobody(tmp_path: Path) -> None:
-    process_group.join(Device("cuda", 0), process_group.Place(0, 1, 0, 0, 1), tmp_path)
-    assert process_group.leads(1)
-    assert process_group.agree(True, 1)

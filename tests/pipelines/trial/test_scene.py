@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from planned_sweeps import spec
 from toys.odd import Compiled
 
-from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec
-from perfsweep.pipelines.store.schema import MeasureConfig
+from perfsweep.pipelines.store.records import Arm, Failure, Kind
 from perfsweep.pipelines.trial import scene
 from perfsweep.pipelines.trial.identity import code_digest
 from perfsweep.pipelines.trial.machine import environment
@@ -34,31 +34,19 @@ Recorded = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Recorded:
+def recorded() -> Recorded:
     """The fields of a timing trial's record whose region used the processor as told."""
 
     def run(
         usage: Usage, threads: int = 1, device: Device | None = None, children: Any = None, **own: Any
     ) -> dict[str, Any]:
-        spec = TrialSpec(
-            sweep="s",
-            workload="w",
-            config={},
-            arm=Arm(id="a", label="a", levels={}),
-            kind=Kind.TIMING,
-            pack="p000",
-            round=0,
-            attempt=0,
-            measure=MeasureConfig(threads=threads, memory_gib=own.pop("memory_gib", None)),
-            code="",
-            cache_dir=str(tmp_path),
-            world=own.pop("world", 1),
-        )
+        measure = {"threads": threads, "memory_gib": own.pop("memory_gib", None)}
+        planned = spec(measure=measure, world=own.pop("world", 1))
         workload: Any = SimpleNamespace(data_digest=lambda: "", child_usage=lambda: children, unit="example")
         host = own.pop("host", None)
         over = None if host is None else lambda: host
         region = {"region_ns": WALL_NS, "region_cpu_ns": WALL_NS // 2, "peak_bytes": 1, "usage": usage, **own}
-        return Scene(workload, device or Device(), BufferedLog(), 0.0).measure(spec, lambda: region, over)
+        return Scene(workload, device or Device(), BufferedLog(), 0.0).measure(planned, lambda: region, over)
 
     return run
 
@@ -74,25 +62,15 @@ def resting_thread() -> Iterator[None]:
 
 
 def test_what_others_had_of_the_core_of_one_thread_is_lost_and_disturbs_nothing(
-    recorded: Recorded, moments: Callable[[float, float], None]
+    recorded: Recorded, moments: Callable[[float, float], None], resting_thread: None
 ) -> None:
     moments(0.0, 50.0)
     found = recorded(CROWDED)
     assert (found["lost_ns"], found["run_delay_ns"], found["disturbed"]) == (WALL_NS // 2, WALL_NS // 2, ())
     assert (found["minor_faults"], found["major_faults"], found["system_ns"]) == (3, 1, 5)
-    assert "usage" not in found
-
-
-def test_some_time_is_left_whatever_was_lost(recorded: Recorded) -> None:
-    assert recorded(Usage(WALL_NS, own_delay_ns=2 * WALL_NS))["lost_ns"] == WALL_NS - 1
-
-
-def test_the_overhead_of_readings_in_cpu_time_leaves_what_was_lost_as_it_is(recorded: Recorded) -> None:
-    assert recorded(CROWDED, region_cpu_ns=WALL_NS + 1)["lost_ns"] == WALL_NS // 2
-
-
-def test_a_thread_that_rests_changes_nothing(recorded: Recorded, resting_thread: None) -> None:
-    assert recorded(CROWDED)["lost_ns"] == WALL_NS // 2
+    moments(0.0, 50.0)
+    left = recorded(Usage(WALL_NS, own_delay_ns=2 * WALL_NS), region_cpu_ns=WALL_NS + 1)
+    assert left["lost_ns"] == WALL_NS - 1, "some time is left"
 
 
 def test_a_kernel_that_tells_no_run_delay_leaves_crowding_a_disturbance(recorded: Recorded) -> None:
@@ -138,7 +116,8 @@ def test_a_region_that_took_more_memory_than_it_may_is_one_without(
 ) -> None:
     found = recorded(CROWDED, memory_gib=memory_gib, peak_bytes=2 * 2**30)
     assert found["outcome"].value == outcome
-    assert ("failure" in found) == (outcome == "oom")
+    text = "peak memory of 2.00 GiB is over the 1.00 GiB of measure.memory_gib"
+    assert found.get("failure") == (Failure(type="MemoryBudget", message=text) if outcome == "oom" else None)
 
 
 @pytest.fixture
@@ -181,13 +160,9 @@ def test_work_in_other_processes_takes_as_many_cores_as_it_had(
 
 
 def set_up(folder: Path, level: str, kind: Kind = Kind.TIMING, **own: Any) -> Any:
-    arm = Arm(id="a", label="a", levels={"units": "one", "code": level})
-    spec = TrialSpec(
-        sweep="s", workload="toys.odd:Compiled", config={}, arm=arm, kind=kind, pack="p000", round=0,
-        attempt=0, measure=MeasureConfig(threads=1), code=code_digest(Compiled),
-        cache_dir=str(folder / "cache"), **own,
-    )  # fmt: skip
-    return scene.set_up(spec, folder / "trial", 0)
+    own |= {"arm": Arm(id="a", label="a", levels={"units": "one", "code": level})}
+    own |= {"code": code_digest(Compiled), "cache_dir": str(folder / "cache"), "measure": {"threads": 1}}
+    return scene.set_up(spec(kind, workload="toys.odd:Compiled", **own), folder / "trial", 0)
 
 
 @pytest.fixture
@@ -226,7 +201,7 @@ def test_a_workload_is_closed_whatever_becomes_of_its_trial(
 
 
 @pytest.mark.usefixtures("one_thread", "put_back")
-@pytest.mark.parametrize("name", ["setup", "step", "done", "evidence", "counters", "child_usage", "close"])
+@pytest.mark.parametrize("name", ["step", "close"])
 @pytest.mark.parametrize("when", ["made", "set up", "measured"])
 def test_an_attribute_that_hides_a_method_of_the_contract_is_named(
     when: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -266,15 +241,10 @@ def test_ranks_may_use_the_devices_of_as_many_nodes_as_the_trial_has(
         pass
 
 
-def test_each_trial_of_an_arm_draws_where_its_memory_lies(tmp_path: Path) -> None:
-    given: dict[str, Any] = {
-        "sweep": "s", "workload": "w", "config": {}, "arm": Arm(id="a", label="a", levels={}),
-        "kind": Kind.TIMING, "pack": "p000", "round": 0, "attempt": 0, "server": 1,
-        "measure": MeasureConfig(), "code": "", "cache_dir": "",
-    }  # fmt: skip
+def test_each_trial_of_an_arm_draws_where_its_memory_lies() -> None:
     others = [
         {"sweep": "t"}, {"pack": "p001"}, {"server": 2}, {"arm": Arm(id="b", label="a", levels={})},
         {"round": 1}, {"attempt": 1},
     ]  # fmt: skip
-    drawn = {scene._layout_seed(TrialSpec(**{**given, **own})) for own in ({}, {}, *others)}
+    drawn = {scene._layout_seed(spec(**own)) for own in ({}, {}, *others)}
     assert len(drawn) == 1 + len(others)

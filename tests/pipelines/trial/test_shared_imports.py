@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.execution.forks import ForkServer
-from perfsweep.pipelines.execution.spawn import ServerLost, wait
 from perfsweep.pipelines.trial import shared_imports
 
 
@@ -74,27 +71,3 @@ def test_a_file_of_imports_that_is_missing_or_damaged_shares_none(tmp_path: Path
     if text is not None:
         (tmp_path / "imports.json").write_text(text)
     assert shared_imports.noted(tmp_path) == ""
-
-
-def served(tmp_path: Path, installed: Path, name: str) -> tuple[dict[str, str], str]:
-    """Variables of a server that finds the installed modules, and a file that names one of them."""
-    file = tmp_path / "imports.json"
-    file.write_text(f'["a_module_that_has_gone", "{name}"]')
-    path = (installed, Path(__file__).parent, os.environ.get("PYTHONPATH", ""))
-    return {"PYTHONPATH": os.pathsep.join(map(str, path))}, str(file)
-
-
-@pytest.mark.slow
-def test_a_branch_has_the_shared_imports_and_ends_where_one_has_started_a_thread(
-    tmp_path: Path, installed: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    env, file = served(tmp_path, installed, "quiet_library")
-    server = ForkServer([], env)
-    child = server.branch(shared=file).call(imported, str(tmp_path / "branch"), "quiet_library")
-    assert wait([child], 120) is None and (tmp_path / "branch").read_text() == "quiet_library"
-    served(tmp_path, installed, "threaded_library")
-    with pytest.raises(ServerLost):
-        server.branch(shared=file).call(imported, str(tmp_path / "branch"))
-    assert "imports start threads or a device: every trial imports by itself" in capfd.readouterr().err
-    assert wait([server.call(imported, str(tmp_path / "first"), "threaded_library")], 120) is None
-    assert (tmp_path / "first").read_text() == ""

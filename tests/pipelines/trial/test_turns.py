@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from clocks import FakeClock
+from planned_sweeps import spec
 
-from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
+from perfsweep.pipelines.store.records import read_iterations
 from perfsweep.pipelines.trial.parent import Turn
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing import regions, steady
@@ -104,22 +104,9 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         work = Train(clock, log, **own)
         monkeypatch.setattr(clock, "delay_ns", lambda: work.lost_ns)
         work.shape = shape
-        spec = TrialSpec(
-            sweep="s",
-            workload="w",
-            config={},
-            arm=Arm(id="a" * 16, label="arm", levels={}),
-            kind=Kind.TIMING,
-            pack="p000",
-            round=1,
-            attempt=0,
-            measure=MeasureConfig(iterations=iterations),
-            code="",
-            cache_dir=str(tmp_path),
-            rare=rare,
-        )
+        planned = spec(measure={"iterations": iterations}, rare=rare)
         monkeypatch.setattr(regions, "settle_collector", lambda *words: None)
-        with regions.Timing(work, spec, Device(), log) as timing:  # type: ignore[arg-type]
+        with regions.Timing(work, planned, Device(), log) as timing:  # type: ignore[arg-type]
             timing.warm_up(tmp_path)
             found = timing.region(tmp_path, Given(work, turns) if turns else Uncut())
         return found, read_iterations(tmp_path), work
@@ -135,12 +122,7 @@ def test_steps_after_a_wait_are_not_timed_where_a_turn_spares_them(timed: Any) -
     assert found["region_ns"] / found["units"] == pytest.approx(uncut["region_ns"] / uncut["units"], rel=0.01)
 
 
-def test_without_spared_steps_cold_caches_would_be_part_of_every_turn(timed: Any) -> None:
-    found, _, _ = timed(itertools.repeat(Turn(11)))
-    assert found["region_ns"] / found["units"] > 1.02 * 800 * US
-
-
-@pytest.mark.parametrize("turn", [Turn(3, 1), Turn(8, 3), Turn(10, 10), Turn(1, 9), Turn(55, 1)])
+@pytest.mark.parametrize("turn", [Turn(8, 3), Turn(1, 9), Turn(55, 1)])
 def test_what_comes_once_in_a_cadence_has_its_share_however_turns_fall(timed: Any, turn: Turn) -> None:
     found, arrays, _ = timed(itertools.repeat(turn), iterations=20, cadence=10)
     slow = np.count_nonzero(arrays["wall_ns"] > 2000 * US)
@@ -171,7 +153,7 @@ def test_warm_up_ends_when_steps_rest_and_not_at_the_end_of_a_long_cadence(
     assert 10 <= short["warmup_iterations"] < 50
 
 
-@pytest.mark.parametrize("turn", [Turn(9, 2), Turn(400), Turn(1, 1)])
+@pytest.mark.parametrize("turn", [Turn(400), Turn(1, 1)])
 def test_where_rare_work_is_known_warm_up_ends_when_steps_rest_and_its_first_time_is_not_timed(
     timed: Any, turn: Turn
 ) -> None:
@@ -205,7 +187,7 @@ def test_what_others_had_of_the_core_in_warm_up_is_no_rare_work_and_no_long_step
     assert found["warmup_s"] == pytest.approx(found["warmup_iterations"] * 800e-6 + 7e-3, rel=0.1)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_cold_places_are_timed_as_often_as_others_but_not_the_first_time(seed: int) -> None:
     rng = random.Random(seed)
     cadence, each, done = rng.choice([2, 13, 55]), rng.randrange(1, 4), rng.randrange(10)
@@ -225,7 +207,7 @@ def test_cold_places_are_timed_as_often_as_others_but_not_the_first_time(seed: i
     assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_every_place_is_timed_equally_often_and_no_turn_is_given_for_nothing(seed: int) -> None:
     rng = random.Random(seed)
     cadence, each = rng.choice([1, 2, 5, 13, 55]), rng.randrange(1, 5)
@@ -237,8 +219,8 @@ def test_every_place_is_timed_equally_often_and_no_turn_is_given_for_nothing(see
     assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
 
 
-@pytest.mark.parametrize("done", range(5, 16))
-@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+@pytest.mark.parametrize("done", [5, 9, 15])
+@pytest.mark.parametrize("steps", [1, 4])
 def test_a_place_that_was_cold_the_first_time_costs_no_third_run_of_its_cadence(
     steps: int, done: int
 ) -> None:

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from planned_sweeps import spec
 
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Keep, read_evidence
-from perfsweep.pipelines.store.schema import Arm, Kind
-from perfsweep.pipelines.store.trial_schema import TrialSpec
-from perfsweep.pipelines.trial import untimed
+from perfsweep.pipelines.store.schema import Kind
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.untimed import (
     begin_evidence,
     counting_trial,
     course_trial,
     evidence_trial,
+    quality_trial,
     result_trial,
 )
 from perfsweep.workloads.api import Device, Evidence, Replayable, Workload
@@ -104,27 +104,11 @@ class Job(Steps):
 MEASURE = MeasureConfig(counting_iterations=4, evidence_iterations=3, iterations=6)
 
 
-def spec(**changes: Any) -> TrialSpec:
-    own = TrialSpec(
-        sweep="s",
-        workload="tiny:Tiny",
-        config={},
-        arm=Arm(id="a", label="baseline", levels={}),
-        kind=Kind.EVIDENCE,
-        pack="p000",
-        round=None,
-        attempt=0,
-        measure=MEASURE,
-        code="",
-        cache_dir="",
-    )
-    return dataclasses.replace(own, **changes)
-
-
 def run(body, workload: Workload, folder: Path, **changes: Any) -> dict[str, Any]:
     before = torch.are_deterministic_algorithms_enabled()
     try:
-        return body(workload, spec(**changes), folder, Device(), BufferedLog())
+        planned = spec(**{"kind": Kind.EVIDENCE, "measure": MEASURE, **changes})
+        return body(workload, planned, folder, Device(), BufferedLog())
     finally:
         torch.use_deterministic_algorithms(before)
 
@@ -149,23 +133,12 @@ def test_counts_of_steps_are_for_an_iteration_and_a_second_pass_sees_what_is_not
 
 
 def test_counts_of_a_job_are_those_of_all_of_it_and_the_second_pass_begins_anew(tmp_path: Path) -> None:
-    workload = Job()
-    found = run(counting_trial, workload, tmp_path)
-    assert (found["units"], found["counters"]["flips"]) == (10.0, 15.0)
-    assert (workload.resets, workload.steps) == (1, 4)
-
-
-@pytest.mark.parametrize(("asked", "done"), [(4, 4), (5, 5), (9, 5)])
-def test_a_pass_ends_with_the_job(asked: int, done: int) -> None:
-    workload = Job()
-    assert untimed._some_iterations(workload, None, asked) == done
-    assert workload.steps == done
-
-
-def test_a_job_that_is_over_counts_as_one_iteration() -> None:
-    workload = Job()
-    workload.steps = 5
-    assert untimed._some_iterations(workload, None, 3) == 1
+    for asked, done in ((4, 4), (9, 5)):
+        workload = Job()
+        measure = dataclasses.replace(MEASURE, counting_iterations=asked)
+        found = run(counting_trial, workload, tmp_path, measure=measure)
+        assert (found["units"], found["counters"]["flips"]) == (10.0, 15.0)
+        assert (workload.resets, workload.steps) == (1, done), "a pass ends with the job"
 
 
 def test_evidence_is_of_a_fixed_number_of_steps_and_its_own_numbers_win(tmp_path: Path) -> None:
@@ -183,8 +156,8 @@ def test_evidence_is_of_a_fixed_number_of_steps_and_its_own_numbers_win(tmp_path
 
 @pytest.mark.parametrize(
     ("region_s", "cadence", "steps"),
-    [(1e-9, 20, 4), (60.0, 20, 23), (60.0, 3, 3), (60.0, 1, 3)],
-    ids=["longer than a region", "a region of seconds", "evidence has seen a cadence", "none"],
+    [(1e-9, 20, 4), (60.0, 20, 23), (60.0, 3, 3)],
+    ids=["longer than a region", "a region of seconds", "evidence has seen a cadence"],
 )
 def test_what_comes_once_a_cadence_is_waited_for_where_it_fits_into_a_region(
     region_s: float, cadence: int, steps: int, tmp_path: Path
@@ -276,6 +249,30 @@ def test_evidence_is_computed_deterministically_and_what_prepares_it_draws_nothi
         torch.utils.deterministic.fill_uninitialized_memory = True
 
 
+TARGET = dataclasses.replace(MEASURE, target_figure="loss", target=0.1, target_every=4, target_steps=18)
+
+
+@pytest.mark.parametrize(
+    ("target", "looks"), [(0.1, [4, 8, 12]), (-1.0, [4, 8, 12, 16])], ids=["reached", "given up"]
+)
+def test_a_training_ends_with_the_first_look_that_reaches_the_target_or_with_the_last(
+    target: float, looks: list[int], tmp_path: Path
+) -> None:
+    workload = Steps()
+    found = run(quality_trial, workload, tmp_path, measure=dataclasses.replace(TARGET, target=target))
+    assert found["course"] == {look: {"loss": 1 / look} for look in looks}
+    assert found["reached"] == workload.steps == looks[-1] and found["units"] == 2.0 * looks[-1]
+
+
+@pytest.mark.parametrize("body", [evidence_trial, quality_trial])
+def test_a_figure_that_the_workload_lacks_is_refused_by_name_before_anything_is_timed(
+    tmp_path: Path, body: Any
+) -> None:
+    measure = dataclasses.replace(TARGET, target_figure="beauty")
+    with pytest.raises(ConfigError, match=r"measure\.target_figure=beauty: .*choose from: loss, own, units"):
+        run(body, Steps(), tmp_path, measure=measure)
+
+
 def test_a_course_asks_for_numbers_where_timing_trials_ended(tmp_path: Path) -> None:
     workload = Steps()
     found = run(course_trial, workload, tmp_path, numbers_at=(2, 5))
@@ -284,7 +281,7 @@ def test_a_course_asks_for_numbers_where_timing_trials_ended(tmp_path: Path) -> 
     assert workload.prepared_at == 0
 
 
-@pytest.mark.parametrize(("length", "asked", "steps"), [(None, 0, 6), (8, 0, 8), (8, 2, 2), (None, 2, 2)])
+@pytest.mark.parametrize(("length", "asked", "steps"), [(None, 0, 6), (8, 0, 8), (8, 2, 2)])
 def test_a_result_is_of_the_whole_training_or_as_long_as_asked(
     tmp_path: Path, length: int | None, asked: int, steps: int
 ) -> None:

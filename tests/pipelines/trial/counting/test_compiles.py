@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,12 +63,6 @@ def test_compiled_code_is_still_used_after_counting(compiled: Compiled) -> None:
     assert compiling.result()["recompiles"] == 0
 
 
-def test_what_is_first_called_while_counting_can_still_be_compiled(compiled: Compiled) -> None:
-    count(lambda: compiled.model(rows()))
-    compiled.model(rows())
-    assert compiled.runs == 1
-
-
 def test_a_compiled_arm_counts_the_arithmetic_that_was_compiled(compiled: Compiled) -> None:
     plain = network()
     for model in (compiled.model, plain):
@@ -118,14 +111,6 @@ def test_polling_tells_of_compiles_and_recompiles(compiled: Compiled) -> None:
 )
 def test_reasons_are_of_one_kind_whatever_the_values(reason: str, kind: str) -> None:
     assert kind_of(reason) == kind
-
-
-def test_compiles_before_entering_do_not_count(compiled: Compiled) -> None:
-    compiled.model(rows())
-    with CompileCounting() as compiling:
-        compiled.model(rows())
-        assert compiling.poll() == 0
-    assert (compiling.result()["compiled_graphs"], compiling.result()["compile_s"]) == (0, 0)
 
 
 def test_a_reset_of_dynamo_between_polls_hides_nothing(compiled: Compiled) -> None:
@@ -200,20 +185,13 @@ def test_counters_that_somebody_clears_start_at_zero(compiled: Compiled) -> None
     [
         (
             "counters",
-            {
-                "compiled_graphs",
-                "graph_breaks",
-                "cudagraph_skips",
-                "cache_hits",
-                "cache_misses",
-                "recompile_limit_hit",
-            },
+            "compiled_graphs graph_breaks cudagraph_skips cache_hits cache_misses recompile_limit_hit",
         ),
-        ("get_compilation_metrics", {"recompiles", "compile_s"}),
+        ("get_compilation_metrics", "recompiles compile_s"),
     ],
 )
 def test_what_a_release_of_torch_lacks_is_none_and_noted(
-    monkeypatch: pytest.MonkeyPatch, name: str, lost: set[str]
+    monkeypatch: pytest.MonkeyPatch, name: str, lost: str
 ) -> None:
     import torch._dynamo.utils
 
@@ -222,7 +200,7 @@ def test_what_a_release_of_torch_lacks_is_none_and_noted(
         assert compiling.poll() == 0
         found = compiling.result()
         assert any(name in note for note in compiling.notes)
-    assert {key for key, value in found.items() if value is None} == lost
+    assert {key for key, value in found.items() if value is None} == set(lost.split())
 
 
 def test_a_missing_callback_handler_is_noted_and_the_counters_still_tell(
@@ -236,27 +214,6 @@ def test_a_missing_callback_handler_is_noted_and_the_counters_still_tell(
         assert compiling.poll() == Flag.COMPILE
         assert any("callback_handler" in note for note in compiling.notes)
     assert compiling.result()["cudagraph_recordings"] is None
-
-
-def test_leaving_removes_the_callback() -> None:
-    from torch._dynamo.callback import callback_handler
-
-    before = list(callback_handler.start_callbacks)
-    with CompileCounting():
-        assert len(callback_handler.start_callbacks) == len(before) + 1
-    assert callback_handler.start_callbacks == before
-
-
-def test_polling_costs_microseconds() -> None:
-    import torch._dynamo  # noqa: F401  the dearer case
-
-    with CompileCounting() as compiling:
-        compiling.poll()
-        start = time.process_time()
-        for _ in range(10_000):
-            compiling.poll()
-        # 1 us measured; ten times that burdens no iteration, and CPU time ignores neighbours.
-        assert (time.process_time() - start) / 10_000 < 10e-6
 
 
 @pytest.fixture

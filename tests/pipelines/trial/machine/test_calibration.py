@@ -7,12 +7,6 @@ import torch
 from perfsweep.pipelines.trial import scene
 
 
-def test_the_work_takes_time_and_leaves_random_numbers_and_default_types_alone() -> None:
-    state = torch.random.get_rng_state()
-    assert scene.work_ns() > 0
-    assert torch.equal(state, torch.random.get_rng_state())
-
-
 def test_the_work_is_the_same_each_time_whatever_numbers_are_by_default(monkeypatch) -> None:
     products = []
     multiply = torch.mm

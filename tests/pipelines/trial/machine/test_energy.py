@@ -29,8 +29,6 @@ from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.timing.quantities import Meter
 
-STEP_S = 0.001
-
 
 class OnGpus(FakeClock):
     """The clock of a process with tensors on some GPUs."""
@@ -172,7 +170,7 @@ def test_a_counter_that_breaks_down_in_the_region_withholds_it(powercap: FakePow
     assert spent.joules == {} and "holds '?' and no number" in spent.reason
 
 
-@pytest.mark.parametrize("file", ["energy_uj", "name", "max_energy_range_uj"])
+@pytest.mark.parametrize("file", ["energy_uj", "max_energy_range_uj"])
 def test_a_zone_without_one_of_its_files_is_named(powercap: FakePowercap, file: str) -> None:
     (powercap.zones["package-1"] / file).unlink()
     assert f"intel-rapl:1/{file} cannot be read (No such file" in metered(lambda: None).reason
@@ -232,8 +230,8 @@ def test_short_turns_are_refused_with_the_length_and_the_options_that_would_do()
     )
 
 
-@pytest.mark.parametrize("step_s", [0.1, 0.0991, 1.234, 0.001, 10.0, 0.00996])
-@pytest.mark.parametrize("speed", [0.5, 1.0, 1.01, 3.0])
+@pytest.mark.parametrize("step_s", [0.1, 1.234, 0.00996])
+@pytest.mark.parametrize("speed", [0.5, 1.01])
 def test_the_length_that_it_names_does_suffice_though_a_last_turn_may_be_short(
     step_s: float, speed: float
 ) -> None:
@@ -313,11 +311,6 @@ def test_counters_that_do_not_change_are_not_watched_for_ever() -> None:
         return now.now
 
     assert seconds_between_changes(Counters("RAPL", (Counter("dead", lambda: 1.0),), 0.1), tick) is None
-
-
-def test_the_steps_that_a_pack_saw_replace_those_of_the_book(powercap: FakePowercap) -> None:
-    assert metered(lambda: None).step_s == STEP_S
-    assert metered(lambda: None, step_s=0.5).step_s == 0.5
 
 
 def test_nothing_is_counted_twice_where_zones_stand_beside_their_control_type(powercap: FakePowercap) -> None:

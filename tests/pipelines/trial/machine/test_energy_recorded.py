@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from clocks import FakeClock
+from planned_sweeps import spec
 from powercap import FakePowercap
 from toys.odd import Endless
 
-from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec
 from perfsweep.pipelines.trial.machine import energy, energy_counters, environment
 from perfsweep.pipelines.trial.machine.energy import ENERGY_J
 from perfsweep.pipelines.trial.scene import Scene
@@ -45,27 +45,15 @@ def recorded(tmp_path: Path, powercap: FakePowercap, monkeypatch: pytest.MonkeyP
                 super().step(clock)
 
         levels = {"units": "one"}
-        spec = TrialSpec(
-            sweep="s",
-            workload="w",
-            config={},
-            arm=Arm(id="a" * 16, label="arm", levels=levels),
-            kind=Kind.TIMING,
-            pack="p000",
-            round=0,
-            attempt=0,
-            measure=MeasureConfig(iterations=ITERATIONS, warmup_max=8),
-            code="",
-            cache_dir=str(tmp_path),
-            counter_s=counter_s,
-        )
+        planned = spec(measure={"iterations": ITERATIONS, "warmup_max": 8}, round=0, counter_s=counter_s)
         workload = Drawing()
         workload.setup(Drawing.Config(), levels, Context(Device(), tmp_path, tmp_path))
         workload.step(NullClock())
         monkeypatch.setattr(regions, "clock_for", lambda device: FakeClock(tick_ns=1000))
         log = BufferedLog()
         scene = Scene(workload, Device(), log, 0.0)
-        return scene.measure(spec, lambda: regions.timing_trial(workload, spec, tmp_path, Device(), log))
+        words = (workload, planned, tmp_path, Device(), log)
+        return scene.measure(planned, partial(regions.timing_trial, *words))
 
     return run
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import (
     HostUsage,
-    comparison_keys,
     device_facts,
     disturbance,
     facts,
@@ -26,26 +25,14 @@ from perfsweep.pipelines.trial.machine.environment import (
 )
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
-from perfsweep.workloads.api import Device
 
 GIB = 2**30
 
 
 def test_facts_are_json_and_name_what_results_depend_on() -> None:
     found = json.loads(json.dumps(facts()))
-    assert {
-        "host",
-        "cpu_model",
-        "cores",
-        "affinity",
-        "load",
-        "memory_bytes",
-        "python",
-        "torch",
-        "cuda",
-        "driver",
-        "gpus",
-    } <= set(found)
+    names = "host cpu_model cores affinity load memory_bytes python torch cuda driver gpus"
+    assert set(names.split()) <= set(found)
     assert found["cpu_model"] and found["memory_bytes"] > GIB / 4
     assert found["cores"] == len(os.sched_getaffinity(0))
 
@@ -134,10 +121,6 @@ LATER = replace(QUIET, cpu_s=1040.0)
 GPU = Gpu("NVIDIA H100", "GPU-1", 80 * GIB, (9, 0), thermal_ns=0)
 
 
-def test_a_quiet_trial_is_not_disturbed() -> None:
-    assert disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=0), threads=1) == ()
-
-
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
@@ -158,11 +141,6 @@ def test_a_quiet_trial_is_not_disturbed() -> None:
             replace(QUIET, gpus=(GPU,)),
             replace(LATER, gpus=(replace(GPU, foreign=2),)),
             "GPU-1: 2 other processes",
-        ),
-        (
-            replace(QUIET, gpus=(replace(GPU, foreign=1),)),
-            replace(LATER, gpus=(GPU,)),
-            "GPU-1: 1 other process",
         ),
     ],
 )
@@ -223,32 +201,12 @@ def test_a_core_that_others_had_is_a_disturbance_from_two_per_cent_on() -> None:
     assert disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=TEN_S // 60), threads=1) == ()
 
 
-def test_a_node_without_run_delays_counts_displacements() -> None:
-    (reason,) = disturbance(QUIET, LATER, TEN_S, Usage(displacements=400), threads=1)
-    assert reason == "others took its core 400 times"
-
-
-@pytest.mark.parametrize("region", [Usage(run_delay_ns=0), None])
-def test_a_thread_that_waits_by_itself_is_not_disturbed(region: Usage | None) -> None:
-    """Wall time may be any multiple of CPU time: nobody asks for it."""
-    assert disturbance(QUIET, LATER, TEN_S, region, threads=None) == ()
-
-
-def test_usage_grows() -> None:
-    before = host_usage()
-    total = sum(number * number for number in range(3_000_000))  # some tenths of a second of CPU time
-    after = host_usage()
-    assert total and after.cpu_s > before.cpu_s and after.steal_s >= before.steal_s
-
-
 @pytest.mark.parametrize(
     ("path_holds", "variable", "compiles"),
     [
         (("g++",), None, True),
-        (("my-cxx",), "my-cxx", True),
         (("g++",), "missing-cxx", False),  # torch asks $CXX alone where it is set
         (("clang++", "c++"), None, False),  # torch never looks for these by itself on Linux
-        ((), None, False),
     ],
 )
 def test_the_compiler_is_the_one_torch_would_call(
@@ -277,11 +235,6 @@ def test_a_compiler_without_pythons_headers_cannot_build_what_torch_generates(
     assert device_facts("cpu").compiler is False
 
 
-def test_comparison_keys_tell_torch_and_device_apart() -> None:
-    keys = comparison_keys(Device(name="some CPU"))
-    assert keys["device"] == "some CPU" and keys["torch"] and keys["driver"] == ""
-
-
 WATCHED = replace(QUIET, busy_s=500.0, own_s=0.0, at_s=0.0)
 
 
@@ -291,7 +244,6 @@ WATCHED = replace(QUIET, busy_s=500.0, own_s=0.0, at_s=0.0)
         (10.0, 10.0, 1, None),  # ten seconds of its own
         (38.0, 10.0, 1, None),  # others used 2.8 of 4 cores, and one was left for it
         (44.0, 10.0, 1, "other processes used 3.4 of 4 cores"),
-        (20.0, 20.0, 2, None),
         (44.0, 20.0, 2, "other processes used 2.4 of 4 cores"),
     ],
 )

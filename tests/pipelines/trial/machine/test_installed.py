@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from planned_sweeps import spec
 
-from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.trial_schema import Arm, Kind, Outcome, TrialSpec
+from perfsweep.pipelines.store.trial_schema import Outcome
 from perfsweep.pipelines.trial import process
 from perfsweep.pipelines.trial.machine import installed
 from perfsweep.workloads.errors import ConfigError
@@ -26,11 +26,6 @@ def test_packages_are_listed_by_name_without_what_measures(site: Path) -> None:
     assert found == {"my-package": "1.2+cpu", "old": "0.9"}
 
 
-def test_of_two_of_a_name_the_one_that_is_imported_counts(site: Path, tmp_path: Path) -> None:
-    (tmp_path / "first" / "my_package-2.0.dist-info").mkdir(parents=True)
-    assert installed.packages([str(tmp_path / "first"), str(site)])["my-package"] == "2.0"
-
-
 def test_what_the_path_of_modules_adds_is_no_part_of_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(site))
     assert set(installed.packages([str(site)])) == {"torch"}
@@ -47,20 +42,6 @@ def test_a_trial_refuses_an_environment_that_was_changed_since_the_plan(
 
 
 def test_a_trial_that_finds_other_packages_than_planned_ends_before_its_workload(tmp_path: Path) -> None:
-    spec = TrialSpec(
-        sweep="s",
-        workload="nobody:Asks",
-        config={},
-        arm=Arm(id="a", label="a", levels={}),
-        kind=Kind.TIMING,
-        pack="p000",
-        round=0,
-        attempt=0,
-        measure=MeasureConfig(),
-        code="",
-        cache_dir=str(tmp_path),
-        installed="of another time",
-    )
-    record = process.run(spec, tmp_path)
+    record = process.run(spec(workload="no:Such", installed="of another time"), tmp_path)
     assert record.outcome is Outcome.FAILED and record.failure is not None
     assert "differ from the plan of the sweep" in record.failure.message

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clocks import FakeClock
 
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.usage import Usage
@@ -31,11 +30,6 @@ MIB = 2**20
 PIPELINES = Path(clock_module.__file__).parents[2]
 
 
-def test_importing_the_clock_does_not_import_torch() -> None:
-    code = "import sys, perfsweep.pipelines.trial.timing.clock; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_no_other_module_of_the_pipelines_calls_the_device() -> None:
     calls = re.compile(
         r"torch\.(?:accelerator|cuda)(?:\.memory)?\.(?:synchronize|memory_stats|max_memory\w*|reset_peak\w*)\(|\bEvent\(.*enable_timing"
@@ -43,15 +37,6 @@ def test_no_other_module_of_the_pipelines_calls_the_device() -> None:
     callers = [path.name for path in PIPELINES.rglob("*.py") if calls.search(path.read_text())]
     # The clock itself calls through the modules it keeps, except for its events.
     assert callers == ["clock.py"]
-
-
-def test_a_host_clock_has_nothing_to_wait_for_and_no_events() -> None:
-    clock = HostClock()
-    before, cpu_before = clock.now_ns(), clock.cpu_ns()
-    clock.synchronize()
-    assert clock.event() is None
-    assert clock.now_ns() > before
-    assert clock.cpu_ns() >= cpu_before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -105,24 +90,6 @@ print(json.dumps([clock.peak_since_start, floor, peak, clock.memory_stats()["res
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_peak_that_cannot_be_reset_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_module, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
-    clock = HostClock()
-    clock.reset_peak()
-    assert clock.memory_stats()["peak_since_start"] == 1
-    assert clock.peak_bytes() > MIB
-
-
-def test_without_proc_the_peak_is_that_of_the_whole_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = HostClock().peak_bytes()
-    monkeypatch.setattr(clock_module, "_STATUS", tmp_path / "missing")
-    # Both are this process's resident peak; 4x admits that a neighbouring test may have reset the first.
-    assert known / 4 < HostClock().peak_bytes() < known * 4
-
-
 def test_a_clock_of_other_processes_counts_their_time_and_memory_alone() -> None:
     used = [
         resource.struct_rusage((1.5, 0.25, 300, *[0] * 13)),
@@ -137,10 +104,6 @@ def test_a_clock_of_other_processes_counts_their_time_and_memory_alone() -> None
     assert (clock.cpu_ns() - cpu_ns, clock.peak_bytes()) == (1_250_000_000, 500 * 1024)
     assert clock.memory_stats()["resident_bytes.current"] == 0
     assert (grown.system_ns, grown.run_delay_ns) == (750_000_000, None)
-
-
-def test_a_cpu_gets_a_host_clock() -> None:
-    assert type(clock_for(Device(type="cpu"))) is HostClock
 
 
 def test_an_accelerator_that_torch_does_not_have_is_refused_in_one_sentence() -> None:
@@ -280,16 +243,8 @@ UNTIMED = "(3.0 MB), which perfsweep cannot time here: NVML says that there is n
 @pytest.mark.parametrize(
     ("kind", "hip", "said"),
     [
-        (
-            "cuda",
-            None,
-            "cuda:1 (3.0 MB), which perfsweep cannot time here: NVML says that there is no GPU; in",
-        ),
-        (
-            "cuda",
-            "7.0",
-            "hip:1 (3.0 MB), which perfsweep cannot time here: NVML says that there is no GPU; only",
-        ),
+        ("cuda", None, f"cuda:1 {UNTIMED} in"),
+        ("cuda", "7.0", f"hip:1 {UNTIMED} only"),
         ("xpu", None, f"xpu:1 {UNTIMED} only NVIDIA"),
     ],
 )
@@ -338,49 +293,6 @@ def test_code_that_computes_on_another_device_than_the_clock_s_is_refused(
     computes_on("xpu", 7)
     with pytest.raises(UnsupportedHere, match=r"xpu:0 .* cannot time here"):
         DeviceClock("cuda", events=1).find_devices()
-
-
-def test_a_fake_device_works_on_while_the_host_goes_ahead() -> None:
-    clock = FakeClock(events=4)
-    start = clock.event()
-    clock.launch(500)
-    end = clock.event()
-    assert clock.now_ns() == 0
-    assert not clock.ready(end)
-    clock.advance(500)
-    assert clock.ready(end)
-    assert clock.elapsed_ns(start, end) == 500
-
-
-def test_a_fake_event_reports_after_its_lag() -> None:
-    clock = FakeClock(events=1, lag_ns=30)
-    event = clock.event()
-    clock.advance(29)
-    assert not clock.ready(event)
-    clock.advance(1)
-    assert clock.ready(event)
-
-
-def test_a_fake_synchronisation_waits_for_the_device_but_not_for_an_event_that_never_reports() -> None:
-    clock = FakeClock(events=2, lag_ns=float("inf"))
-    event = clock.event()
-    clock.launch(100)
-    clock.synchronize()
-    assert (clock.time_ns, clock.synchronisations) == (100, 1)
-    assert not clock.ready(event)
-
-
-def test_a_fake_clock_without_a_device_gives_no_event() -> None:
-    assert FakeClock().event() is None
-
-
-def test_fake_memory_keeps_its_peak_until_reset() -> None:
-    clock = FakeClock()
-    clock.allocate(10)
-    clock.allocate(-8)
-    assert clock.peak_bytes() == 10
-    clock.reset_peak()
-    assert clock.peak_bytes() == 2
 
 
 @pytest.mark.gpu

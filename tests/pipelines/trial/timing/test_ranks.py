@@ -68,7 +68,6 @@ def event(name: str, device: str, start: float = 1.0, end: float = 2.0) -> Any:
         ("ncclDevKernel_AllReduce", "DeviceType.CUDA", True),
         ("nccl:all_reduce", "DeviceType.CPU", False),
         ("gemm", "DeviceType.CUDA", False),
-        ("aten::mm", "DeviceType.CPU", False),
     ],
 )
 def test_collectives_are_gloos_calls_and_nccls_kernels(name: str, device: str, counts: bool) -> None:

@@ -13,7 +13,6 @@ from clocks import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfsweep.pipelines.trial.timing import recorder as recorder_module
 from perfsweep.pipelines.trial.timing.clock import EventClock, HostClock
 from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Flag, Recorder, Series
 
@@ -281,17 +280,6 @@ def test_a_series_of_an_unfinished_region_is_refused(clock: FakeClock) -> None:
         recorder.series()
 
 
-def test_a_capacity_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="capacity is 0"):
-        Recorder(HostClock(), 0)
-
-
-def test_phases_are_made_once_per_name() -> None:
-    recorder = Recorder(HostClock())
-    assert recorder.phase("a") is recorder.phase("a")
-    assert recorder.phase("a") is not recorder.phase("b")
-
-
 def test_marking_does_not_wake_the_garbage_collector() -> None:
     recorder = Recorder(HostClock())
     recorder.start()
@@ -305,21 +293,3 @@ def test_marking_does_not_wake_the_garbage_collector() -> None:
         recorder.lap()
     # Objects that the collector follows would have added 100 or more; a few belong to the test itself.
     assert gc.get_count()[0] - before < 20
-
-
-def test_the_recorder_gives_what_the_contract_asks_of_a_clock() -> None:
-    from perfsweep.workloads.api import Clock
-
-    recorder = Recorder(HostClock())
-    marks: Clock = recorder
-    recorder.start()
-    with marks.phase("a"):
-        pass
-    recorder.lap()
-    recorder.stop()
-    assert list(recorder.series().host_phases) == ["a"]
-
-
-def test_the_default_capacity_is_some_thousand_iterations() -> None:
-    # Seven spans are fifteen marks: packing, a millisecond or two, then falls on one iteration in a thousand.
-    assert recorder_module.CAPACITY / 15 > 1000

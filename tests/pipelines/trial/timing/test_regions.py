@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import torch
 from clocks import FakeClock
+from planned_sweeps import spec
 from toys.odd import Endless, EndsInWarmUp, NoJob
 
 from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec, read_iterations
+from perfsweep.pipelines.store.records import read_iterations
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing import ranks, regions
 from perfsweep.pipelines.trial.timing.series import write_regions
@@ -74,25 +75,11 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
 
     def run(cls: type[Workload], clock: FakeClock, world: int = 1, **levels: str) -> dict[str, Any]:
         chosen = {"units": "one", **levels}
-        arm = Arm(id="a" * 16, label="arm", levels=chosen)
-        spec = TrialSpec(
-            sweep="s",
-            workload="w",
-            config={},
-            arm=arm,
-            kind=Kind.TIMING,
-            pack="p000",
-            round=0,
-            attempt=0,
-            measure=MEASURE,
-            code="",
-            cache_dir=str(tmp_path),
-            world=world,
-        )
+        planned = spec(measure=MEASURE, round=0, world=world)
         workload = cls()
         workload.setup(cls.Config(), chosen, Context(Device(), tmp_path, tmp_path))
         monkeypatch.setattr(regions, "clock_for", lambda device: clock)
-        return regions.timing_trial(workload, spec, tmp_path, Device(), BufferedLog())
+        return regions.timing_trial(workload, planned, tmp_path, Device(), BufferedLog())
 
     return run
 
@@ -284,14 +271,10 @@ class Given:
 
 def turned(tmp_path: Path, turns: Cut, looks: list[int], found: list[int]) -> dict[str, Any]:
     """The region of a workload, and what further looks at it `found` compiled since the one before."""
-    arm = Arm(id="a" * 16, label="arm", levels={"units": "one"})
-    spec = TrialSpec(
-        sweep="s", workload="w", config={}, arm=arm, kind=Kind.TIMING, pack="p000", round=0, attempt=0,
-        measure=MEASURE, code="", cache_dir=str(tmp_path),
-    )  # fmt: skip
+    planned = spec(measure=MEASURE, round=0)
     workload = Endless()
     workload.setup(Endless.Config(), {"units": "one"}, Context(Device(), tmp_path, tmp_path))
-    with regions.Timing(workload, spec, Device(), BufferedLog()) as timing:
+    with regions.Timing(workload, planned, Device(), BufferedLog()) as timing:
         timing._clock = FakeClock(tick_ns=1000)
         timing.warm_up(tmp_path)
         timing._steps = 0
@@ -362,8 +345,8 @@ def test_an_arm_rests_where_nothing_of_it_works_on_while_it_waits(
 ) -> None:
     usage = change.get("children")
     workload: Any = SimpleNamespace(shape="steps", cadence=3, child_usage=lambda: None)
-    spec: Any = SimpleNamespace(measure=MEASURE, timed_iterations=8)
-    timing = regions.Timing(workload, spec, Device(), BufferedLog())
+    planned: Any = SimpleNamespace(measure=MEASURE, timed_iterations=8)
+    timing = regions.Timing(workload, planned, Device(), BufferedLog())
     workload.child_usage = lambda: usage
     timing._others_rest = change.get("others_rest", True)
     monkeypatch.setattr(regions.multiprocessing, "active_children", lambda: change.get("processes", []))
@@ -383,8 +366,8 @@ def test_an_arm_tells_how_long_its_steps_are_and_how_many_its_region_has(
     shape: str, warm: Warm, step_ns: int, steps: int, spares: bool
 ) -> None:
     workload: Any = SimpleNamespace(shape=shape, cadence=3, child_usage=lambda: None)
-    spec: Any = SimpleNamespace(measure=dataclasses.replace(MEASURE, jobs=2), timed_iterations=8)
-    timing = regions.Timing(workload, spec, Device(), BufferedLog())
+    planned: Any = SimpleNamespace(measure=dataclasses.replace(MEASURE, jobs=2), timed_iterations=8)
+    timing = regions.Timing(workload, planned, Device(), BufferedLog())
     timing._warm = warm
     ready = timing.ready()
     assert (ready.step_ns, ready.steps, ready.spares) == (step_ns, steps, spares)

@@ -123,31 +123,3 @@ def test_a_phase_is_closed_by_an_exception(clock: FakeClock) -> None:
     recorder.lap()
     recorder.stop()
     assert recorder.series().host_phases["a"].tolist() == [3]
-
-
-def test_a_phase_opened_before_the_region_is_no_part_of_it(clock: FakeClock) -> None:
-    recorder = Recorder(clock)
-    with recorder.phase("set-up"):
-        recorder.start()
-        clock.advance(3)
-    recorder.lap()
-    recorder.stop()
-    assert recorder.series().host_phases == {}
-
-
-def test_a_region_without_iterations_is_empty(clock: FakeClock) -> None:
-    recorder = Recorder(clock)
-    recorder.start()
-    clock.advance(3)
-    recorder.flag(Flag.GC)
-    recorder.stop()
-    series = recorder.series()
-    assert (series.iterations, series.region_ns, series.host_phases) == (0, 3, {})
-
-
-def test_the_series_can_be_read_twice(clock: FakeClock) -> None:
-    recorder = Recorder(clock)
-    recorder.start()
-    run_iterations(recorder, clock, 2)
-    recorder.stop()
-    assert recorder.series().wall_ns.tolist() == recorder.series().wall_ns.tolist()
