@@ -35,14 +35,7 @@ class Plain(click.Command):
         self.target = target
 
     def function(self, target: str | None = None) -> Callable[..., int]:
-        """Import what the command does.
-
-        Raises
-        ------
-        ConfigError
-            The machine lacks what every command needs.
-        """
-        refuse_machine()
+        """Import what the command does."""
         module, _, name = (target or self.target).partition(":")
         return getattr(import_module(f"perfsweep.pipelines.commands.{module}"), name)
 
@@ -85,6 +78,17 @@ class Composed(Plain):
             of_workload,
             nameless,
         )
+
+    def function(self, target: str | None = None) -> Callable[..., int]:
+        """Import what the command does.
+
+        Raises
+        ------
+        ConfigError
+            The machine lacks what measuring needs.
+        """
+        refuse_machine()
+        return super().function(target)
 
     def is_composed(self, overrides: tuple[str, ...], **options: Any) -> bool:
         """Tell whether Hydra composes this call."""
@@ -223,7 +227,7 @@ class Commands(click.Group):
 def refuse_machine() -> None:
     """Try whether there is room for processes and files: without it libraries hang, crash or interrupt us.
 
-    A sweep has 17 processes and threads on two cores, and libraries start threads for each core.
+    A sweep has 17 processes and threads on two cores; two libraries start a thread for each core.
 
     Raises
     ------
@@ -234,7 +238,7 @@ def refuse_machine() -> None:
         tempfile.gettempdir()
     except OSError as error:
         raise ConfigError(f"TMPDIR: {error.strerror}. Set it to a folder that you can write") from error
-    needed, over = 16 + 4 * len(os.sched_getaffinity(0)), threading.Event()
+    needed, over = 16 + 2 * len(os.sched_getaffinity(0)), threading.Event()
     started: list[threading.Thread] = []
     try:
         for _ in range(needed):

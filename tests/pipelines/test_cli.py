@@ -284,10 +284,10 @@ def test_a_limit_on_processes_is_one_sentence_before_a_library_crashes_of_it(
     monkeypatch.setattr(threading.Thread, "start", start)
     refuse_machine.cache_clear()
     with pytest.raises(SystemExit) as ended:
-        cli.main(["list"])
+        cli.main(["run", "workload=digits"])
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith("perfsweep list: ulimit -u: 5 more processes and threads can be started here")
+    assert said.startswith("perfsweep run: ulimit -u: 5 more processes and threads can be started here")
 
 
 def test_no_folder_for_temporary_files_is_one_sentence(
@@ -297,9 +297,9 @@ def test_no_folder_for_temporary_files_is_one_sentence(
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
     refuse_machine.cache_clear()
     with pytest.raises(SystemExit) as ended:
-        cli.main(["list"])
+        cli.main(["run", "workload=digits"])
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "perfsweep list: TMPDIR: No usable temporary directory found in ['/proc/none']."
+        "perfsweep run: TMPDIR: No usable temporary directory found in ['/proc/none']."
         " Set it to a folder that you can write\n"
     )
