@@ -103,7 +103,7 @@ test-slow: $(READY) slurm-if-root browser-if-root
 	$(PYTEST) -n 3 -m slow $(ARGS)  # many of them wait for Slurm or a browser
 
 test-all: $(READY) slurm-if-root browser-if-root
-	$(PYTEST) -n 4 $(ARGS)  # in one run: what waits for Slurm or a browser leaves the cores to others
+	$(PYTEST) -n 3 $(ARGS)  # in one run: what waits for Slurm or a browser leaves the cores to others
 
 storm: $(READY)
 	@$(STORM) storm --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(if $(SLURM),--slurm --port $(SLURM_PORT)) $(ARGS)

@@ -216,10 +216,8 @@ def test_a_page_can_be_followed_from_top_to_bottom_in_an_empty_folder(
 
 READ_ONLY = [
     ["list"],
-    ["describe", "digits"],
     ["claims", "digits"],
     ["run", "workload=digits", "toggles.amp=bf16"],
-    ["sweep", "workload=digits", "sweep=ablation", "dry_run=true"],
     ["sweep", "workload=digits", "cluster=slurm", "dry_run=true"],
 ]
 

@@ -24,8 +24,7 @@ def silent(times: np.ndarray, servers: int = 0, margin: float = 0.01) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", [CALM, SHARED])
-@pytest.mark.parametrize("arms", [1, 6])
+@pytest.mark.parametrize(("machine", "arms"), [(CALM, 1), (SHARED, 6)])
 def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
     machine: Machine, arms: int
 ) -> None:
@@ -35,7 +34,7 @@ def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("servers", [2, 3, 5])
+@pytest.mark.parametrize("servers", [2, 5])
 def test_equal_arms_on_servers_are_called_different_in_at_most_five_per_cent_of_sweeps(servers: int) -> None:
     sweeps = PROCESSES.sweep(np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * servers, servers=servers)
     assert np.mean([not silent(times, servers) for times in sweeps]) <= 0.06
@@ -48,9 +47,8 @@ def test_mutant_turns_taken_for_fresh_processes_call_equal_arms_different() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("servers", [3, 5])
-def test_intervals_over_servers_cover_planted_effects(servers: int) -> None:
-    planted = [-0.10, 0.0, 0.03]
+def test_intervals_over_servers_cover_planted_effects() -> None:
+    servers, planted = 3, [-0.10, 0.0, 0.03]
     sweeps = PROCESSES.sweep(np.random.default_rng(23), 400, planted, rounds=5 * servers, servers=servers)
     hits = []
     for times in sweeps:
@@ -72,18 +70,17 @@ def rounds_until_precise(times: np.ndarray, target: float, first: int = 6) -> in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "least"), [(60, 0.90), (200, 0.91)])
-def test_stopping_when_every_interval_is_narrow_keeps_the_coverage(count: int, least: float) -> None:
+def test_stopping_when_every_interval_is_narrow_keeps_the_coverage() -> None:
     planted = [0.03, -0.05]
-    sweeps = Machine(noise=0.05, spikes=0.0).sweep(np.random.default_rng(24), count, planted, rounds=30)
+    sweeps = Machine(noise=0.05, spikes=0.0).sweep(np.random.default_rng(24), 100, planted, rounds=30)
     lengths = [rounds_until_precise(times, math.log(1.02)) for times in sweeps]
     assert 7 <= np.median(lengths) <= 25, "the target is always or never reached, so the rule is not tested"
     hits = []
     for times, rounds in zip(sweeps, lengths, strict=True):
         for found, truth in zip(decided(times[:, :rounds]).estimates.values(), planted, strict=True):
             hits.append(found.interval is not None and found.interval.low <= truth <= found.interval.high)
-    # .95 less a point or two that stopping costs and two standard errors: .04 of 120 intervals, .02 of 400.
-    assert least <= np.mean(hits) <= 0.99
+    # .95 less a point or two that stopping costs and two standard errors of .015.
+    assert 0.90 <= np.mean(hits) <= 0.99
 
 
 @pytest.mark.slow

@@ -146,33 +146,33 @@ def test_mutant_arms_that_do_not_take_turns_differ_by_the_drift() -> None:
     assert false_claims(np.stack([turns[:, :10], turns[:, 10:]], axis=1)) > 0.15
 
 
-@pytest.mark.parametrize("layout", [0.0, 0.01, 0.05])
-@pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
-def test_every_layout_is_covered(layout: float, servers: int, rounds: int) -> None:
+@pytest.mark.parametrize(("layout", "servers"), [(0.0, 5), (0.05, 10), (0.01, 2), (0.05, 2)])
+def test_every_layout_is_covered(layout: float, servers: int) -> None:
     # 250 sweeps count for 1100 intervals or more: an error of .007 where the bounds leave .02.
-    assert 0.93 <= np.nanmean(coverage(replace(TRIALS, process=layout), servers, rounds)) <= 0.97
+    assert 0.93 <= np.nanmean(coverage(replace(TRIALS, process=layout), servers)) <= 0.97
 
 
-@pytest.mark.parametrize("rounds", [6, 10])
-def test_a_layout_too_small_for_two_servers_to_show_is_covered(rounds: int) -> None:
+def test_a_layout_too_small_for_two_servers_to_show_is_covered() -> None:
     # An F test at p < 0.1 in place of 0.2 finds so little of it that intervals cover .926.
-    times = replace(TRIALS, process=0.005).sweep(np.random.default_rng(1), 1500, EFFECTS, rounds, 1, 2)
+    times = replace(TRIALS, process=0.005).sweep(np.random.default_rng(1), 1500, EFFECTS, 6, 1, 2)
     assert hits(times, EFFECTS, 2).mean() >= 0.93
 
 
-@pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
-def test_a_noisy_arm_is_covered_against_every_other_as_arm_and_as_base(servers: int, rounds: int) -> None:
-    covered = coverage(TRIALS, servers, rounds, sweeps=450, loud={3: 3.0})
+@pytest.mark.parametrize("servers", [5, 2])
+def test_a_noisy_arm_is_covered_against_every_other_as_arm_and_as_base(servers: int) -> None:
+    covered = coverage(TRIALS, servers, sweeps=450, loud={3: 3.0})
     # Its own intervals count for 900: an error of .007 where the bounds leave .025.
     assert 0.925 <= np.nanmean(covered[3]) <= 0.98
 
 
-@pytest.mark.parametrize("machine", [SPIKY, replace(TRIALS, drift=0.3), replace(TRIALS, correlation=0.9)])
-@pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (2, 10)])
-def test_disturbed_machines_are_covered(machine: Machine, servers: int, rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("machine", "servers"),
+    [(SPIKY, 2), (replace(TRIALS, drift=0.3), 5), (replace(TRIALS, correlation=0.9), 2)],
+)
+def test_disturbed_machines_are_covered(machine: Machine, servers: int) -> None:
     # 450 sweeps count for 2000 intervals or more: an error of .005 where the bounds leave .02.
-    assert 0.93 <= np.nanmean(coverage(machine, servers, rounds, sweeps=450)) <= 0.97
+    assert 0.93 <= np.nanmean(coverage(machine, servers, sweeps=450)) <= 0.97
 
 
 def test_power_is_what_the_tables_say() -> None:
-    assert calls(PAIRS, sweeps=1500) >= 0.90
+    assert calls(PAIRS, sweeps=400) >= 0.90

@@ -168,7 +168,9 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
             evidence_iterations=6,
             counting_iterations=1,
             timeout_s=120,
+            servers=1,
             repeats=0,
+            timed_parity=False,
         ),
         cluster=ClusterConfig(executor="inprocess"),
         sweep=SweepConfig(

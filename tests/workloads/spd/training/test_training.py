@@ -275,19 +275,13 @@ def test_the_synchronous_writer_has_written_when_it_returns(tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "levels"),
-    [
-        (0, {}),
-        (1, {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused"}),
-        (0, {"gradients": "native", "optimizer": "fused"}),
-    ],
-    ids=["naive", "fast", "formulas"],
+    "levels", [{}, {"gradients": "native", "optimizer": "fused"}], ids=["naive", "formulas"]
 )
-def test_a_toys_features_are_recovered_one_component_each(start, run, real_presets, seed, levels) -> None:
+def test_a_toys_features_are_recovered_one_component_each(start, run, real_presets, levels) -> None:
     fast = {"metrics": "deferred", "mask_checks": "off", "loader": "memmap_batched"}
     workload = start(
         config={"log_every": 10**4, "eval_every": 10**4, "save_every": 10**4, "preset": "tms_5-2_test"},
-        seed=seed,
+        seed=0,
         **fast,
         **levels,
     )
