@@ -26,13 +26,13 @@ DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 SITE   := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would pass what --strict refuses
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # The tests start hundreds of processes, and each would compile our modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow test-all storm faults soak peers fuzz mutants lint docs slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak peers fuzz mutants lint docs slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -46,7 +46,6 @@ help:
 	@echo "make test       the quick tests, within one budget of processor time; it prints what was spent"
 	@echo "make test-workloads  every level of every workload: parity, counters, compiling"
 	@echo "make test-slow  the long tests"
-	@echo "make test-all   all three in one run, which takes less time"
 	@echo "make storm      sweeps under many faults at once, for MINUTES=20: SEED= SLURM=1"
 	@echo "make faults     each fault of the two Slurm lists alone, as a table: TIMES=3 CASES=\"F12 D3\""
 	@echo "make soak       $(TRIALS) short trials in one sweep: does anything grow?"
@@ -101,9 +100,6 @@ test-workloads: $(READY)
 
 test-slow: $(READY) slurm-if-root browser-if-root
 	$(PYTEST) -n 3 -m slow $(ARGS)  # many of them wait for Slurm or a browser
-
-test-all: $(READY) slurm-if-root browser-if-root
-	$(PYTEST) -n 3 $(ARGS)  # in one run: what waits for Slurm or a browser leaves the cores to others
 
 storm: $(READY)
 	@$(STORM) storm --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(if $(SLURM),--slurm --port $(SLURM_PORT)) $(ARGS)

@@ -13,7 +13,7 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Claim, LevelValue
 
 SOURCE = "SPD report"
-UPSTREAM = "figures of SPD's authors, next to the report"
+UPSTREAM = "figures of SPD's authors, beside the report"
 
 Arm = Mapping[str, LevelValue]
 

@@ -198,7 +198,8 @@ class Compared:
     """A sweep that was compared."""
 
     def __init__(self, folder: Path, failed: bool) -> None:
-        self.folder: Any = SimpleNamespace(path=folder)
+        self.folder: Any = SweepFolder(folder)
+        self.manifest: Any = None
         self.comparison: Any = SimpleNamespace(failed=failed)
 
     def report(self) -> str:
@@ -231,6 +232,7 @@ def test_a_sweep_concludes_with_its_tables_and_what_was_published(
     monkeypatch.setattr(module, "published_line", lambda done, folder: "published so")
     monkeypatch.setattr(module.terminal_table, "show", lambda console, comparison: console.print("tables"))
     sweep: Any = Compared(tmp_path, bool(failed))
+    monkeypatch.setattr(module, "Sweep", lambda folder, manifest: sweep)
     assert conclude(console, sweep, broken) == status
     lines = [f"pack {name} broke off: {why}" for name, why in broken.items()]
     assert out.getvalue().splitlines() == [*lines, "tables", "report: report.html", *["published so"] * told]
