@@ -240,7 +240,7 @@ def _tensors(result: Any) -> Iterable[torch.Tensor]:
 
 
 def _read(name: str, frame: FrameType | None) -> list[Read]:
-    """Who asked; None if it was torch itself."""
+    """Who asked; empty if it was torch itself."""
     while frame is not None and frame.f_code.co_filename in _THROUGH:
         frame = frame.f_back
     if frame is None or Path(frame.f_code.co_filename).is_relative_to(_TORCH):

@@ -54,10 +54,8 @@ def test_calls_that_compile_nothing_cost_nothing(graphs: list[int]) -> None:
     assert (step.compile_s, step.graphs, step.calls) == (0.0, 0, 2)
 
 
-def test_more_sizes_than_eight_stay_compiled(graphs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
-    CompiledStep(lambda given: (given, {}), "reduce_overhead")  # type: ignore[arg-type]
-    assert torch._dynamo.config.recompile_limit == 64
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 100)
-    CompiledStep(lambda given: (given, {}), "reduce_overhead")  # type: ignore[arg-type]
-    assert torch._dynamo.config.recompile_limit == 100
+@pytest.mark.parametrize(("limit", "raised"), [(8, 64), (100, 100)])
+def test_more_sizes_than_eight_stay_compiled(graphs: list[int], limit: int, raised: int) -> None:
+    with torch._dynamo.config.patch(recompile_limit=limit):  # monkeypatch would take the field away
+        CompiledStep(lambda given: (given, {}), "reduce_overhead")  # type: ignore[arg-type]
+        assert torch._dynamo.config.recompile_limit == raised
