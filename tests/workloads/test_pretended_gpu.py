@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-BACKEND = TESTS / "support" / "pretend_cuda" / "backend.cpp"
+SUPPORT = TESTS / "support"
+BACKEND = SUPPORT / "pretend_cuda" / "backend.cpp"
+ONLY_FACTS = "[[f._doctor('facts', '0', 300, kept)]]; sys.exit(f.main([sys.argv[1], 'right']))"
 
 pytestmark = [
     pytest.mark.workloads,
@@ -35,9 +37,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+def with_gpu(library: Path, *paths: Path) -> dict[str, str]:
+    """Variables of a process that has the GPU."""
+    every = [*map(str, paths), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(every), "PRETEND_CUDA_LIBRARY": str(library)}
+
+
 def test_code_for_cuda_runs_on_a_pretended_gpu(library: Path) -> None:
-    paths = [str(TESTS.parent), str(TESTS / "support"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PRETEND_CUDA_LIBRARY": str(library)}
+    environment = with_gpu(library, TESTS.parent, SUPPORT)
     options = ["-n0", "-p", "pretend_cuda", "-p", "no:cacheprovider", "-rA", "--assert=plain", "--tb=native"]
     files = sorted((TESTS / "pretended").glob("check_*.py"))
     done = subprocess.run(
@@ -52,3 +59,24 @@ def test_code_for_cuda_runs_on_a_pretended_gpu(library: Path) -> None:
     assert "SKIPPED" not in done.stdout
     for file in files:
         assert f"PASSED {file.relative_to(TESTS.parent)}::" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_first_minutes_find_all_right_on_a_node_whose_every_process_has_that_gpu(
+    library: Path, tmp_path: Path
+) -> None:
+    """Of the parts those that ask what such a GPU can tell; its clocks and kernels are the host's."""
+    asked = ("-c", "import sys, first_minutes as f; f.HALVES['right'] = lambda kept: " + ONLY_FACTS, "OUT")
+    environment = with_gpu(library, SUPPORT / "pretend_node", SUPPORT, TESTS / "gpu_day")
+    done = subprocess.run(
+        [sys.executable, *asked],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "NVIDIA H100 80GB HBM3: 6 passed" in done.stdout and "ended badly: none" in done.stdout
+    assert (tmp_path / "OUT" / "kept.tar.gz").is_file()

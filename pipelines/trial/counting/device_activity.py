@@ -19,15 +19,17 @@ class DeviceActivity:
         self._found: dict[str, float] = {}
 
     def __enter__(self) -> DeviceActivity:
-        from torch.profiler import ProfilerActivity, profile
+        from torch.profiler import ProfilerActivity, profile, supported_activities
 
-        self._profile = profile(activities=[ProfilerActivity.CUDA])
-        self._profile.__enter__()
+        if ProfilerActivity.CUDA in supported_activities():  # not in a torch built without CUPTI
+            self._profile = profile(activities=[ProfilerActivity.CUDA])
+            self._profile.__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._profile.__exit__(*exception)
-        self._found = summary(self._profile.events())
+        if self._profile is not None:
+            self._profile.__exit__(*exception)
+            self._found = summary(self._profile.events())
 
     def result(self, iterations: int, units: float) -> dict[str, float | None]:
         """kernel_launches per iteration, and device_busy_ns per unit; None where nothing was seen."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
-if "torch" in sys.modules:
+LIBRARY = os.environ["PRETEND_CUDA_LIBRARY"]
+if "torch" in sys.modules and LIBRARY not in Path("/proc/self/maps").read_text():
     raise RuntimeError("pretend_cuda must be loaded before torch")
-ctypes.CDLL(os.environ["PRETEND_CUDA_LIBRARY"], mode=ctypes.RTLD_GLOBAL)
+ctypes.CDLL(LIBRARY, mode=ctypes.RTLD_GLOBAL)
 
 from pretend_cuda.surface import install  # noqa: E402
 

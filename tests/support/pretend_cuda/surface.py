@@ -15,7 +15,9 @@ from pretend_cuda.graphs import CUDAGraph, captured, graphed_steps
 from pretend_cuda.tensors import Pretending, held, waits
 
 NAME = "NVIDIA H100 80GB HBM3"
+UUID = "00000000-0000-0000-0000-000000000001"
 MEMORY = 80 * 2**30
+CYCLES_PER_S = 1.98e9
 
 
 class Stream:
@@ -90,7 +92,7 @@ def install() -> None:
         "get_device_name": lambda *_: NAME,
         "get_device_capability": lambda *_: (9, 0),
         "get_device_properties": lambda *_: SimpleNamespace(
-            name=NAME, major=9, minor=0, total_memory=MEMORY, multi_processor_count=132
+            name=NAME, uuid=UUID, major=9, minor=0, total_memory=MEMORY, multi_processor_count=132
         ),
         "synchronize": _device_synchronize,
         "Stream": Stream,
@@ -107,6 +109,7 @@ def install() -> None:
         "reset_peak_memory_stats": lambda *_: None,
         "memory_stats": lambda *_: defaultdict(int),
         "utilization": lambda *_: 0,
+        "_sleep": lambda cycles: time.sleep(cycles / CYCLES_PER_S),
         "get_rng_state": lambda *_: torch.default_generator.get_state(),
         "set_rng_state": lambda state, *_: None,
         "set_sync_debug_mode": lambda mode: setattr(waits, "mode", mode),
