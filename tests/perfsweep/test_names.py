@@ -36,17 +36,7 @@ def test_a_look_at_a_script_imports_the_users_packages(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_trial_of_a_script_imports_the_users_packages(folder: Path) -> None:
-    words = ("workload=script", "workload.path=train.py", "measure.iterations=2")
-    assert "per unit" in python(folder, "-m", "perfsweep", "run", *words)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "packages"),
-    [(SCRIPT, False), (CLASS, False), (CLASS, True)],
-    ids=["script", "class", "packages"],
-)
+@pytest.mark.parametrize(("words", "packages"), [(SCRIPT, False), (CLASS, True)], ids=["script", "packages"])
 def test_every_trial_of_a_sweep_imports_the_users_packages(
     tmp_path: Path, words: tuple[str, ...], packages: bool
 ) -> None:

@@ -214,18 +214,6 @@ def swept(folder: Path) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_the_command_leaves_every_run_and_the_comparison_on_the_server(
-    tmp_path: Path, backend: Loopback
-) -> None:
-    status, lines = swept(tmp_path)
-    assert status == 0, lines
-    rows = produced(SweepFolder(tmp_path / "runs" / "toy"))
-    assert lines[-1] == f"W&B: 3 runs, 3 of them new or changed, {rows + 1} of {rows + 1} rows on the server"
-    assert backend.rows() == rows
-    (compared,) = backend.runs("compare").values()
-    assert compared.summary_values["effect/one_at_a_time/work_single/speed"] > 0
-
-
 def test_a_wrong_key_costs_one_line_and_no_trial(
     tmp_path: Path, backend: Loopback, shell: pytest.MonkeyPatch
 ) -> None:

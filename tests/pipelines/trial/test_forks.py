@@ -209,6 +209,15 @@ def test_a_server_says_when_it_has_imported_everything(serve: Callable[..., Serv
     assert child.code() == 3 and server.imported()
 
 
+def test_a_server_is_complete_once_what_it_imports_after_the_first_trial_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").touch()
+    (tmp_path / "torch/_dynamo.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
+    server = forks.ForkServer([], {"PYTHONPATH": str(tmp_path)}, early=True)
+    server.complete()
+    assert (tmp_path / "imported").exists()
+
+
 @pytest.mark.parametrize(
     "body", ["raise PermissionError(13, 'Permission denied', '/srv/data/x')", "import pipelines.that_is_not"]
 )

@@ -175,11 +175,7 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
         cluster=ClusterConfig(executor="inprocess"),
         sweep=SweepConfig(
             name="replayed",
-            designs=[
-                DesignConfig(
-                    "one_at_a_time", levels={"optimizer": ["foreach"], "amp": ["bf16"], "micro_batch": [64]}
-                )
-            ],
+            designs=[DesignConfig("one_at_a_time", levels={"optimizer": ["foreach"], "amp": ["bf16"]})],
         ),
         runs=str(tmp_path),
     )

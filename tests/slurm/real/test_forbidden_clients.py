@@ -10,24 +10,25 @@ from bench import Bench
 pytestmark = pytest.mark.slow
 
 
-def without(bench: Bench, program: str) -> str:
-    """A PATH on which a program refuses as a site's wrapper does."""
+def without(bench: Bench, *programs: str) -> str:
+    """A PATH on which programs refuse as a site's wrappers do."""
     folder = bench.folder / "wrappers"
     folder.mkdir()
-    (folder / program).write_text(f"#!/bin/sh\necho '{program}: access denied for users' >&2\nexit 1\n")
-    (folder / program).chmod(0o755)
+    for program in programs:
+        (folder / program).write_text(f"#!/bin/sh\necho '{program}: access denied for users' >&2\nexit 1\n")
+        (folder / program).chmod(0o755)
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-@pytest.mark.parametrize("program", ["scontrol", "squeue", "sacct"])
-def test_a_sweep_is_followed_to_its_end_without_one_of_them(bench: Bench, program: str) -> None:
+@pytest.mark.parametrize("programs", [("squeue",), ("scontrol", "sacct")], ids=" and ".join)
+def test_a_sweep_is_followed_to_its_end_without_some_of_them(bench: Bench, programs: tuple[str, ...]) -> None:
     done = bench.perfsweep(
-        *bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, program)
+        *bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, *programs)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(bench.records()) == 4
-    told = f"{program} is not for you here ({program}: access denied for users)"
-    assert told in done.stdout
+    for program in programs:
+        assert f"{program} is not for you here ({program}: access denied for users)" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -269,19 +269,6 @@ def test_of_two_live_copies_the_later_measures_and_the_earlier_stops(bench: Benc
 
 
 @pytest.mark.slow
-def test_leftover_files_of_a_killed_writer_are_no_records(bench: Bench) -> None:
-    toy = folder(bench)
-    for place in (toy.pack_dir("p000") / "attempts", toy.path / "submissions"):
-        place.mkdir(parents=True)
-        (place / ".0.json.4711.deadbeef.tmp").write_text("{")
-    (toy.path / "submissions" / "12_submitted.pkl.save_tmp").write_text("half")
-    finished = bench.perfsweep(*bench.sweep())
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert bench.show(f"{array(bench)}_0")["Restarts"] == "0"
-    assert set(pure_rounds(bench).values()) == {0}
-
-
-@pytest.mark.slow
 def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
     log = bench.folder / "inside.log"
     script = shlex.join([sys.executable, "-m", "perfsweep.pipelines.cli", *bench.sweep()])

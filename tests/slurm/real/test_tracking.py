@@ -1,20 +1,19 @@
-"""Sweeps on a real Slurm that publish while they run, and what may befall jobs and the server meanwhile.
+"""A sweep on a real Slurm that publishes while it runs, and is cancelled.
 
-What may befall any pack, such as other outages, SIGTERM, and a second publisher, is tested without Slurm in
-tests/pipelines/publish/test_packs_online.py, where a pack is the same.
-Each case prints rows produced, rows in W&B when the sweep had ended, and rows after `publish`.
+What may befall any pack, such as outages, SIGTERM, SIGKILL, and a second publisher, is tested without Slurm
+in tests/pipelines/publish/test_packs_online.py, where a pack is the same.
+It prints rows produced, rows in W&B when the sweep had ended, and rows after `publish`.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bench import Bench
-from loopback import Action, Fault, Loopback
+from loopback import Loopback
 from loopback.server import KEY
 from published_rows import concluded
 from waiting import until
@@ -53,15 +52,6 @@ class Tracked:
         arrays = [s.array for s in Journal(self.folder.submissions_file).submissions.values() if s.array]
         return f"{arrays[-1]}_0"
 
-    def fed(self) -> None:
-        """Wait until rows have arrived from the job."""
-        until(lambda: self.backend.rows() > 0, "the first rows")
-
-    def ended(self) -> str:
-        output, _ = self.command.communicate(timeout=300)
-        assert self.command.returncode == 0, output
-        return output
-
     def endings(self) -> list[End]:
         return [
             end
@@ -79,53 +69,18 @@ def tracked(bench: Bench, backend: Loopback, shell: pytest.MonkeyPatch) -> Track
     return Tracked(bench, backend)
 
 
-def test_rounds_are_fed_from_the_job_while_it_runs(tracked: Tracked) -> None:
-    tracked.fed()
+def test_a_sweep_that_is_cancelled_and_asked_for_again_is_fed_from_its_jobs_and_loses_no_row(
+    tracked: Tracked,
+) -> None:
+    until(lambda: tracked.backend.rows() > 0, "the first rows")
     assert tracked.bench.show(tracked.element())["JobState"] == "RUNNING"
-    tracked.ended()
-    rows = concluded("none, on Slurm", tracked.folder, tracked.backend)
-    assert rows.complete, rows
-    assert rows.before > 0
-
-
-def test_an_outage_costs_no_job_and_no_row(tracked: Tracked) -> None:
-    tracked.fed()
-    with tracked.backend.showing(Fault("", Action.DROP)):
-        tracked.ended()
-    assert tracked.endings() == [End.DONE]
-    rows = concluded("server down in the middle, on Slurm", tracked.folder, tracked.backend)
-    assert rows.complete, rows
-
-
-def killed(tracked: Tracked) -> list[End]:
-    step = f"{tracked.bench.show(tracked.element())['JobId']}.0"
-    tracked.bench.cluster.client("scancel", "--signal=KILL", step)
-    return [End.NO_RESULT, End.DONE]
-
-
-def cancelled_and_asked_for_again(tracked: Tracked) -> list[End]:
     tracked.bench.cluster.client("scancel", tracked.element())
     tracked.command.communicate(timeout=300)
     assert tracked.command.returncode != 0
     tracked.command = tracked.start()
-    return [End.CANCELLED, End.DONE]
-
-
-def requeued(tracked: Tracked) -> list[End]:
-    element = tracked.element()
-    tracked.bench.cluster.client("scontrol", "requeue", element)
-    tracked.bench.start_now(element)
-    assert tracked.bench.show(element)["Restarts"] == "1"
-    return [End.DONE]
-
-
-@pytest.mark.parametrize("strike", [killed, cancelled_and_asked_for_again, requeued])
-def test_what_happens_to_the_job_costs_no_row(
-    tracked: Tracked, strike: Callable[[Tracked], list[End]]
-) -> None:
-    tracked.fed()
-    expected = strike(tracked)
-    tracked.ended()
-    assert tracked.endings() == expected
-    rows = concluded(f"{strike.__name__.replace('_', ' ')}, on Slurm", tracked.folder, tracked.backend)
+    output, _ = tracked.command.communicate(timeout=300)
+    assert tracked.command.returncode == 0, output
+    assert tracked.endings() == [End.CANCELLED, End.DONE]
+    rows = concluded("cancelled and asked for again, on Slurm", tracked.folder, tracked.backend)
     assert rows.complete, rows
+    assert rows.before > 0
