@@ -87,7 +87,7 @@ class Level:
     loosened : another class than `parity` where a workload configuration and the other levels demand it, or
         None
     witness : counter that changes against the base when the level acts, or `ANYTHING`; unchanged means
-        *inert*
+        *no effect*
     commit_every : rows of metrics between two commits to W&B from inside the loop; None keeps rows in memory
         until the measurement is over
     in_code : what to change in a program that has the baseline, in a few words of code; ``{value}`` is filled

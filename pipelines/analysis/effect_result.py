@@ -142,7 +142,7 @@ class EffectResult:
     def word(self) -> str:
         """The verdict, or why there is none."""
         if self.outcome or self.verdict is None:
-            return self.outcome or "no rounds yet"
+            return verdict_word(self.outcome) or "no rounds yet"
         return verdict_word(self.verdict.value, self.code.value)
 
     @property

@@ -127,7 +127,7 @@ class Ruler:
         if obstacle := self._obstacle(claim):
             return RuledClaim(claim, subject, effect.design, Ruling.NOT_MEASURABLE, obstacle)
         if result.outcome:
-            return RuledClaim(claim, subject, effect.design, Ruling.UNDECIDED, result.outcome)
+            return RuledClaim(claim, subject, effect.design, Ruling.UNDECIDED, result.word)
         if claim.kind == "predicate":
             return self._about_arm(claim, arm, subject, effect.design, result.verdict)
         figure = SPEED

@@ -260,7 +260,7 @@ class Checked:
         if still and self._acts_elsewhere(effect, one, other, base.counters):
             self.choices[subject] = (
                 "does the same as its base under this configuration, and something else as another number; a"
-                " sweep calls it inert"
+                " sweep says that it has no effect"
             )
         else:
             yield from still

@@ -328,7 +328,7 @@ class Cast:
                 nothing = all(one == base for one, base in pairs)
                 same += nothing
                 twin = effect.pairs[0][1] if nothing else kept[key].pairs[0][0] if key in kept else None
-                reason = self._inert(effect.pairs[0][0], twin) if twin else ""
+                reason = self._without_effect(effect.pairs[0][0], twin) if twin else ""
             except ConfigError as error:
                 reason = str(error)
             if reason:
@@ -340,13 +340,13 @@ class Cast:
             raise (SameCode if same == len(planned) else CannotRun)(every)
         return list(kept.values()), left_out
 
-    def _inert(self, levels: Assignment, other: Assignment) -> str:
+    def _without_effect(self, levels: Assignment, other: Assignment) -> str:
         one, base = (self._named(self._provided.choice(arm)) for arm in (levels, other))
         (name, level), (_, twin) = next(
             (pair for pair in zip(one, base, strict=True) if pair[0] != pair[1]), (one[0], base[0])
         )
         same = "the same interpreter and packages" if name == ENVIRONMENT else "the same code"
-        return f"{name}={level} has {same} as {name}={twin}: it is inert"
+        return f"{name}={level} has {same} as {name}={twin}: it has no effect"
 
     @property
     def by_exec(self) -> bool:

@@ -19,6 +19,7 @@ from perfsweep.pipelines.search.factors import Grid, limit_words
 from perfsweep.pipelines.search.measurements import Candidate, PackBroke, SearchSweep
 from perfsweep.pipelines.search.search import Observation, Proposal, exhaustive
 from perfsweep.pipelines.search.surrogate import Point
+from perfsweep.pipelines.statistics.verdicts import verdict_word
 from perfsweep.pipelines.terminal import bold
 from perfsweep.pipelines.units import speed
 
@@ -142,7 +143,8 @@ class SearchDriver:
             return "not measured"
         if one.value is not None:
             return f"{speed(math.exp(one.value))} (+-{2 * math.sqrt(one.variance):.1%})"
-        return f"out: {one.reason}" if one.outcome == "different" else f"out: {one.outcome}: {one.reason}"
+        word = verdict_word(one.outcome)
+        return f"out: {one.reason}" if word == "different" else f"out: {word}: {one.reason}"
 
     def print_best_so_far(self) -> None:
         """Print the best of what is there, and how to go on."""

@@ -57,7 +57,7 @@ class VerifiedEffect:
     def text(self) -> str:
         """The effect with its interval and verdict."""
         if self.ratio is None:
-            return self.outcome or "no rounds"
+            return verdict_word(self.outcome) or "no rounds"
         parity = f", results {self.parity}" if self.parity else ""
         factor = speed(self.ratio)
         word = verdict_word(str(self.verdict))

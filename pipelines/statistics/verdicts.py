@@ -61,8 +61,10 @@ _WITHHELD = {
 
 
 def verdict_word(verdict: str, code: str | None = None) -> str:
-    """What a reader sees: the verdict, or why none is called although there are times."""
-    return _WITHHELD.get(code or "", "too noisy") if verdict == Verdict.HELD_BACK else verdict
+    """What a reader sees of a verdict, or of an outcome in its place: why none is called."""
+    if verdict == Verdict.HELD_BACK:
+        return _WITHHELD.get(code or "", "too noisy")
+    return verdict.replace("inert", "no effect")
 
 
 @dataclass(frozen=True)

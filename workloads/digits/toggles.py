@@ -2,7 +2,7 @@
 
 Declarations only: this module imports neither torch nor the code it describes, so that plans and command
 lines can read it in milliseconds. Every level but the first names a *witness*, a counter that differs from
-the baseline's when the level acts: a level whose witness doesn't move did nothing, and is reported as inert
+the baseline's when the level acts: a level whose witness doesn't move is reported as *no effect*
 instead of as a gain of 1.00x.
 """
 

@@ -366,7 +366,7 @@ def test_a_number_that_does_nothing_is_a_choice_where_another_number_acts(
     assert [one for one, _, _ in found] == ([Defect.NOTHING_CHANGES] if defect else [])
     assert trials.asked[-1] == ("piece=16 (8)", "counting", 12)
     if not defect:
-        assert checked.choices["piece=16"].endswith("a sweep calls it inert")
+        assert checked.choices["piece=16"].endswith("a sweep says that it has no effect")
 
 
 class Server:

@@ -121,7 +121,7 @@ def test_an_effect_has_its_ratio_within_its_interval_and_the_same_results(done: 
 
 def test_a_level_that_changes_nothing_is_inert_and_has_no_ratio(done: Done) -> None:
     result = done.effect("idle", "on")
-    assert (result.word, result.ratio) == ("inert", None)
+    assert (result.word, result.ratio) == ("no effect", None)
     assert result.note == "products is the same with and without it"
 
 

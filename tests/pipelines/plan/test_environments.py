@@ -95,7 +95,7 @@ def test_a_trial_by_exec_runs_in_its_environment(asked, folder: Path, tmp_path: 
     given.workload = {"name": "script", "path": "train.py", "folder": str(folder)}
     manifest = plan.make_plan(given, Device())
     (refused,) = manifest.refused
-    assert f"has the same interpreter and packages as environment={one}: it is inert" in refused.reason
+    assert f"has the same interpreter and packages as environment={one}: it has no effect" in refused.reason
     assert manifest.packs[0].start == "exec"
     sweep = SweepFolder(tmp_path / "sweep")
     launch.prepare(sweep, manifest, "")

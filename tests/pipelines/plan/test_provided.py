@@ -152,7 +152,7 @@ def test_each_version_is_an_arm_with_code_of_its_own_beside_other_toggles(
     rows = {(effect.toggle, effect.level) for effect in manifest.effects}
     assert rows == {("commit", "slow"), ("zero_grad", "none")}
     assert [
-        one.level for one in manifest.refused if "same code as commit=base: it is inert" in one.reason
+        one.level for one in manifest.refused if "same code as commit=base: it has no effect" in one.reason
     ] == ["prose"]
     own = specs(manifest, tmp_path)
     assert own["baseline"].code != own["commit=slow"].code
@@ -289,8 +289,8 @@ def test_effects_between_one_code_are_left_out_with_the_level_that_it_is_the_sam
     assert [(one.toggle, one.level) for one in kept] == [("commit", "slow"), ("idle", "on")]
     assert [(one.level, one.reason) for one in left_out] == [
         ("l", "before"),
-        ("prose", "commit=prose has the same code as commit=base: it is inert"),
-        ("late", "commit=late has the same code as commit=slow: it is inert"),
+        ("prose", "commit=prose has the same code as commit=base: it has no effect"),
+        ("late", "commit=late has the same code as commit=slow: it has no effect"),
         ("bad", "commit=bad: it has no toy"),
     ]
 
@@ -304,7 +304,7 @@ def test_where_nothing_is_left_to_compare_it_is_told_apart_why(cast, digests: st
     with pytest.raises(ConfigError) as refused:
         made.keep_runnable([one for one in planned if one.toggle == "commit"], [], arm)
     assert type(refused.value) is error
-    assert str(refused.value).startswith("commit=b has the same code as commit=a: it is inert")
+    assert str(refused.value).startswith("commit=b has the same code as commit=a: it has no effect")
 
 
 def test_environments_are_the_same_by_what_is_installed_there(cast) -> None:
@@ -315,8 +315,8 @@ def test_environments_are_the_same_by_what_is_installed_there(cast) -> None:
     planned, arm = effects(made)
     kept, (left_out,) = made.keep_runnable(planned, [], arm)
     assert [one.level for one in kept] == ["c", "on"]
-    assert (
-        left_out.reason == "environment=b has the same interpreter and packages as environment=a: it is inert"
+    assert left_out.reason == (
+        "environment=b has the same interpreter and packages as environment=a: it has no effect"
     )
     one, other = made.versions
     assert one.environment == part.model_copy(update={"installed": "x", **found})
