@@ -120,7 +120,7 @@ def measure_together(planned: Planned, watch: Watch | None = None) -> dict[str, 
 def _launched(
     planned: Planned, packs: list[Pack], unfinished: Mapping[str, int], watch: Watch
 ) -> dict[str, str]:
-    """Run packs to their end; those that broke off, each with the end of its log."""
+    """Run packs to their end; the packs that broke off, each with the end of its log."""
     command, sweep = planned.command, planned.sweep
     with watch.trials(planned, unfinished) as hear:
         done = launch.launch(
@@ -182,7 +182,7 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Unpack[SweepOp
 def open_sweep(path: str | Path, columns: Sequence[str] | None = None, output: str | None = None) -> Sweep:
     """Open the sweep in a folder, such as ``runs/digits-demo``.
 
-    `columns` are shown next to time in place of those that its ``report.columns`` chose. Tables and reports
+    `columns` are shown next to time instead of the ones that its ``report.columns`` chose. Tables and reports
     go into `output`; by default into the sweep's folder, if that can be written.
 
     Raises

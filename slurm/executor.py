@@ -49,7 +49,7 @@ class SlurmExecutor(Executor):
     advanced : told a job's name and how a try of it ended, says whether that try left more finished than it
         found
     say : takes sentences for the person who watches
-    forgiven : ends that a person wants to be tried again however often they were
+    forgiven : ends that a user wants to be tried again however often they were
     """
 
     remote = True
@@ -150,7 +150,7 @@ class SlurmExecutor(Executor):
         self._submit_waiting()
 
     def _start_anew(self, job: Job) -> None:
-        """Queue a job that a person asks for, unless it has used up its tries and nothing has changed."""
+        """Queue a job that a user asks for, unless it has used up its tries and nothing has changed."""
         before = self.journal.limits.get(job.name, {})
         limits = self._submitter.limits(job.resources)
         changed = {End(end) for end, limit in limits.items() if before.get(end, limit) != limit}
@@ -319,7 +319,7 @@ class SlurmExecutor(Executor):
             )
 
     def _end_cancelled(self, answer: Answer) -> int:
-        """Tell Slurm to end what a person wants to end, a whole array in one word; how many elements."""
+        """Tell Slurm to end what a user wants to end, a whole array in one word; how many elements."""
         count, targets = 0, []
         for submission in self._open():
             seen = {i: answer.get((submission.token, i)) for i in submission.open}

@@ -134,7 +134,7 @@ def judge(
     ----------
     seen : the element in that answer, or why it is not there
     own : the job's own records
-    cancelled : whether a person wants it to end
+    cancelled : whether a user wants it to end
     """
     if own.done:
         return Standing(End.DONE)

@@ -364,7 +364,7 @@ class FailedNodes:
 class SteadyClock:
     """Seconds since the epoch as they were when it was made, and steadily on from there.
 
-    Whoever waits until a moment of the time of day waits for days where the clock is set back by as much.
+    A process that waits until a moment of the time of day waits for days if the clock is set back by days.
     """
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ class End(StrEnum):
     UNFIT = "node unfit"  # its node lacks what was asked for
     VANISHED = "vanished"  # Slurm says that it knows nothing of it, and it gives no sign of life
     STOPPED = "stopped"  # it was asked to end, and did so properly
-    UNCLEAR = "unclear"  # a person may have cancelled it, and nothing is left that says so
+    UNCLEAR = "unclear"  # a user may have cancelled it, and nothing is left that says so
     TIMEOUT = "timeout"
     OOM = "out of memory"
     DEADLINE = "deadline"

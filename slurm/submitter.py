@@ -307,7 +307,7 @@ class Submitter:
         return batch.parameters(site, shape, name, comment, environ, self._env_file)
 
     def _excluded(self) -> str | None:
-        """Nodes of the profile, and those that failed under us."""
+        """Nodes of the profile, and nodes that failed under us."""
         failed = sorted(self._journal.bad_nodes) if self._excluding else []
         names = [*filter(None, [self._site.exclude]), *failed]
         return ",".join(names) or None

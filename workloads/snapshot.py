@@ -1,6 +1,6 @@
 """Copies of sources from outside the project: trials run these, whatever becomes of the originals.
 
-A copy lies below the folder of the copies at the path of its original, where a person finds it too.
+A copy lies below the folder of the copies at the path of its original, where a user finds it too.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class ArmResult:
     device's peak that the workload's formula accounts for, where both are known. Faults and system time are
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
     several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
-    those besides time that were chosen, by key, `bounds` the 95 % intervals of those that have one of an arm
+    the chosen ones other than time, by key, `bounds` the 95 % intervals of the ones that have one of an arm
     alone, and `comments` words on some of them. `on_gpu` says of an arm measured on a CPU whether it acts on
     a GPU too. Work in `extra_phases` is what some users leave out. `paired_ns` is the time per unit from the
     rounds that the arm shares with the first reference: medians of rounds that drift may order arms otherwise

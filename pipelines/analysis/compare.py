@@ -73,12 +73,12 @@ class Comparison:
     alone_and_beside : levels that were measured alone and by leaving them out
     failures : trials that ended badly and that no later attempt repaired
     missing : which rounds are planned and not there, and why, in sentences
-    quantities : what the tables show besides time, as far as it can be had
+    quantities : what the tables show in addition to time, as far as it can be had
     machine : what ran it, in few words
     noise : what kept the machine from being at rest, where that matters
     winners : of each toggle the level to turn on, by their gains alone
     together : all of them at once; None while no second sweep has measured that
-    parts : what of each gain is a step from one baseline to another
+    parts : the part of each gain that is a step from one baseline to another
     workload, options : its name, and its fields off their default
     in_code : by toggle and level as text, what to change in a program, where a level says it
     """

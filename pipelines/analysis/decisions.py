@@ -71,7 +71,7 @@ def decide(
 
     Parameters
     ----------
-    effects : those that have a time to compare
+    effects : the ones with a time to compare
     withheld : verdicts, by id, of effects whose arms compute something else or did less work, or whose trials
         say nothing
     margin : log ratio within which there is no difference

@@ -31,7 +31,7 @@ def verdict_style(result: EffectResult) -> Style:
 
 
 def _losses(result: EffectResult) -> str:
-    """How the trials behind an effect ended where they did not all end alike, which the verdict would say."""
+    """How the trials of an effect ended where they did not all end alike, which the verdict would say."""
     return outcome_text(result.trials).replace(", ", "\n") if len(result.trials) > 1 else ""
 
 

@@ -114,9 +114,9 @@ class EffectResult:
     derivation: Derivation | None = None
     held_back: str = ""  # why nothing is said although there are times
     rulings: tuple[RuledClaim, ...] = ()
-    trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
+    trials: Counts = field(default_factory=dict)  # how its trials ended, its base's apart
     scaling: Scaling | None = None  # where the arm has more ranks than its base
-    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # besides time, by key
+    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # other than time, by key
     on_gpu: str = ""  # of an arm measured on a CPU: whether it acts on a GPU too
 
     def __repr__(self) -> str:

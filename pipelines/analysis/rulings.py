@@ -333,4 +333,4 @@ DERIVED_FIGURES: Mapping[str, Callable[[Lookup, Timings], float | None]] = {
     "seconds_per_iteration": _seconds_per_iteration,
     "device_busy_share": _device_busy_share,
 }
-"""Figures that any workload's claims may name besides its own counters and numbers."""
+"""Figures that any workload's claims may name in addition to its own counters and numbers."""

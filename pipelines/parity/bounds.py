@@ -137,7 +137,7 @@ def _class_bound(comparator: Comparator, parity: Parity, dtype: str) -> float:
 
 
 def _number_dtype(evidence: Evidence) -> str:
-    """The precision behind a number, which Python floats do not tell: that of the tensors next to it."""
+    """The precision of a number, which Python floats do not tell: that of the tensors next to it."""
     dtypes = {
         array.dtype.name for array in map(np.asarray, evidence.tensors.values()) if array.dtype.kind == "f"
     }

@@ -32,7 +32,7 @@ from perfsweep.workloads.api import REPLAY, REPLAYED, Check, Evidence, Parity
 from perfsweep.workloads.errors import RecordError
 
 MORE_SEEDS = 3
-"""Pairs of seeds added where those that were planned leave equivalence open."""
+"""Pairs of seeds added where the planned ones leave equivalence open."""
 
 NO_CHOICE = "trains on its first batches again and again: what a loader that never waits would buy, no choice"
 

@@ -2,7 +2,7 @@
 
 How often follows from what it costs: all feeding together takes at most `tracking.share` of a pack's time.
 What is not fed here is published when the sweep ends, or by `perfsweep publish`; both read the same records.
-Run folders on disk are written only then: nobody looks at them before, and each is written whole.
+Run folders on disk are written only then: nothing looks at them before, and each is written whole.
 """
 
 from __future__ import annotations

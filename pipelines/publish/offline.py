@@ -1,7 +1,7 @@
 """Run folders on disk: one for each run under ``runs/<sweep>/wandb``, ready for ``wandb sync``.
 
 A run is written aside and moved to its place when it is finished, so that a publisher that is killed leaves
-no half run behind. A marker beside it tells later whether records have changed since.
+no half run. A marker next to it tells later whether records have changed since.
 """
 
 from __future__ import annotations

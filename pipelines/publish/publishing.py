@@ -2,7 +2,7 @@
 
 Records are the truth and W&B is a copy, made from them outside measured processes: run folders under
 ``runs/<sweep>/wandb``, or runs on a server. Publishing again changes nothing unless records changed, and
-mends what W&B lost. Whatever goes wrong in W&B is a warning: it never fails a sweep.
+repairs what W&B lost. Whatever goes wrong in W&B is a warning: it never fails a sweep.
 """
 
 from __future__ import annotations

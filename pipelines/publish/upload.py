@@ -1,7 +1,7 @@
 """Runs on a server, made to hold the records: nothing, an append, or a new run for a damaged one.
 
 A complete run says in its summary what it consists of, so that the server alone tells what is missing: no
-state of ours can disagree with it. Rows are only ever appended behind an end that was checked; whatever else
+state of ours can disagree with it. New rows are appended after the last row has been verified; whatever else
 is found there is replaced by a run of the next generation and then deleted, because W&B appends rows that are
 sent again.
 """
@@ -135,7 +135,7 @@ def upload(
 ) -> PublishedRun:
     """Bring one run on the server to what the records hold, and check it there.
 
-    `fresh` asks the server anew what it has.
+    `fresh` asks the server again what it has.
     """
     found = server.generations(content, fresh=fresh)
     before = max((run.lines for run in found), default=0)
@@ -156,7 +156,7 @@ def upload(
                 )
             except Exception as error:
                 if "previously created and deleted" in str(error):
-                    continue  # somebody deleted the run on the server; the next generation is free
+                    continue  # a user deleted the run on the server; the next generation is free
                 raise
             notes.append(_words(decision, found))
             found, refusal = _settled(server, content, name), refusal_in(path)

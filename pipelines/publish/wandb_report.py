@@ -24,7 +24,7 @@ LONGEST_TITLE = 128
 """Characters that W&B takes."""
 
 COLUMNS, HEIGHT = 24, 8
-"""Of the grid that W&B lays charts out in, and of one chart; two stand beside each other."""
+"""Of the grid that W&B lays charts out in, and of one chart; two fit in a row."""
 
 _LOCAL_LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+://)[^)]*\)")
 _LEFT_OUT = ("detail",)
@@ -152,7 +152,7 @@ def _blocks(document: Document, place: tuple[str, str]) -> Iterator[Any]:
 
 
 def _grid(group: str, charts: list[Any], entity: str, project: str) -> Any:
-    """Charts over the runs of one sweep, two beside each other."""
+    """Charts over the runs of one sweep, two in a row."""
     wr = _reports()
     from wandb_workspaces import expr
 

@@ -64,7 +64,7 @@ class Publisher:
         return done or content.delivered(None, 0, problems[0] if problems else "not published")
 
     def _alone(self, content: RunContent, patience_s: float) -> PublishedRun | None:
-        """Deliver a run while nobody else does; None where another publisher keeps it for longer."""
+        """Deliver a run while no other process does; None where another publisher keeps it for longer."""
         with run_lock(self._runs.folder, content.run_id, patience_s) as ours:
             return self._deliver(content) if ours else None
 
@@ -140,18 +140,18 @@ def staging(place: Path) -> Iterator[Path]:
 
 
 def _own_folder(place: Path, ends: ExitStack) -> Path:
-    """Make a folder with a lock in it; anew where another publisher took it for one that was left."""
+    """Make a folder with a lock in it; again where another publisher took it for one that was left."""
     while True:
         aside = tempfile.TemporaryDirectory(prefix=ASIDE, dir=place, ignore_cleanup_errors=True)
         taken = Path(ends.enter_context(aside)) / f"{_ALIVE}.tmp"
         with suppress(FileNotFoundError):
             if not ends.enter_context(holding(taken)):
-                taken.replace(taken.with_suffix(""))  # nobody sees the name before the lock is held
+                taken.replace(taken.with_suffix(""))  # no process sees the name before the lock is held
                 return taken.parent
 
 
 def _clear(left: Path) -> None:
-    """Remove a folder whose lock nobody holds, or that has none: who is making it makes another."""
+    """Remove a folder whose lock no process holds, or that has none: its maker makes another."""
     locks = [left / name for name in (_ALIVE, f"{_ALIVE}.tmp")]
     with suppress(OSError):
         lock = next(filter(Path.exists, locks), None)

@@ -39,7 +39,7 @@ _EQUAL = ("identical", "within tolerance", "equivalent over seeds", "same code")
 def mark_of(answer: Answer, find: Find) -> Mark:
     """Tell whether a commit has the property, from how it was judged against the good one.
 
-    The time of a commit that changes results, or does less work, is nobody's: it is passed over, unless this
+    The time of a commit that changes results, or does less work, is not used: it is passed over, unless this
     is what is looked for.
     """
     if answer.verdict == "failed":

@@ -103,7 +103,7 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
 
 
 def _parts_table(part: Part) -> Table[Gain]:
-    """Gains with what of each is a step from one baseline to another."""
+    """Gains, each with the part of it that is a step from one baseline to another."""
     step = size(part.step) if part.step else ""
     columns: tuple[Column[Gain], ...] = (
         Column("arm", "arm", text=lambda one: one.arm, width=NAME_WIDTH),

@@ -1,6 +1,6 @@
 """A Gaussian-process surrogate of log times: main effects and pairwise interactions, shrunk towards none.
 
-The best linear unbiased prediction (Henderson 1975) of every arm from those that were measured: an effect
+The best linear unbiased prediction (Henderson 1975) of every arm from the measured ones: an effect
 that few and noisy arms suggest counts for less than one that many agree on, and no arm has to be there for
 the others to be used.
 """

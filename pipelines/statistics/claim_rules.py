@@ -84,7 +84,7 @@ def rule_claim(claimed: tuple[float, float], judgement: Judgement, log_ratio: fl
     ----------
     claimed : from `claimed_gain`
     judgement : of time, or of peak memory
-    log_ratio : the estimate behind it, of the arm to its base
+    log_ratio : the estimate it is ruled by, of the arm to its base
     """
     if judgement.verdict not in READ:
         return Ruled(Ruling.UNDECIDED, ", ".join(filter(None, (judgement.verdict.value, judgement.reason))))

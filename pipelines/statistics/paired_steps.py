@@ -81,7 +81,7 @@ def _estimate(arm: Sequence[float], base: Sequence[float], cap: float) -> Paired
 
 
 def _censored(logs: np.ndarray, missed: np.ndarray) -> PairedSteps:
-    """Maximum likelihood of [2, seeds] log steps, those that `missed` known to be more.
+    """Maximum likelihood of [2, seeds] log steps; where `missed`, a step is known to be more.
 
     Sums and differences of a pair are independent, so that the parameters are the means and deviations of
     either, in units of the scatter that capped values show.

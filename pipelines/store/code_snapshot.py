@@ -114,7 +114,7 @@ def sources_place(code_dir: Path, code: str) -> Path:
 
 _LIBRARIES = "libraries-"
 _CARRIED = {"greenlet": True, "pynvml": False}
-"""Libraries that a trial needs besides torch and numpy, and whether they are compiled for one Python."""
+"""Libraries that a trial needs next to torch and numpy, and whether they are compiled for one Python."""
 
 
 def take_libraries(code_dir: Path) -> None:

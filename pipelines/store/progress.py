@@ -4,7 +4,7 @@ The unit of progress is the round. It is finished when every arm that it was to 
 attempt: pairs never mix attempts, so what was interrupted is measured again whole. A finished round that
 something disturbed may be measured again, within `measure.repeats`; of several finished attempts the one in
 which most arms ended well is used, of equal ones that with the fewest disturbed trials, then the latest. A
-round is finished without an arm that keeps failing, which is retired for good, and without those that have
+round is finished without an arm that keeps failing, which is retired for good, and without arms that have
 left by `stop_rule`.
 """
 

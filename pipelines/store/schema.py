@@ -96,7 +96,7 @@ class Declared(StoredValue):
 
     Attributes
     ----------
-    levels : by toggle, those that any arm has
+    levels : by toggle, the levels that any arm has
     loosened : by arm and toggle, the class of a level where the arm's other levels change it
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
     options : fields of the configuration off their default

@@ -140,7 +140,7 @@ class StopRule:
         course.open.append(self._look(pack, course, number + 1))
 
     def _look(self, pack: Pack, course: _Course, number: int) -> tuple[Effect, ...]:
-        """The effects that are still open before a round, of those that were before."""
+        """The effects that are still open before a round, of the effects that were open before."""
         still = course.open[-1]
         recent = [data for data in course.data if data][-_FAILED:]
         step = max(1, number // _SHARE)

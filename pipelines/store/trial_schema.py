@@ -55,7 +55,7 @@ class Kind(StrEnum):
     TIMING = "timing"
     COUNTING = "counting"
     EVIDENCE = "evidence"
-    RESULT = "result"  # what a person takes home
+    RESULT = "result"  # results that a user keeps
     COURSE = "course"  # the numbers of evidence, at the iterations that timing trials ended at
     QUALITY = "quality"  # one training with one seed, until it reaches the target
     PROFILE = "profile"
@@ -67,7 +67,7 @@ class Arm:
 
     A `placebo` is a copy of the first reference that keeps junk from its set-up, the more the higher its
     number; 0 is an arm of its own. `version` is the digest of the code that its trials run where the sweep
-    has several, and `own` are its levels as the workload in that code declares them: without those that the
+    has several, and `own` are its levels as the workload in that code declares them, without what the
     sweep itself provides.
     """
 

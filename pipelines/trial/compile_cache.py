@@ -6,7 +6,7 @@ there and add to it, and timing trials take and never add, so that a round finds
 Autotuned code is a draw, since kernels are chosen by timing them: each fork server has its own, which its
 first timing trial compiles.
 The sweep's folder is kept by torch build, device and code, because compiled code of another of these is
-either useless or wrong. An arm that is to compile anew neither takes nor leaves anything.
+either useless or wrong. An arm that is to compile again neither takes nor leaves anything.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def compile_cache(
     `draw` is what autotuned code is kept apart by in timing trials; None: it is compiled once for all.
     """
     if drawn := kind is Kind.TIMING and draw is not None:
-        shared = shared.with_name(f"{shared.name}-draw-{draw}")  # beside it: others would link all draws
+        shared = shared.with_name(f"{shared.name}-draw-{draw}")  # next to it: others would link all draws
     own.mkdir(parents=True, exist_ok=True)
     if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)

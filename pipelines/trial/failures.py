@@ -76,7 +76,7 @@ def _place(error: BaseException) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, then those that it was raised from."""
+    """An exception, then the exceptions that it was raised from."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -3,7 +3,7 @@
 Run as ``python -m perfsweep.pipelines.trial.fork_server SOCKET IMPORTS`` by `execution.forks`, with `Imports`
 as JSON. A fork costs milliseconds where imports cost seconds. One server is one draw of library addresses
 and hash seed, which all of its trials share: so that effects can be judged by several draws, it is a process
-of our own that ends and starts anew, and not the one for life that multiprocessing has. Nor do its children
+of our own that ends and starts again, and not the one for life that multiprocessing has. Nor do its children
 inherit a start method: their loaders start workers as a user's do.
 """
 
@@ -40,7 +40,7 @@ MOST_BYTES = 1 << 16
 class Imports:
     """Modules that a server imports before it forks; `later` while the first child runs, without them.
 
-    `shared` is a file of those that its children would import otherwise; see
+    `shared` is a file of modules that its children would import otherwise; see
     `perfsweep.pipelines.trial.shared_imports`. `compiles` is a sweep's folder of caches, where its
     children compile; see `perfsweep.pipelines.trial.compile_cache.learn`.
     """
@@ -135,7 +135,7 @@ def branch(variables: str, imports: str, requests: int) -> None:
 
     Parameters
     ----------
-    variables : those that it and its trials have beside the parent's, as a JSON object
+    variables : those that it and its trials have in addition to the parent's, as a JSON object
     imports : what else it imports, as JSON of `Imports`
     requests : descriptor of its socket
     """

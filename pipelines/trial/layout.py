@@ -2,7 +2,7 @@
 
 Where code and data lie moves a small workload's time by per cents, the same in every iteration of a process
 and so in every trial that shares it (Mytkowicz et al. 2009). Held still it would be a bias of the sweep;
-drawn anew for every trial it is noise that rounds average away (Curtsinger and Berger 2013). What the kernel
+drawn again for every trial it is noise that rounds average away (Curtsinger and Berger 2013). What the kernel
 draws once for a server (libraries, the stack's start) is why servers are renewed.
 """
 

@@ -82,13 +82,13 @@ def _record(
         outcome, failure = classify(error)
         if outcome is Outcome.OOM and rank == 0:
             keep_on_oom(folder)  # while the exception still holds what held the memory
-        print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
+        print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a user looks first
         found = {"outcome": outcome, "failure": failure}
     if (seconds := took_s()) is not None:
         began = time.monotonic() - seconds
     record = TrialRecord.of(spec, began, files=sizes_of_arrays(folder), **found)
     if spec.world > 1 and record.failure is not None:
-        # What one rank raises ends the others with errors that only say so: whoever failed first says why.
+        # What one rank raises ends the others with errors that only say so: the first one says why.
         write_rank_failure(folder, rank, record.outcome, record.failure)
     elif rank == 0:
         write_record(folder, record)

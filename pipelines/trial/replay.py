@@ -18,7 +18,7 @@ import torch
 from perfsweep.workloads.api import REPLAYED, Evidence, Replayable
 
 LARGEST_BYTES = 2**29
-"""States above this are not kept: several of them would not fit beside a model that fills its device."""
+"""States above this are not kept: several of them would not fit next to a model that fills its device."""
 
 _OWN_OPTIONS = ("foreach", "fused", "capturable", "differentiable", "maximize")
 

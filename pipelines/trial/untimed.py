@@ -39,7 +39,7 @@ def counting_trial(
     """Count, in passes: undisturbed, for compile and workload counters; by a device; under dispatch modes.
 
     Dispatch modes force compiled code to run eagerly, and captured code as it is written: they count the
-    arm's arithmetic, not its kernels. Nothing comes after them, since code may have to be captured anew.
+    arm's arithmetic, not its kernels. Nothing comes after them, since code may have to be captured again.
     """
     write_status(folder, "counting")
     clock = NullClock()
@@ -210,7 +210,7 @@ def result_trial(
 ) -> dict[str, Any]:
     """Run to the end of the job, or as long as asked, and have the results written where the user wants them.
 
-    What breaks off while it is written stays beside that folder, under another name.
+    What breaks off while it is written stays next to that folder, under another name.
     """
     assert spec.keep is not None
     target = Path(spec.keep.folder)

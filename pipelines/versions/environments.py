@@ -182,7 +182,7 @@ def key(file: Path) -> str:
 
 
 def _texts(file: Path, seen: set[Path]) -> Iterator[tuple[Path, str]]:
-    """A file of requirements and those that it includes."""
+    """A file of requirements and the files that it includes."""
     if file.resolve() in seen:
         return
     seen.add(file.resolve())

@@ -28,7 +28,7 @@ class Patched:
     Attributes
     ----------
     files : SHA-256 of every file of the workload when it was measured, by its path
-    changed : paths of those that the patch changes
+    changed : paths of files that the patch changes
     args : of the script
     parity, bounds : how far its results may move, as the levels that it writes down may
     """

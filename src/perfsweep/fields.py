@@ -32,7 +32,7 @@ def option(
     ----------
     default : the value, or a function that makes it (``list``, ``dict``, a dataclass)
     least, above, most : numbers that a value must reach, exceed and not exceed
-    choices : the texts that are allowed; of a list, those that its items may be
+    choices : the texts that are allowed; of a list, the texts of its items
     properties : what else the declaring class wants to know of the field
     """
     limits = {"ge": least, "gt": above, "le": most}

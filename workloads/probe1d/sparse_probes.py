@@ -30,7 +30,7 @@ class SparseProbes:
 
     Attributes
     ----------
-    latents : int64 [C, k], numbers of the latents, those that tell the class best first
+    latents : int64 [C, k], numbers of the latents, the best first
     coefficients : float64 [C, k], in the units of the activations
     intercepts : float64 [C]
     losses : mean negative log-likelihood on the training rows, each row counting once, float64 [C]

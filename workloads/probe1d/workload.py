@@ -97,7 +97,7 @@ class Probe1D(JobOfPasses, Workload):
         self._begin()
 
     def _requested_grid(self, classes: int) -> Tensor:
-        """Numbers of the classes to solve; notes their share of those that were asked for."""
+        """Numbers of the classes to solve; notes their share of the ones that were asked for."""
         requested = requested_classes(self.config.data, classes)
         grid = sampled_classes(requested, SAMPLE_WIDTH, self.config.slabs, self.context.seed)
         self.sampled_share = grid.numel() / requested

@@ -38,7 +38,7 @@ class ProverConfig(Ruled):
         it is
     queries : test queries, the first of a seeded order; null: all
     query_seed : of that order
-    corruptions : candidates per query beside the query itself; null: every eligible entity
+    corruptions : candidates per query in addition to the query itself; null: every eligible entity
     corruption_seed : of the keys that choose them
     modes : what is corrupted: head, tail or both, separated by commas
     provable_limit : a query counts as provable if its shortest proof has at most this many actions

@@ -47,7 +47,7 @@ def evaluate(
     queries : Q triples (relation, argument ...) by name; all count as true where corruptions are drawn
     policy : what chooses; see `read_policy`, `policy_from_state_dict`, `random_policy`
     modes : what is corrupted: head, tail, both
-    corruptions : candidates per query and mode beside the query itself; None: every eligible entity
+    corruptions : candidates per query and mode in addition to the query itself; None: every eligible entity
     seed : of the keys that choose them
     slab_size : candidates that are proved at once; results do not depend on it
     screen16 : score in bfloat16 first, and in float32 what comes near the best: the same choices; faster

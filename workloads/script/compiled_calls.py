@@ -28,7 +28,7 @@ class CompiledCalls:
 
     Parameters
     ----------
-    optimizers : gives those that exist
+    optimizers : gives the ones that exist
     aside : takes everything that is put in PyTorch's place off for a block
     updated : told of the optimisers that a call has updated, when it has returned
 

@@ -24,7 +24,7 @@ class ScriptConfig(Ruled):
 
     Attributes
     ----------
-    path : the script, as it would stand behind ``python``
+    path : the script, as you would pass it to ``python``
     args : its arguments; ``{seed}`` and ``{scratch}`` are filled in, a folder of the trial's own for the last
     module : its dotted name, where it starts as ``python -m`` does
     folder : current folder of the script; empty: where the command was typed

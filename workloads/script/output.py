@@ -110,6 +110,6 @@ class Bounded(io.BufferedIOBase):
 
 
 def _end(stream: io.TextIOWrapper, bounded: Bounded) -> None:
-    """Write what is held back; who still has the stream, such as a logger, may go on writing to it."""
+    """Write what is buffered; a part that still has the stream, such as a logger, may go on writing to it."""
     stream.flush()
     bounded.end()

@@ -44,7 +44,7 @@ class Program:
     Parameters
     ----------
     file : as `__file__` names it, wherever its code was read
-    arguments : behind the script's name
+    arguments : after the script's name
     folder : current folder of the script
     module : its dotted name, where it starts as ``python -m`` does
     last_words : gives the last lines that it wrote to stderr

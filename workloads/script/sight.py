@@ -21,7 +21,7 @@ class Sight:
 
     Attributes
     ----------
-    ends : what ends an iteration, for a person
+    ends : what ends an iteration, in words
     updates : classes of the optimisers that made an update, each with their number
     models : classes of the outermost modules with parameters, ``2 Net`` where two are, with their number
     unit : what progress is counted in

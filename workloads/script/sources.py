@@ -41,7 +41,7 @@ class Sources:
     ----------
     script : the script, where it lies, or lay when the copies were made
     originals : all files that it consists of
-    files : those that are read: copies where trials are to run these
+    files : the ones that are read: copies where trials are to run these
     """
 
     def __init__(self, config: ScriptConfig) -> None:

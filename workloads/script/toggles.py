@@ -174,7 +174,7 @@ DATA = shared.data()
 """Only together with `measure.stall`, or in sweeps that name it."""
 
 CHOICES = (*TOGGLES, COLLECTOR)
-"""What a person may choose for a script."""
+"""What a user may choose for a script."""
 
 EVERY = (*CHOICES, DATA)
 

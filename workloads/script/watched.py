@@ -40,9 +40,9 @@ class Watched:
     ----------
     counts : examples, batches, iterations, backward_calls, optimizer_steps, since set-up
     in_setup : the same, until the first mark
-    iterators : over loaders, those that the script still holds
+    iterators : over loaders, as far as the script still holds them
     made : optimisers that exist, whether they have made a step or not
-    optimizers : those that have made a step, in the order of their first one
+    optimizers : the ones that have made a step, in the order of their first one
     modules : outermost modules with parameters that were called before the first mark
     input_dims : dimensions of the tensors that each of them was given
     closures : optimisers that computed their gradients inside `step`, before the first mark

@@ -373,7 +373,7 @@ class Training(Workload):
         self._start_loading()
 
     def _stateful(self) -> dict[str, Any]:
-        """Parts with a state of their own; the schedule behind the optimiser, whose rates it sets."""
+        """Parts with a state of their own; the schedule after the optimiser, whose rates it sets."""
         optimizer = self._optimizer
         return {
             "model": self.model,

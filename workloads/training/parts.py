@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from perfsweep.workloads.errors import ConfigError
 
 ACTS_ON = {"grad_checkpointing": "blocks", "gc": "evaluate_every", "checkpoint": "save_every"}
-"""The part that a toggle changes, for those that not every training has: without it a level does nothing."""
+"""The part that a toggle changes, for parts that not every training has: without it a level does nothing."""
 
 
 def _no_loss(*_: Any) -> Tensor:

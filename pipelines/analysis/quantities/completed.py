@@ -61,7 +61,7 @@ class QuantityResults:
     def notes(self, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Iterable[str]) -> list[str]:
         """Say of each quantity where it comes from, and why arms or effects lack it, a line for each reason.
 
-        `effects` are results by the name of the effect and the key of the quantity, `arms` those that have
+        `effects` are results by the name of the effect and the key of the quantity, `arms` the arms that have
         finished rounds.
         """
         finished = list(arms)

@@ -117,7 +117,7 @@ def _counter_remarks(measured: Measured) -> Iterator[str]:
 
 
 def _idle(measured: Measured) -> Iterator[str]:
-    """Sum up what packs measured at rest: the median of those that could, else why none could."""
+    """Sum up what packs measured at rest: the median of the packs that could, else why none could."""
     if measured.folder is None:
         return
     found, problems = [], []

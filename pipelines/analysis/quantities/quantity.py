@@ -77,7 +77,7 @@ class Quantity:
     source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
     text : a value as people read it, with its unit
     remarks : sentences on where the values come from, for the notes
-    held_back_by : reasons of the verdict on an effect's time for which its change is held back too; without a
+    held_back_by : reasons of the verdict on an effect's time for which its change is too noisy too; without a
         time to compare (`NO_TIME`) that of every quantity is
     """
 

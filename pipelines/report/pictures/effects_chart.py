@@ -48,7 +48,7 @@ BEYOND = 3.0
 CHARACTER, APART = 7.2, 10
 """Pixels of a character, and the least between the names of two ticks."""
 DIGITS = (2, 5, 1.5, 3, 1.2, 7, 1.1, 1.05, 1.02, 1.01)
-"""Factors that are worth a tick, within each power of ten, those that matter most first."""
+"""Factors that are worth a tick, within each power of ten, the most useful first."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def thinned(times_ns: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _shade_phases(axes: Axes, course: MemoryCourse, width: int) -> None:
-    """Shade the outermost phases in turns, and name those that are long enough."""
+    """Shade the outermost phases in turns, and name the ones that are long enough."""
     end_ns = max(int(course.iteration_ns[-1]) if len(course.iteration_ns) else 0, 1)
     least = NAMED_SHARE * (3 if width <= NARROW else 1)
     spans = zip(course.phase_names, course.phase_start_ns, course.phase_end_ns, strict=True)

@@ -40,7 +40,7 @@ class Choice:
     value : energy per unit in J, or peak memory in bytes
     cost : of a million units; None where it is not known of all arms
     same : whether its results are known to be the same
-    timed : whether its time says anything; it does not where all that is known of it is *held back*
+    timed : whether its time says anything; it does not where it is always *too noisy*
     dominated : whether another arm with the same results is no worse in anything, and better in something
     """
 
@@ -105,7 +105,7 @@ def _choices(comparison: Comparison, value: Callable[[ArmResult], float | None])
 
 
 def _untimed(comparison: Comparison) -> set[str]:
-    """Find the arms (ids) whose times were compared, and always held back."""
+    """Find the arms (ids) whose times were compared, and always too noisy."""
     held = [r for r in comparison.effects if r.verdict is Verdict.HELD_BACK]
     heard = [r for r in comparison.effects if r.verdict in TOLD]
     return {arm for r in held for arm in r.effect.weights} - {arm for r in heard for arm in r.effect.weights}

@@ -16,10 +16,10 @@ ENERGY_J = "energy_j"
 WORST_SHARE = 0.02
 """Most of a region that a counter may miss: it lags by up to the time between two changes at either end."""
 MOST_W = 800.0
-"""More than any package draws: for as long as a counter's range lasts at this power it begins anew once at
+"""More than any package draws: for as long as a counter's range lasts at this power it begins again once at
 most."""
 SHARED_CORES = 0.25
-"""Cores' worth of other work beside a trial that a counter of the whole machine may cover."""
+"""Cores' worth of other work during a trial that a counter of the whole machine may cover."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def shared_by(
 
     Parameters
     ----------
-    counters : names of those that were read; of GPUs their UUIDs
+    counters : names of the counters that were read; of GPUs their UUIDs
     beside_cores : cores' worth of time that the trial's other processes may use
     """
     if source == "NVML":

@@ -22,7 +22,7 @@ from perfsweep.pipelines.trial.machine import gpus
 POWERCAP = Path("/sys/class/powercap")
 
 NVML_STEP_S = 0.1
-"""Seconds between two changes of NVML's counter where nobody has looked: 20 to 100 ms by model (Yang, Adamek
+"""Seconds between two changes of NVML's counter where nothing has looked: 20 to 100 ms by model (Yang, Adamek
 and Armour, Part-time power measurements, 2024)."""
 RAPL_STEP_S = 0.001
 """The same of RAPL, which counts about every millisecond (Intel SDM, volume 3, 15.10)."""

@@ -51,7 +51,7 @@ class Gpu:
     throttle : reasons why clocks are not at their highest
     ecc, persistence, compute_mode : settings of the administrator that change times or who may use it
     thermal_ns : time since the driver was loaded in which heat lowered the clocks
-    processes, foreign : compute processes on it, and those that belong to somebody else
+    processes, foreign : compute processes on it, and the ones of other users
     mps : whether a server of NVIDIA's Multi-Process Service works on it, through which others may compute
         unseen
     """

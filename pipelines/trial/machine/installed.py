@@ -1,6 +1,6 @@
 """What is installed where a trial runs: the packages of its environment, without importing any.
 
-Names and versions are those of the folders that installers leave beside what they install (PEP 376). What
+Names and versions are those of the folders that installers leave next to what they install (PEP 376). What
 measures is no part of it, nor is what `PYTHONPATH` adds: an environment is the same in every sweep.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from perfsweep.workloads.errors import ConfigError
 
 _AT_START = tuple(sys.path)
-"""Before the user's code adds to it: whoever needs this module imports it first."""
+"""Before the user's code adds to it: code that needs this module imports it first."""
 
 _OURS = "perfsweep"
 _FOLDER = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+)(-py[\d.]+)?\.(dist|egg)-info$")

@@ -24,7 +24,7 @@ EVENTS = 512
 """Events a device clock creates: some forty iterations of a dozen marks may be under way."""
 
 CONTEXT_BYTES = 600 * 2**20
-"""What a process with torch's kernels takes of a GPU beside its tensors, by experience 300 to 700 MB."""
+"""What a process with torch's kernels takes of a GPU next to its tensors, by experience 300 to 700 MB."""
 
 ACCELERATORS = ("cuda", "xpu", "mtia", "npu", "hpu")
 """Modules of torch that say whether this process has initialised them, and what its tensors take there."""

@@ -9,7 +9,7 @@ import numpy as np
 BLOCKS = 10
 """Parts of a series whose middles must rise, so that neighbours may resemble one another."""
 RISES = 8
-"""Of the nine steps between them, those that must go up: by chance one series in seventy."""
+"""Of the nine steps between them, the number that must go up: by chance one series in seventy."""
 SLOWER = 0.1
 """Share by which the last third must be slower than the first."""
 MORE_BYTES = 4 << 20

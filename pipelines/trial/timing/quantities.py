@@ -57,7 +57,7 @@ def share_of_peak(work: Work, units: float, region_ns: int, device: Device, rank
     Parameters
     ----------
     units : done in the region, by all ranks together
-    ranks : processes that did it; those that share a device count once
+    ranks : processes that did it; the ones that share a device count once
     """
     known = peak(device.name) if device.type == "cuda" else None
     rate = known.flops_per_s(work.products) if known is not None else None
@@ -71,8 +71,8 @@ class Meter:
 
     Parameters
     ----------
-    counts : whether this rank reads: of those that share a machine's counters the first one does
-    step_s : time between two changes of the counters, where somebody has looked; None: what is known of them
+    counts : whether this rank reads: of the ranks that share a machine's counters the first one does
+    step_s : time between two changes of the counters, where a process has looked; None: what is known of them
     now : seconds of a clock that never jumps
     """
 

@@ -63,7 +63,7 @@ class _DevicePhase:
 
 
 class _DeviceMarks:
-    """Events under way, oldest first, and the device times of those that have reported."""
+    """Events under way, oldest first, and the device times of events that have reported."""
 
     def __init__(self, clock: EventClock) -> None:
         self._clock = clock

@@ -186,7 +186,7 @@ def advance(
     along = grad.g0 * state.db + grad.g1 * state.dw
     fine = paid & (gmax <= rules.tol) & (newton_decrement(grad) <= rules.decrement)
     done = state.done | fine
-    # The slope behind the step, -along, has turned uphill by more than is let through.
+    # The slope after the step, -along, has turned uphill by more than is let through.
     halve = (-along > OVERSHOOT * before.abs()) & ~done
     metric = scale if block is None else tail_metric(block, grad, scale)
     # Exactly zero in the end: any damping left would cost Newton its quadratic convergence.

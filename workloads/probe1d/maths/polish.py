@@ -34,7 +34,7 @@ from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
 FURTHER = 1e-3
 """Share of the decrement's bound to which pairs are polished: where a saturating group of rows still holds a
-step back, the decrement sees little of what lies behind, and a few more steps of few pairs cost nothing."""
+step back, the decrement sees little of what lies beyond, and a few more steps of few pairs cost nothing."""
 COST = 2e-6
 """Loss that a penalty may cost a pair that counts as converged."""
 SINGULAR = 1e-14
@@ -208,7 +208,7 @@ class Polisher:
     def _pass(
         self, pairs: CentredPairs, evaluator: CscEvaluator, state: NewtonState
     ) -> tuple[NewtonState, Tensor]:
-        """The next state, and pairs where the loss alone is at its minimum too; those that are done stay."""
+        """The next state, and pairs where the loss alone is at its minimum too; pairs that are done stay."""
         self.counts.add("pair_evaluations", state.b.numel())
         sums = evaluator.list_sums(pairs.latent, state.b, state.w)
         loss, left = pairs.derivatives(state.b, state.w, sums)

@@ -123,7 +123,7 @@ def _poisson(rng: random.Random, mean: float) -> int:
 
 
 def _marry(clan: Clan, rng: random.Random, prefix: str, person: str | None) -> Pair:
-    """A couple of `person` and somebody from outside, or of two newcomers."""
+    """A couple of `person` and one from outside, or of two newcomers."""
     partners = [person or clan.born(f"{prefix}p{len(clan.male)}", rng.random() < 0.5)]
     partners.append(clan.born(f"{prefix}p{len(clan.male)}", not clan.male[partners[0]]))
     couple = (partners[0], partners[1]) if clan.male[partners[0]] else (partners[1], partners[0])

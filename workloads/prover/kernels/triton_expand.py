@@ -3,7 +3,7 @@
 Finished rows return at once. A program walks over its goal's rules and then over its facts, one clause at a
 time, with the up to `RAW` atoms of a successor in registers, and writes what survives to its own CAP places;
 distinct, unvisited successors are told from the rest by their hashes. Lists come out as grids and are packed
-behind one another where the arm wants them so.
+after one another where the arm wants them so.
 """
 
 # Triton's compiler, not Python, gives constexpr arguments and results of helpers their types.

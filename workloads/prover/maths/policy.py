@@ -134,7 +134,7 @@ class Policy:
         return self.weights[name].to(torch.bfloat16) if self.low else self.weights[name]
 
     def _folded_table(self) -> Tensor:
-        """All tables behind one another, multiplied by the first layer's weight: [rows, D]."""
+        """All tables in a row, multiplied by the first layer's weight: [rows, D]."""
         tables = torch.cat([self.weights[name] for name in ("P", *term_tables(self.weights))])
         return tables @ self.weights["trunk.0.weight"].T
 

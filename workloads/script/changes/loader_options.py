@@ -31,7 +31,7 @@ class LoaderOptions:
     Attributes
     ----------
     asked : arguments of each constructor call, by name
-    given : those that the arm's levels replace
+    given : the ones that the arm's levels replace
     """
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ class Site:
     end : line and column, in bytes, where the call ends; None: not known
     lines : the user's lines that led to it, the innermost first; the caller's own only if it is the user's
     positions : names of the arguments that may be given by position
-    given : names of those that were passed
+    given : names of the arguments that were passed
     options : implementations that an optimiser can be asked for
     workers : processes that a loader was asked for
     device : type of the device that a model is on
