@@ -16,7 +16,7 @@ from perfsweep.pipelines.terminal import shell_line
 class PublishedRun:
     """One run: where its copy lies (a folder or an address) and how many rows arrived there.
 
-    `rows_before` is None where it is not known what was there before; `remark` is about the way it was written.
+    `rows_before` is None where what was there is unknown; `remark` is about the way it was written.
     """
 
     arm: str

@@ -49,7 +49,7 @@ _NUMBERS = itertools.count()
 def compile_model(model: nn.Module, level: str, *, fullgraph: bool = False) -> Callable[..., Any]:
     """The model as it runs at a level of the toggle `compile`: off, or one of `MODES`.
 
-    `fullgraph` makes an interruption of the compiled code an error: it would run on, slower, and you would not
+    `fullgraph` makes an interruption of the compiled code an error: it would run on, slower, and you do not
     know why.
     """
     if level == "off":
