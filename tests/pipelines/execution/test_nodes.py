@@ -136,6 +136,12 @@ def test_a_node_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch,
         Node("n2", ["no-such-srun"])
 
 
+def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(nodes, "READY_S", 0.1)
+    with pytest.raises(ClusterError, match=r"node n2 .* started no server \(none within 0.1 s\)"):
+        Node("n2", ["sleep", "5"]).start(tmp_path / "spec.json", range(1), {})
+
+
 @pytest.mark.slow
 def test_a_node_that_lacks_what_was_asked_for_ends_the_pack_with_its_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
