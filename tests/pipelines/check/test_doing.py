@@ -42,25 +42,6 @@ def test_it_says_which_trial_how_long_it_took_and_how_long_it_will(now: SimpleNa
     assert str(shown) == "trial 6 of about 20, 30 s, about 90 s left: amp=bf16: evidence trial"
 
 
-def test_more_trials_than_foreseen_are_counted(now: SimpleNamespace) -> None:
-    assert str(doing(StringIO(), SimpleNamespace(trials=24, trials_ahead=20))).startswith(
-        "trial 25 of about 25"
-    )
-
-
-def test_a_log_gets_a_line_at_most_every_ten_seconds(now: SimpleNamespace) -> None:
-    out, checked = StringIO(), SimpleNamespace(trials=0, trials_ahead=20)
-    shown = doing(out, checked)
-    for trial in range(10):
-        checked.trials, now.s = trial, trial * 4.0
-        shown("a trial")
-    assert [line.split(",")[0] for line in out.getvalue().splitlines()] == [
-        "trial 4 of about 20",
-        "trial 7 of about 20",
-        "trial 10 of about 20",
-    ]
-
-
 class Ended:
     """A check of a workload that has ended."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +12,6 @@ import torch
 from perfsweep.pipelines.check.trials import Read, ReadWatch
 
 X = torch.ones(4)
-
-
-def here() -> int:
-    frame = inspect.currentframe()
-    assert frame is not None and frame.f_back is not None
-    return frame.f_back.f_lineno
 
 
 def watched(step: Callable[[], Any], times: int = 3) -> list[Read]:
@@ -35,32 +28,18 @@ def watched(step: Callable[[], Any], times: int = 3) -> list[Read]:
     ("read", "call"),
     [
         (lambda x: x.sum().item(), ".item()"),
-        (lambda x: (x * 2).tolist(), ".tolist()"),
         (lambda x: float(x.sum()), "float(...)"),
-        (lambda x: int(x.sum()), "int(...)"),
         (lambda x: bool(x.sum() > 0), "a condition on a tensor"),
         (lambda x: f"{x.sum():.2f}", "formatting a tensor"),
         (lambda x: np.asarray(x * 2), "numpy.asarray(...)"),
         (lambda x: [1, 2, 3][(x.sum() - 4).long()], "an index"),
         (lambda x: (x * 2).detach().cpu(), ".cpu()"),
-        (lambda x: x.split(2)[1].sum().item(), ".item()"),
-        (lambda x: torch.max(x, 0)[0].item(), ".item()"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_was_just_computed_is_a_read_by_the_words_of_its_line(read: Any, call: str) -> None:
     (found, *others) = watched(lambda: read(X))
     assert found.call == call and found.file == __file__ and not others
-
-
-def test_a_read_names_its_line() -> None:
-    lines = []
-
-    def step() -> None:
-        lines[:] = [here() + 1]
-        X.sum().item()
-
-    assert [str(one) for one in watched(step)] == [f".item() in {__file__}:{lines[0]}"]
 
 
 @pytest.mark.parametrize(

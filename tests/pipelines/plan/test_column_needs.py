@@ -8,10 +8,9 @@ import pytest
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.plan.foreseen import PERCENTILES, unfilled_columns
+from perfsweep.pipelines.plan.foreseen import unfilled_columns
 from perfsweep.pipelines.plan.plan import make_plan
-from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
-from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
+from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.workloads.api import Device
 
 ONE = DesignConfig("one_at_a_time", levels={"work": ["single"]})
@@ -34,7 +33,6 @@ def test_percentiles_of_too_few_steps_are_told_before_anything_is_measured(
     ("columns", "missing"),
     [
         (["target", "stall"], "report.columns=[target]: no target is named"),
-        (["target_steps", "target"], "report.columns=[target,target_steps]: no target is named"),
         (["cost", "job_cost"], "report.columns=[cost,job_cost]: no price is given; give cluster.price"),
     ],
 )
@@ -47,21 +45,13 @@ def test_columns_whose_setting_is_not_given_are_told_with_the_setting(
     assert notice.startswith(missing)
 
 
-def test_a_column_whose_setting_is_given_is_not_told(command: Callable) -> None:
-    planned = command(ONE, measure={"target": 0.5})
-    planned.cluster.price = "2 EUR/node-hour"
-    planned.report = ReportConfig(["target", "target_steps", "cost", "job_cost"])
-    assert unfilled_columns(make_plan(planned, Device())) == []
-
-
 @pytest.mark.parametrize(
     ("columns", "iterations", "workload", "design"),
     [
-        (["p99"], LEAST_STEPS, None, ONE),
         (["energy", "stall"], 10, None, ONE),
         (["p99"], 10, "toys.jobs:Countdown", DesignConfig("one_at_a_time")),
     ],
-    ids=["enough steps", "other columns", "a job, whose length only it knows"],
+    ids=["other columns", "a job, whose length only it knows"],
 )
 def test_nothing_is_said_where_nothing_is_known_to_be_missing(
     command: Callable, columns: list[str], iterations: int, workload: str | None, design: DesignConfig
@@ -70,7 +60,3 @@ def test_nothing_is_said_where_nothing_is_known_to_be_missing(
     planned = command(design, measure={"iterations": iterations}, **chosen)
     planned.report = ReportConfig(columns)
     assert unfilled_columns(make_plan(planned, Device())) == []
-
-
-def test_the_percentiles_are_those_that_a_report_may_choose() -> None:
-    assert tuple(name for name in COLUMNS if name.startswith("p")) == PERCENTILES

@@ -35,13 +35,11 @@ def trials(*seconds: float) -> Progress:
     [
         (BOTH, Shape(0, 1), (), "at most 2.0 hours"),
         ({"p000": 6, "p001": 0}, Shape(0, 1), (), "at most 1.0 hours"),
-        (BOTH, Shape(4, 1), (), "at most 8.0 GPU-hours"),
         (BOTH, Shape(4, 1, nodes=2), (), "at most 16.0 GPU-hours"),
         (BOTH, Shape(0, 1), (60.0, 90.0, 9000.0), "about 0.6 hours, from the trials that are there"),
-        (BOTH, Shape(2, 1), (60.0, 90.0, 9000.0), "about 1.2 GPU-hours, from the trials that are there"),
         (BOTH, Shape(0, 1), (9000.0,), "about 2.0 hours, from the trials that are there"),
     ],
-    ids=["no trial", "a pack is done", "GPUs", "nodes", "the median trial", "of GPUs", "never beyond limits"],
+    ids=["no trial", "a pack is done", "nodes", "the median trial", "never beyond limits"],
 )
 def test_the_cost_is_that_of_unfinished_packs(
     todo: dict[str, int], shape: Shape, seconds: tuple[float, ...], says: str
@@ -50,9 +48,3 @@ def test_the_cost_is_that_of_unfinished_packs(
     site = SiteProfile(time_min=60)
     found = estimate_cost(Planned(), todo, shapes, site, trials(*seconds))  # type: ignore[arg-type]
     assert str(found) == says
-
-
-def test_hours_are_of_gpus_where_any_pack_has_some() -> None:
-    shapes = {"p000": Shape(4, 1), "p001": Shape(0, 1)}
-    found = estimate_cost(Planned(), BOTH, shapes, SiteProfile(time_min=60), trials())  # type: ignore[arg-type]
-    assert str(found) == "at most 5.0 GPU-hours"

@@ -5,41 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
-
-from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.plan import plan
-from perfsweep.workloads.api import Device
-from perfsweep.workloads.declarations import Toggle
-
-
-def test_every_level_is_looked_up_once_and_every_arm_identified_once(
-    command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: Counter[tuple[str, str]] = Counter()
-    identified: Counter[str] = Counter()
-    find, identify = Toggle._find, plan.arm_id
-
-    def noted(self: Toggle, text: str):
-        found[self.name, text] += 1
-        return find(self, text)
-
-    def noted_arm(name: str, config: object, levels: dict, code: str) -> str:
-        identified[json.dumps(levels)] += 1
-        return identify(name, config, levels, code)
-
-    monkeypatch.setattr(Toggle, "_find", noted)
-    monkeypatch.setattr(plan, "arm_id", noted_arm)
-    sizes = list(range(2, 202))
-    manifest = plan.make_plan(
-        command(DesignConfig("ladder", levels={"size": sizes}), workload="toys.ladder:Ladder"), Device()
-    )
-    assert len(manifest.arms) == len(sizes) + 1 == len(identified)
-    assert set(identified.values()) == {1}, "the base of all effects among them"
-    assert len(found) >= len(sizes) and set(found.values()) == {1}
-
 
 MANY = """
 import json, re, sys, time

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,28 +77,6 @@ def test_a_torch_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked({}, device={"type": "cuda", "capability": [9, 0]})
     assert found.problem == "its torch 2.13.0+cpu is built without CUDA"
     assert asked({}).problem == ""
-
-
-@pytest.mark.parametrize(
-    ("file", "copied", "strange"),
-    [("own.py", False, True), ("gone.py", False, True), ("own.py", True, False), ("other.py", False, False)],
-)
-def test_a_module_of_the_checkout_that_is_no_copy_should_have_come_from_the_version(
-    file: str, copied: bool, strange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = SimpleNamespace(copies={tmp_path / "own.py": tmp_path / "copy.py"}, hidden={tmp_path / "gone.py"})
-    monkeypatch.setattr(version_reply.snapshot, "current", lambda: kept)
-    monkeypatch.setattr(version_reply.copied_imports, "is_copy", lambda module: copied)
-    module = ModuleType("imported")
-    module.__file__ = str(tmp_path / file)
-    monkeypatch.setitem(sys.modules, "imported", module)
-    monkeypatch.setitem(sys.modules, "made_by_hand", ModuleType("made_by_hand"))
-    assert list(version_reply._strangers()) == (["imported"] if strange else [])
-
-
-def test_without_a_version_no_module_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_reply.snapshot, "current", lambda: None)
-    assert list(version_reply._strangers()) == []
 
 
 def test_modules_of_the_checkout_are_strangers_to_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
