@@ -221,11 +221,6 @@ def test_what_does_not_repeat_is_told_and_results_of_its_levels_are_not_judged(c
     assert sum(iterations == 1 for _, _, iterations in trials.asked) == 2, "an early one more tells which"
 
 
-def test_evidence_that_does_not_move_shows_nothing(check) -> None:
-    checked, _ = check(lambda arm, kind, iterations: {**sound(arm, kind, iterations), "values": [1.0]})
-    assert [(defect, subject) for defect, subject, _ in told(checked)] == [(Defect.NO_EVIDENCE, NAME)]
-
-
 @pytest.mark.parametrize(
     ("fields", "defects"),
     [
@@ -243,11 +238,6 @@ def test_a_level_is_held_against_its_base(check, fields: dict, defects: list) ->
     found = told(checked)
     assert [(defect, subject) for defect, subject, _ in found] == [(one, "halves=on") for one in defects]
     assert checked.compared == 2
-
-
-def test_results_within_a_levels_bounds_are_no_defect(check) -> None:
-    checked, _ = check(where("rounded=on", values=[1.0, 12.05]))
-    assert told(checked) == []
 
 
 def test_a_level_that_draws_at_random_is_left_to_a_sweep(check) -> None:

@@ -78,20 +78,5 @@ def test_what_happens_now_and_then_may_wait() -> None:
     assert watched(step) == []
 
 
-def test_reads_are_told_in_the_order_of_their_lines() -> None:
-    def step() -> None:
-        total = X.sum()
-        total.item()
-        float(total)
-
-    found = watched(step, times=1)
-    assert [one.call for one in found] == [".item()", "float(...)"]
-    assert found[0].line + 1 == found[1].line
-
-
-def test_what_torch_reads_by_itself_is_torchs_affair() -> None:
-    assert watched(lambda: repr(X * 2)) == []
-
-
 def test_a_sparse_tensor_has_no_storage_and_breaks_nothing() -> None:
     assert watched(lambda: torch.eye(2).to_sparse_coo().sum()) == []

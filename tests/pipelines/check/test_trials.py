@@ -66,18 +66,6 @@ def test_a_line_that_reads_in_each_iteration_is_told(spec, tmp_path: Path, name:
     assert all(line.startswith(f".item() in {defective.__file__}:") for line in found)
 
 
-def test_what_a_process_is_set_to_has_its_variables_and_no_caches_of_ours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = trials.settings()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
-    monkeypatch.setenv("MINE", "1")
-    assert trials._changed(before, trials.settings()) == [("the variable MINE", None, "1")]
-    monkeypatch.delenv("MINE")
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    assert trials._changed(before, trials.settings()) == []
-
-
 def test_settings_of_torch_and_of_the_process_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,22 +85,6 @@ def test_a_sweep_that_was_moved_to_another_machine_reads_there(measured: SweepFo
 
 
 @pytest.mark.slow
-def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured: SweepFolder) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "perfsweep.pipelines.cli",
-        "compare",
-        str(measured.path),
-        "--against",
-        "nowhere",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "nowhere: No such file or directory; give a sweep's folder" in done.stderr
-
-
-@pytest.mark.slow
 def test_a_sweep_is_compared_without_the_workload_as_with_it(measured: SweepFolder) -> None:
     compared(measured, measured.read_manifest())
     tables = [measured.tables_dir / f"{name}.parquet" for name in ("effects", "arms")]

@@ -6,7 +6,6 @@ import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import polars as pl
 import pytest
@@ -17,7 +16,7 @@ from perfsweep.pipelines.analysis.across.claim_ledger import FILE
 from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.commands import claims
 from perfsweep.pipelines.commands import list as listing
-from perfsweep.workloads.api import Claim, Device, Level, Numbers, Parity, Toggle
+from perfsweep.workloads.api import Claim, Device, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 CPU, GPU = Device("cpu"), Device("cuda")
@@ -27,66 +26,11 @@ def on_gpu(device: Device) -> str | None:
     return None if device.type == "cuda" else "needs a GPU"
 
 
-def never(device: Device) -> str | None:
-    return f"not on {device.type}"
-
-
-@pytest.mark.parametrize(
-    ("own", "phrases"),
-    [
-        ({}, []),
-        ({"requires": {"amp": ("bf16", "fp16")}}, ["needs amp=bf16|fp16"]),
-        ({"requires": {"amp": ("on",), "slab": (8,)}}, ["needs amp=on", "needs slab=8"]),
-        ({"requires_any": {"amp": ("on",), "slab": (8, 16)}}, ["needs amp=on or slab=8|16"]),
-        ({"conflicts": {"amp": ("on",)}, "requires": {"a": ("b",)}}, ["needs a=b", "not with amp=on"]),
-    ],
-)
-def test_what_a_level_needs_is_phrases(own: dict, phrases: list[str]) -> None:
-    assert listing._needs(Level("x", **own)) == phrases
-
-
-@pytest.mark.parametrize(
-    ("unsupported", "devices", "reason"),
-    [
-        (on_gpu, [GPU], []),
-        (on_gpu, [CPU], ["needs a GPU"]),
-        (on_gpu, [CPU, GPU], ["needs a GPU; where jobs run it may act"]),
-        (never, [CPU, GPU], ["not on cpu"]),
-        (on_gpu, [GPU, CPU], []),
-    ],
-)
-def test_why_a_level_cannot_act_is_of_this_machine(unsupported: Any, devices: list, reason: list) -> None:
-    assert listing._refusal(Level("x", unsupported=unsupported), devices) == reason
-
-
-def test_a_toggle_has_its_name_once_and_a_row_for_each_level() -> None:
-    rounds = Level(
-        "on", parity=Parity.TOLERANCE, bounds={"x": 1.0}, unsupported=on_gpu, requires={"a": ("b",)}
-    )
-    like = Level(0, parity=Parity.STOCHASTIC)
-    toggles = (
-        Toggle("amp", (Level("off"), rounds), "round"),
-        Toggle("slab", (Level(1),), "rows", numbers=Numbers(1, like=like)),
-    )
-    assert list(listing._levels(toggles, [CPU])) == [
-        ("amp", "off (baseline)", "exact", "round"),
-        ("", "on", "tolerance", "needs a=b; needs a GPU"),
-        ("slab", "1 (baseline)", "exact", "rows"),
-        ("", "a number", "stochastic", str(toggles[1].numbers)),
-    ]
-
-
 @dataclass
 class Config:
     path: str
     width: int = 16
     names: list[str] = field(default_factory=lambda: ["a"])
-
-
-def test_fields_are_shown_as_they_are_unless_said_otherwise() -> None:
-    workload: Any = SimpleNamespace(Config=Config)
-    assert listing._fields(workload, {}) == ["path", "width=16", "names=['a']"]
-    assert listing._fields(workload, {"path": "x.py", "width": 0}) == ["path=x.py", "width=0", "names=['a']"]
 
 
 class Said:
@@ -105,22 +49,6 @@ class Silent(Said):
 
 class Own(Silent):
     """Sort a list."""
-
-
-@pytest.mark.parametrize(
-    ("cls", "purpose"),
-    [
-        (Said, "Rank pages. For those who search."),
-        (Silent, "Rank pages. For those who search."),
-        (Own, "Sort a list."),
-    ],
-)
-def test_a_purpose_is_two_paragraphs_of_the_nearest_docstring(cls: Any, purpose: str) -> None:
-    assert listing._purpose(cls) == purpose
-
-
-def test_a_class_without_words_of_its_own_says_nothing() -> None:
-    assert listing._purpose(type("Bare", (), {"__module__": "builtins"})) == ""
 
 
 def test_each_workload_is_a_name_with_words_beside_it_and_its_sweeps_below(

@@ -119,30 +119,6 @@ def test_hydras_own_options_run_an_action_and_tell_its_status_or_only_show(
 
 
 @pytest.mark.parametrize(
-    ("cluster", "typed", "asked"),
-    [
-        ("slurm", [], ("preemptible", "proj1", "fast", None)),
-        ("slurm", ["cluster.partition=long"], ("long", "proj1", "fast", None)),
-        ("mine", [], ("gpu", "proj1", "fast", None)),
-    ],
-)
-def test_sbatchs_own_variables_are_defaults_of_fields_that_are_empty(
-    cluster: str,
-    typed: list[str],
-    asked: tuple[str | None, ...],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (folder / "configs" / "cluster").mkdir(parents=True)
-    (folder / "configs" / "cluster" / "mine.yaml").write_text("defaults: [slurm]\npartition: gpu\n")
-    (folder / "perfsweep.yaml").write_text("conf: configs\n")
-    for name, value in {"PARTITION": "preemptible", "ACCOUNT": "proj1", "CONSTRAINT": "fast"}.items():
-        monkeypatch.setenv(f"SBATCH_{name}", value)
-    found = composition.compose("sweep", [f"cluster={cluster}", *typed]).cluster
-    assert (found.partition, found.account, found.constraint, found.reservation) == asked
-
-
-@pytest.mark.parametrize(
     ("override", "says"),
     [
         ("measure.rounds=x", "measure.rounds=x is not a whole number"),

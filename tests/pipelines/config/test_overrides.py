@@ -56,13 +56,6 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
         as_overrides("sweep", {"workload": "digits", "round": 3})
 
 
-def test_a_class_that_no_other_process_could_import_is_refused() -> None:
-    class Here: ...
-
-    with pytest.raises(ConfigError, match="write it at the top level of a file"):
-        as_overrides("sweep", {"workload": Here})
-
-
 @pytest.mark.parametrize("count", [3, 10_000])
 def test_an_axis_of_many_numbers_arrives_and_hydras_grammar_is_spared_of_it(
     count: int, monkeypatch: pytest.MonkeyPatch

@@ -54,12 +54,6 @@ def test_its_values_are_the_registered_workloads_and_its_first_sweep_the_default
     assert (found["sweep"]["name"], found["measure"]["rounds"]) == ("quick", 6)
 
 
-def test_paths_in_it_are_relative_to_it_wherever_the_command_is_typed(folder: Path) -> None:
-    assert composed("run", "workload=script:mine/train.yaml")["workload"]["path"] == str(
-        folder / "mine/train.py"
-    )
-
-
 def test_a_list_of_toggles_is_short_for_one_at_a_time(folder: Path) -> None:
     manifest = plan.make_plan(planned("workload=script:mine/train.yaml"), Device())
     assert [(effect.toggle, effect.level) for effect in manifest.effects] == [("flash", "on")]

@@ -43,22 +43,6 @@ def test_a_plan_that_was_cut_off_ends_a_pack_with_a_sentence(
     assert line.endswith("start the sweep again, which fixes that")
 
 
-def test_a_fork_server_that_was_killed_ends_a_pack_with_a_sentence(
-    planned: SweepFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost(run: PackRun) -> None:
-        server = ForkServer([])
-        server._process.kill()
-        server.call(print)
-
-    monkeypatch.setattr(PackRun, "run", lost)
-    assert pack.main([str(planned.path), "p000"]) == pack.STUCK
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(
-        "the server that forks trials ended with status -9: stopped before a round was finished"
-    )
-
-
 class Ended:
     """A pack that ends as a test says."""
 
@@ -117,10 +101,8 @@ def test_a_pack_ends_with_a_status_and_a_sentence(
     [
         (None, 1.0, 1e7, None, 100),
         (None, 1.0, 1e7, 299.0, 99),
-        (None, 1.0, 1e7, 2.0, 1),
         (None, 1.0, 7e9, None, 1),
         (None, 60.0, 1e6, None, 20_000),
-        (12, 1.0, 1e7, None, None),
         (None, 1.0, None, None, None),
     ],
 )

@@ -71,17 +71,6 @@ def test_a_literal_arm_names_the_levels_that_would_resolve_a_conflict(space: Spa
         space.legal({"pad": "on"})
 
 
-def test_leaving_out_a_toggle_takes_what_depends_on_it_along(space: Space) -> None:
-    arm = space.closure({"layout": "on", "slab": 8})
-    without = space.without(arm, "labels")
-    assert (without["labels"], without["layout"], without["slab"], without["solver"]) == (
-        "off",
-        "off",
-        8,
-        "newton",
-    )
-
-
 def test_an_unknown_toggle_suggests_the_one_meant(space: Space) -> None:
     with pytest.raises(
         ConfigError, match=r"toggles\.slb is unknown; did you mean slab\? this workload has: solver, "

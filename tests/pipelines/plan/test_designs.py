@@ -58,11 +58,6 @@ def test_a_level_that_a_wide_design_cannot_have_is_left_out_with_its_reason(
     assert "16 bit already" in refused.reason
 
 
-def test_a_level_asked_for_by_name_is_refused_loudly(space: Space, naive: dict) -> None:
-    with pytest.raises(ConfigError, match="16 bit already"):
-        designs.one_at_a_time(space, naive, {"amp": ["fp16"]})
-
-
 def test_axes_restrict_toggles_and_levels(space: Space, naive: dict) -> None:
     found = pairs(space, designs.one_at_a_time(space, naive, {"slab": [16, "all"], "pin": []}))
     assert found == [("slab=16", "baseline"), ("slab=all", "baseline"), ("pin=on", "baseline")]
@@ -96,20 +91,6 @@ def test_a_ladder_climbs_numbers_in_order_whatever_order_they_came_in(space: Spa
     assert (rung.design, rung.toggle, rung.also) == ("ladder", "pin", ("copy",)), "what goes back together"
 
 
-def test_a_ladder_climbs_one_toggle(space: Space, naive: dict) -> None:
-    with pytest.raises(ConfigError, match="ladder climbs one toggle, and 2 are given"):
-        designs.ladder(space, naive, {"slab": [1], "pin": ["on"]})
-
-
-def test_a_factorial_main_effect_averages_over_the_other_toggles(space: Space, naive: dict) -> None:
-    design = designs.factorial(space, naive, {"amp": ["bf16"], "pin": ["off", "on"], "slab": [8, 16]})
-    mains = [effect for effect in design.effects if not effect.contrast]
-    assert [(effect.toggle, len(effect.pairs)) for effect in mains] == [("amp", 4), ("pin", 4), ("slab", 4)]
-    assert [effect.toggle for effect in design.effects[3:]] == ["amp x pin", "amp x slab", "pin x slab"]
-    arm, base = design.effects[0].pairs[-1]
-    assert (space.label(arm), space.label(base)) == ("amp=bf16,pin=on,slab=16", "pin=on,slab=16")
-
-
 def test_listed_arms_are_measured_against_every_reference(space: Space, naive: dict) -> None:
     references = {"naive": naive, "pinned": space.complete({"pin": "on"})}
     design = designs.named_arms(space, {"fast": {"amp": "bf16", "copy": "async"}}, references)
@@ -137,14 +118,6 @@ def test_a_step_of_a_chain_names_what_it_adds_and_what_comes_along(space: Space,
     assert (whole.toggle, first.reference, whole.reference) == ("all steps", None, "naive")
     with pytest.raises(ConfigError, match="chain needs `steps`"):
         designs.chain(space, naive, "naive", [])
-
-
-def test_an_arm_that_is_a_reference_is_not_measured_against_itself(space: Space, naive: dict) -> None:
-    references = {"naive": naive, "pinned": space.complete({"pin": "on"})}
-    (effect,) = designs.named_arms(space, {"same": {"pin": "on"}}, references).effects
-    assert (effect.toggle, effect.level, effect.reference) == ("same", "vs naive", "naive")
-    with pytest.raises(ConfigError, match="arms needs `arms`, a mapping of a name to levels"):
-        designs.named_arms(space, {}, references)
 
 
 @pytest.mark.parametrize("given", [["off"], ["on", "on"], [8, 16, 32]])

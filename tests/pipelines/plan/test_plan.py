@@ -12,7 +12,6 @@ import pytest
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import packs, plan
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, ContractError
 
@@ -181,14 +180,6 @@ BAD_DESIGNS = [
 def test_a_design_that_cannot_be_meant_is_refused(command, design: DesignConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan.make_plan(command(design), CPU)
-
-
-def test_a_level_refused_by_the_configuration_is_left_out_of_wide_designs(command) -> None:
-    odd = command(DesignConfig("one_at_a_time"))
-    odd.workload["size"] = 47
-    manifest: Manifest = plan.make_plan(odd, CPU)
-    (refused,) = manifest.refused
-    assert (refused.toggle, refused.level, "size is odd" in refused.reason) == ("never", "with_odd", True)
 
 
 @pytest.mark.parametrize("how", [{"axes": {"allocator": ["steady"]}}, {"toggles": {"allocator": "steady"}}])

@@ -46,20 +46,10 @@ def test_an_arm_has_all_levels_as_the_version_declares_them() -> None:
     assert not found.by_exec
 
 
-def test_an_arm_that_the_version_has_not_is_its_own_problem() -> None:
-    found = asked({"work": "triple"}, {"work": "single"})
-    assert list(found.levels) == ["1"] and list(found.problems) == ["0"]
-    assert "triple" in found.problems["0"]
-
-
 def test_an_arm_that_is_started_otherwise_is_not_run() -> None:
     found = asked({"work": "single"}, starts={"0": {"env": {"A": "1"}, "ranks": 1}})
     says = "its levels set other variables, or take another number of processes, than the checkout's"
     assert found.problems == {"0": says}
-
-
-def test_levels_with_variables_are_not_forked() -> None:
-    assert asked({"variable": "on"}).by_exec
 
 
 @pytest.mark.parametrize(

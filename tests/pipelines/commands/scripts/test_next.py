@@ -57,16 +57,3 @@ def test_the_command_for_a_patch_has_the_scripts_arguments_and_what_an_iteration
 def test_where_nothing_can_act_only_a_profile_is_offered() -> None:
     lines = told(dict.fromkeys(LEVELS, "no"))
     assert [line.split()[1] for line in lines if line.startswith("  perfsweep")] == ["profile"]
-
-
-def test_a_slow_script_and_more_levels_take_longer() -> None:
-    measure = composed(told({})[3].strip()).measure
-
-    def seconds(levels: int, step_ns: float, setup_s: float) -> float:
-        return command._seconds(
-            Seen({"times_ns": [step_ns], "setup_s": setup_s}, Evidence()), levels, measure
-        )
-
-    assert seconds(6, 1e6, 1.0) < seconds(6, 1e9, 1.0)
-    assert seconds(2, 1e6, 1.0) < seconds(6, 1e6, 1.0) < seconds(6, 1e6, 20.0)
-    assert 60 < seconds(6, 1e6, 1.0) < 180, "a small script takes minutes"

@@ -93,12 +93,3 @@ def test_a_script_on_which_nothing_can_act_is_told_so(
     said = capsys.readouterr().out
     assert "train.py: no toggle that is to be tried can act: " in said
     assert "passes fused=True to its optimiser itself" in said
-
-
-@pytest.mark.slow
-def test_a_script_that_cannot_be_measured_is_told_as_by_a_look(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "train.py").write_text("print('done')")
-    assert tune() == 1
-    assert "cannot be measured: train.py ended before its first mark" in capsys.readouterr().out
