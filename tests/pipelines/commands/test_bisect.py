@@ -160,13 +160,6 @@ def test_each_further_look_has_more_budget_and_a_smaller_half_width(bisect: Bise
     ]
 
 
-def test_times_of_other_results_do_not_count_and_the_answer_says_what_does(bisect: Bisect) -> None:
-    ended = bisect(since(5, CHANGED))
-    assert (ended.answer.status, ended.looked) == (SOME_FAILED, ["c16"])
-    assert ended.answer.line.startswith("nothing to find: different results")
-    assert "--find different" in ended.answer.line
-
-
 def test_what_changes_results_is_found_without_times(bisect: Bisect, made: Path) -> None:
     ended = bisect(since(5, CHANGED), find=Find.DIFFERENT)
     short = git(made, "rev-parse", "c5")[:10]

@@ -14,24 +14,11 @@ from object_page import described, differences, table
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import comparison as module
-from perfsweep.pipelines.commands.comparison import compare, refuse_several
+from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.workloads.errors import ConfigError
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"--json": True, "--csv": True, "--explain": False}, "^--json and --csv are different answers"),
-        ({"--json": True, "--csv": True, "--explain": True}, "^--json and --csv and --explain are"),
-    ],
-)
-def test_one_answer_at_a_time(options: dict[str, bool], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        refuse_several(options)
-    refuse_several({name: name == "--csv" for name in options})
 
 
 def test_others_are_named_after_against() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from environments import bare
-from git_repository import begin, commit, git, state
+from git_repository import git, state
 from versioned import TRAIN, scripted, work
 
 from perfsweep.pipelines.cli import main
@@ -90,37 +89,6 @@ def test_the_same_code_is_no_difference_without_a_measurement(root: Path, judge,
     status, said, _ = judge("base", "prose")
     assert status == DONE and said.startswith("no difference: prose") and "same code" in said
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.slow
-def test_a_command_runs_each_versions_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = begin(tmp_path / "repo")
-    commit(
-        root,
-        {"train.py": "import work\nprint('{\"loss\":', work.LOSS, '}')\n", "work.py": "LOSS = 1.0"},
-        "base",
-    )
-    commit(root, {"work.py": "LOSS = 1.01"}, "changed")
-    (root / "work.py").write_text("LOSS = 5.0")
-    monkeypatch.chdir(root)
-    before = state(root)
-    words = (
-        *(
-            "workload=command",
-            f"workload.command={sys.executable} -S train.py",
-            "workload.evidence.json=[loss]",
-        ),
-        *("measure.budget_s=1", "measure.servers=1", "measure.repeats=0", f"runs={tmp_path / 'runs'}"),
-    )
-    with pytest.raises(SystemExit) as end:
-        main(["judge", "base", "changed", "--json", "--", *words])
-    said = capsys.readouterr()
-    assert end.value.code == SOME_FAILED, said.err
-    found = json.loads(said.out)
-    assert found["verdict"] == "different results" and found["deviation"].startswith("loss: 0.01"), found
-    assert state(root) == before
 
 
 class Repository:

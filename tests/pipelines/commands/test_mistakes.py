@@ -47,8 +47,6 @@ class Uncounted(Digits):
     "site/configs/cluster/hours.yaml": "defaults: [slurm]\ntime_min: two hours\n",
     "site/configs/cluster/rows.yaml": "- partition\n- gpu\n",
     "site/configs/cluster/none.yaml": "null: 3\n",
-    "site/configs/sweep/old.yaml": "# @package _global_\nsweep:\n  name: old\nmeasure:\n  slices: 4\n",
-    "site/configs/measure/old.yaml": "isolation: resident\n",
 }
 """What lies in the folder where the commands are typed, and in folders below it."""
 
@@ -104,7 +102,6 @@ BEFORE_HYDRA = [
     ("completion tcsh", "tcsh"),
     ("new 9lives", "9lives"),
     ("new perfsweep", "perfsweep is perfsweep itself: choose another name"),
-    (DIGITS + "measure.slices=4", "measure.slices is gone: arms always take turns of measure.turn_s seconds"),
     ("run digits sweep=demo", "sweep is an option of perfsweep sweep, and not of run; choose from: workload"),
     ("check digits --toggles ,", "--toggles holds no name; write those of toggles, as --toggles amp,compile"),
     ("list digits", "Got unexpected extra argument (digits). See perfsweep list --help."),
@@ -140,11 +137,6 @@ COMPOSED = [
     ("site$ " + DIGITS + "cluster=rows", "cluster/rows.yaml must hold a mapping of names to values"),
     ("site$ " + DIGITS + "cluster=none", "cluster/none.yaml cannot be read: Incompatible key type"),
     ("run workload=script", "workload.path is missing: give it as workload.path=VALUE"),
-    ("site$ " + DIGITS + "sweep=old", "measure.slices is gone: arms always take turns of measure.turn_s"),
-    (
-        "site$ " + DIGITS + "measure=old",
-        "measure/old.yaml: measure.isolation is gone: arms always take turns",
-    ),
 ]
 
 PLANNED = [

@@ -20,7 +20,6 @@ from versioned import TRAIN, work
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.cli import main
-from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.commands.new import WORKFLOW
 from perfsweep.pipelines.config import composition
 from perfsweep.workloads import registry
@@ -144,22 +143,6 @@ def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path)
     subprocess.run(["bash", "-n", "sweep.sbatch"], check=True)
 
 
-def test_the_makefile_fragment_calls_commands_that_exist(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    perfsweep("init", ".")
-    for target in ("check", "plan", "sweep"):
-        command = ["make", "-n", "-f", "perfsweep.mk", target, "WORKLOAD=digits"]
-        ours = {
-            name: value for name, value in os.environ.items() if not name.startswith("MAKE")
-        }  # make may run these tests
-        words = subprocess.run(command, capture_output=True, text=True, check=True, env=ours).stdout.split()
-        assert words[0] == "perfsweep"
-        assert words[1] in COMMANDS.commands
-
-
 def test_a_workflow_is_written_for_what_is_to_be_judged_and_for_nothing_else(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,21 +165,6 @@ def test_a_workflow_is_written_over_only_where_that_was_said(
     assert capsys.readouterr().err.endswith(f"{WORKFLOW} is there already: remove it, or say --overwrite\n")
     assert perfsweep("init", "--ci", "github", "--overwrite") == 0
     assert "workload.path=train.py" in (folder / WORKFLOW).read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("a", "b"), "init takes one folder, and a and b are named"),
-        (("--", "workload=script"), "workload=script is for --ci github"),
-        (("--ci", "gitlab"), "'gitlab' is not 'github'"),
-    ],
-)
-def test_what_init_cannot_mean_is_one_sentence(
-    folder: Path, words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert perfsweep("init", *words) == 2
-    assert sentence in capsys.readouterr().err and list(folder.iterdir()) == []
 
 
 OPTIONS = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,10 +13,8 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import selftest
 from perfsweep.pipelines.commands.selftest import Resolution, passes
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.workloads.api import Device
 
 
 def resolution(delay: int, verdict: Verdict, low: float = 0.5, high: float = 2.0) -> Resolution:
@@ -45,16 +42,6 @@ def test_a_false_word_or_a_missed_delay_fails(place: int, verdict: Verdict) -> N
 def test_an_interval_that_misses_the_injected_delay_is_seen() -> None:
     assert resolution(3, Verdict.SLOWER, 1.02, 1.04).covered
     assert not resolution(3, Verdict.SLOWER, 1.04, 1.06).covered
-
-
-def test_the_sweep_has_each_delay_against_the_undelayed_arm_and_placebos(tmp_path: Path) -> None:
-    manifest = plan.make_plan(selftest.command(tmp_path, 60.0), Device())
-    shown = [(effect.design, effect.toggle, effect.level) for effect in manifest.effects]
-    assert shown == [("one_at_a_time", "delay", level) for level in ("1", "3", "10")] + [
-        ("placebo", "placebo", number) for number in "12"
-    ]
-    assert [arm.placebo for arm in manifest.arms] == [0, 0, 0, 0, 1, 2]
-    assert len(manifest.packs) == 1 and len(manifest.packs[0].arms) == 6
 
 
 @pytest.mark.parametrize("budget", ["0", "inf"])

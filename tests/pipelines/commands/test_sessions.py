@@ -205,25 +205,6 @@ def test_a_sweep_is_waited_for_and_its_broken_packs_are_told_why(
     assert "never submitted" not in capsys.readouterr().out and not left.exists()
 
 
-def test_packs_that_were_never_submitted_are_named(
-    waited: Any, remote: Remote, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sessions.submitted, "unsubmitted", lambda folder, manifest: ["p001", "p002"])
-    assert waited() == (1, [{}])
-    told = "never submitted: p001, p002; the sweep command does that"
-    assert told in capsys.readouterr().out.splitlines()
-
-
-def test_jobs_that_will_not_start_are_left_to_a_person(
-    waited: Any, remote: Remote, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def held() -> None:
-        raise sessions.Held({"p002": "held by [admin]"})
-
-    assert waited(held) == (ATTENTION, [])
-    assert "nothing more will happen by itself: p002: held by [admin]" in capsys.readouterr().out
-
-
 def test_ctrl_c_leaves_the_jobs_and_offers_to_cancel_them(
     waited: Any, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

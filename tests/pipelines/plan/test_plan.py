@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +15,10 @@ import pytest
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import packs, plan
 from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.plan.demand import estimate_cost
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
+from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, ContractError
 
@@ -284,3 +291,72 @@ def test_a_contrast_keeps_its_arms_in_one_pack(command) -> None:
         needed = {*effect.contrast, *(arm for pair in effect.pairs for arm in pair)}
         assert any(needed <= set(pack.arms) for pack in manifest.packs)
     assert len({effect.id for effect in manifest.effects}) == len(manifest.effects)
+
+
+BOTH = {"p000": 6, "p001": 6}
+PACKS = [Pack(id=id, orders=(("a", "b"),), start="fork") for id in ("p000", "p001")]
+
+
+class Planned:
+    """Of a manifest, what is asked for."""
+
+    packs = PACKS
+
+
+def trials(*seconds: float) -> Progress:
+    progress = Progress()
+    for number, took in enumerate(seconds):
+        own = {"arm": "a", "kind": Kind.TIMING, "pack": "p000", "round": number, "attempt": 0}
+        record = TrialRecord(outcome=Outcome.OK, started=1000.0, ended=1000.0 + took, **own)  # type: ignore[arg-type]
+        progress.add(StoredTrial(Path("a"), record))
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("todo", "shape", "seconds", "says"),
+    [
+        (BOTH, Shape(0, 1), (), "at most 2.0 hours"),
+        ({"p000": 6, "p001": 0}, Shape(0, 1), (), "at most 1.0 hours"),
+        (BOTH, Shape(4, 1, nodes=2), (), "at most 16.0 GPU-hours"),
+        (BOTH, Shape(0, 1), (60.0, 90.0, 9000.0), "about 0.6 hours, from the trials that are there"),
+        (BOTH, Shape(0, 1), (9000.0,), "about 2.0 hours, from the trials that are there"),
+    ],
+    ids=["no trial", "a pack is done", "nodes", "the median trial", "never beyond limits"],
+)
+def test_the_cost_is_that_of_unfinished_packs(
+    todo: dict[str, int], shape: Shape, seconds: tuple[float, ...], says: str
+) -> None:
+    shapes = {pack.id: shape for pack in PACKS}
+    site = SiteProfile(time_min=60)
+    found = estimate_cost(Planned(), todo, shapes, site, trials(*seconds))  # type: ignore[arg-type]
+    assert str(found) == says
+
+
+MANY = """
+import json, re, sys, time
+from pathlib import Path
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.workloads.api import Device
+
+design = DesignConfig("ladder", levels={sys.argv[2]: list(range(2, 10002))})
+command = SweepCommand(
+    workload={"name": sys.argv[1]}, measure=MeasureConfig(), sweep=SweepConfig(name="many", designs=[design])
+)
+manifest = plan.make_plan(command, Device())
+# Not ru_maxrss: across fork and exec it keeps the size of the process that runs the tests.
+peak_kb = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+print(json.dumps([len(manifest.arms), time.process_time(), peak_kb * 1024]))
+"""
+
+
+@pytest.mark.slow
+def test_ten_thousand_arms_take_ten_seconds_of_a_processor_and_a_gibibyte() -> None:
+    """Importing torch and the workload included."""
+    command = [sys.executable, "-c", MANY, "digits", "micro_batch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    arms, seconds, memory = json.loads(done.stdout)
+    print(f"\n{arms} arms planned: {seconds:.1f} s of a processor, {memory / 2**20:.0f} MiB")
+    assert arms == 10001
+    assert seconds < 10
+    assert memory < 2**30
