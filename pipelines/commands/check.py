@@ -13,6 +13,7 @@ from rich.text import Text
 from perfsweep.pipelines.check.checked import Checked, checking
 from perfsweep.pipelines.check.rules import Finding
 from perfsweep.pipelines.config import composition
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report.progress_display import LOG_EVERY_S
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.workloads.errors import ConfigError
@@ -31,9 +32,6 @@ def check(workload: str, values: Sequence[str], toggles: str | None = None) -> i
         raise ConfigError("--toggles holds no name; write those of toggles, as --toggles amp,compile")
     cfg = composition.compose("run", [f"workload={workload}", *values])
     return run_check(cfg, values, only)
-
-
-CLEAN, DEFECTIVE = 0, 1
 
 
 class Doing:
@@ -97,7 +95,7 @@ def run_check(cfg: DictConfig, values: Sequence[str] = (), toggles: Sequence[str
             console.print(f"log: {log}", highlight=False, soft_wrap=True)
     seconds = time.monotonic() - started
     console.print(f"{checked.trials} trials in {seconds:.0f} s", style="dim", highlight=False)
-    return DEFECTIVE if findings else CLEAN
+    return SOME_FAILED if findings else DONE
 
 
 def _conclude(console: Console, checked: Checked, findings: list[Finding]) -> None:

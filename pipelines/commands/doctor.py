@@ -31,8 +31,6 @@ from perfsweep.slurm.site import Shape
 from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.user_environment import changed
 
-FINE, REFUSED = 0, 1
-
 
 def doctor(cfg: DictConfig) -> int:
     """Say what the cluster offers and which parts of the profile it would refuse; status 1 if any."""
@@ -45,15 +43,15 @@ def doctor(cfg: DictConfig) -> int:
             f"cluster.executor={command.cluster.executor}: packs run on this machine; nothing to ask Slurm"
             " about"
         )
-        return FINE
+        return DONE
     try:
         site = diagnose(command.cluster, command.cluster.slurm_conf)
     except ClusterError as error:
         console.print(f"Slurm does not answer: {str(error).splitlines()[0]}", style="red", highlight=False)
-        return REFUSED
+        return SOME_FAILED
     _show(console, command, site)
     if site.refused or not command.probe:
-        return REFUSED if site.refused else FINE
+        return SOME_FAILED if site.refused else DONE
     return _probe(console, command)
 
 
@@ -69,11 +67,11 @@ def _probe(console: Console, command: DoctorCommand) -> int:
         findings = probe(command.cluster, Path(command.runs), modules, url, say)
     except ClusterError as error:
         console.print(f"FAIL  probe: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        return REFUSED
+        return SOME_FAILED
     for finding in findings:
         style = {True: "green", False: "red", None: "dim"}[finding.fine]
         console.print(str(finding), style=style, highlight=False, markup=False, soft_wrap=True)
-    return REFUSED if any(finding.fine is False for finding in findings) else FINE
+    return SOME_FAILED if any(finding.fine is False for finding in findings) else DONE
 
 
 def _show(console: Console, command: DoctorCommand, site: Diagnosis) -> None:

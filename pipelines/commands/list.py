@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perfsweep.pipelines import units
 from perfsweep.pipelines.config import external_workload, names
-from perfsweep.pipelines.config.validation import load_workload, text_keys
+from perfsweep.pipelines.config.validation import text_keys, workload_config
 from perfsweep.pipelines.execution import executor_choice
 from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.terminal import bold, console_here
@@ -58,7 +58,7 @@ def describe(workload: str) -> int:
     outside = outside.read_as(cls)
     own = text_keys(outside.workload)
     if outside.asked:  # what it is depends on what the file says
-        cls = load_workload(outside.name, own)[0]
+        cls = cls.configured(workload_config(cls, own))
     sweeps = ", ".join(names.sweeps(workload))
     console.print(bold(workload, f": unit {cls.unit}, {cls.shape}-shaped; sweeps: {sweeps}"))
     if purpose := _purpose(cls):

@@ -12,7 +12,6 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
-from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan import plan
@@ -21,6 +20,7 @@ from perfsweep.pipelines.profiling.profiled_slice import refuse_shape
 from perfsweep.pipelines.report import profile_diff, profile_tables
 from perfsweep.pipelines.report.pictures import memory_chart
 from perfsweep.pipelines.store import locks, provenance
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
 from perfsweep.pipelines.terminal import console_here, shell_line
