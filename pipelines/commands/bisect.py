@@ -171,4 +171,4 @@ class Walk:
         return looks
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, markup=False, soft_wrap=True)

@@ -86,9 +86,7 @@ def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
     status = _profiled(folder, manifest, arm_called(manifest, name), options, lambda: None)
     if status != INTERRUPTED and folder.report_file.exists():
         api.Sweep(folder, manifest).report()
-        console_here().print(
-            f"report: {folder.report_file} links these profiles", highlight=False, soft_wrap=True
-        )
+        console_here().print(f"report: {folder.report_file} links these profiles", soft_wrap=True)
     return status
 
 
@@ -126,19 +124,19 @@ def _profiled(
     refuse_shape(options.slice, load_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
     asked, refused = wanted(options)
     for one in refused:
-        console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
+        console.print(one.reason, style="yellow", soft_wrap=True)
     place, subject = arm_folder(folder, arm), f"{arm.label} of {manifest.sweep.workload}"
-    console.print(f"profiling {subject}; profiles: {place}", highlight=False, soft_wrap=True)
+    console.print(f"profiling {subject}; profiles: {place}", soft_wrap=True)
     with locks.locked(folder):
         prepare()
         profiling = Profiling(folder, manifest, arm)
         if profiling.changed:
-            console.print(CHANGED, style="yellow", highlight=False)
+            console.print(CHANGED, style="yellow")
         try:
             return _each(console, profiling, asked, options.top)
         except KeyboardInterrupt:
             kept = f"\ninterrupted; profiles that were whole are kept in {place}"
-            console.print(kept, highlight=False, soft_wrap=True)
+            console.print(kept, soft_wrap=True)
             return INTERRUPTED
 
 
@@ -150,7 +148,7 @@ def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig]
             profile_tables.show(console, ended.kept, top)
             continue
         status = SOME_FAILED
-        console.print(f"\n{_why(ended)}", style="red", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"\n{_why(ended)}", style="red", markup=False, soft_wrap=True)
     return status
 
 

@@ -59,11 +59,6 @@ def elsewhere(*arguments: str, does: str = "main(sys.argv[1:])") -> str:
     return said.stdout
 
 
-def test_these_commands_are_imported_without_torch() -> None:
-    both = "from perfsweep.pipelines.commands import comparison, sessions; print('imported')"
-    assert elsewhere(does=both) == "imported\n"
-
-
 @pytest.mark.slow
 def test_a_sweep_that_was_moved_to_another_machine_reads_there(measured: SweepFolder, tmp_path: Path) -> None:
     laptop = tmp_path / "laptop" / "copied"
