@@ -10,13 +10,12 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 from rich.console import Console
-from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.across.claim_ledger import FILE
 from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.commands import claims
 from perfsweep.pipelines.commands import list as listing
-from perfsweep.workloads.api import Claim, Device, Level, Toggle
+from perfsweep.workloads.api import Device, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 CPU, GPU = Device("cpu"), Device("cuda")
@@ -131,19 +130,3 @@ def test_what_a_job_can_be_measured_on_is_open(runs: Path) -> None:
     assert "2 not measured yet" in shown(runs, Device(), Device("cuda", 1))
     with pytest.raises(ConfigError):
         shown(runs, workload="unknown")
-
-
-def test_reports_have_a_table_each_and_what_a_report_contradicts_is_said_only_where_it_does(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "the report also says" not in shown(runs)
-    other = Claim("a", "another", "1", ({"work": "single"},), low=2.0, contradicts="and the opposite")
-    monkeypatch.setattr(Spinner, "claims", (*Spinner.claims, other))
-    page = claims.page(TOY, runs)
-    assert page.startswith("# What the reports claim")
-    first, second = page.partition(f"## {TOY}: toy\n\n3 claims: ")[2].split(
-        f"## {TOY}: another\n\n1 claims: "
-    )
-    assert "and the opposite" in second and "and the opposite" not in first
-    assert "| section | claim | the report also says | claimed |" in second
-    assert "the report also says" not in first and "confirmed" not in first, "a page is ruled on by pages"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
 
 from perfsweep.pipelines.config import composition
 from perfsweep.pipelines.config.external_workload import MOST_BYTES
@@ -88,34 +86,6 @@ def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(folder: Path, te
         composition.compose("run", [f"hydra.searchpath=['{folder.as_uri()}']", "toggles=own"])
     assert str(refused.value).startswith(says.format(folder=folder))
     assert "\n" not in str(refused.value)
-
-
-def test_hydras_own_options_run_an_action_and_tell_its_status_or_only_show(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["perfsweep"])
-    rounds: list[int] = []
-
-    def action(cfg: DictConfig) -> int:
-        rounds.append(cfg.measure.rounds)
-        return cfg.measure.rounds
-
-    def run(*words: str) -> int:
-        GlobalHydra.instance().clear()
-        return composition.run_hydra("run", words, action)
-
-    assert run("measure.rounds=4") == 4
-    assert run("measure.rounds=5", "--cfg", "job") == 0, "which only shows it"
-    assert "rounds: 5" in capsys.readouterr().out and rounds == [4]
-    with pytest.raises(ConfigError, match=r"^measure\.rounds=many is not a whole number$"):
-        run("measure.rounds=many", "--cfg", "job")
-
-    def refuse(cfg: DictConfig) -> int:
-        raise ConfigError("not this")
-
-    GlobalHydra.instance().clear()
-    with pytest.raises(ConfigError, match=r"^not this$"):
-        composition.run_hydra("run", ["measure.rounds=5"], refuse)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from types import ModuleType
 from typing import Any
 
@@ -170,20 +169,6 @@ def test_one_at_a_time_measures_every_level_that_can_act(table: str) -> None:
     assert {(r.toggle, r.level) for r in found.refused} == {
         (toggle, str(level)) for name, toggle, level in OUT_OF_REACH if name == table
     }
-
-
-@pytest.mark.parametrize("table", [table for table, module in TABLES.items() if module.CHAIN])
-@pytest.mark.parametrize("reference", ["first", "last"])
-def test_a_chain_climbs_from_each_reference_to_all_its_steps(table: str, reference: str) -> None:
-    module, here = TABLES[table], space(table)
-    names = list(module.REFERENCES)
-    name = {"first": names[0], "last": names[-1]}[reference]
-    start = here.legal(module.REFERENCES[name])
-    found = designs.chain(here, start, name, [dict([step]) for step in module.CHAIN])
-    top = found.effects[-1].pairs[0][0]
-    assert dict(module.CHAIN).items() <= top.items()
-    for before, after in itertools.pairwise(found.effects[:-1]):
-        assert after.pairs[0][1] == before.pairs[0][0]
 
 
 def test_several_gpus_change_the_naive_path_of_latentwire_alone() -> None:
