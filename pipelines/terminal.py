@@ -18,8 +18,9 @@ from perfsweep.workloads.errors import harmless
 WIDTH = 100
 """Columns where output goes to a file or a pipe, unless ``COLUMNS`` says otherwise."""
 
-_AS_TEXT: dict[str, Any] = {"emoji": False, "markup": False}
-"""Colons and brackets are what users and their exceptions wrote: ``my_module:Rocket:``, ``[batch, dim]``."""
+_AS_TEXT: dict[str, Any] = {"emoji": False, "markup": False, "highlight": False}
+"""Colons and brackets are what users and their exceptions wrote: ``my_module:Rocket:``, ``[batch, dim]``.
+Colours are for what is bad or good, and not for every number."""
 
 _KERNEL = {"TERM": "xterm-color", "CLICOLOR": "1", "GIT_PAGER": "cat"}
 """What ipykernel sets for the processes that it starts."""

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from perfsweep.pipelines.check.rules import difference
-from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
 from perfsweep.pipelines.trial.parent import detach
 from perfsweep.pipelines.trial.process import run

@@ -122,14 +122,8 @@ class Walk:
             It does not run, or the good commit does not.
         """
         step = self._step(len(self._candidates) - 1, f"step 1: is {self._bad} {self._find.value}?")
-        if step.answer.failed == "head":
-            raise ConfigError(
-                f"{self._bad} cannot be measured ({step.answer.reason}); name a commit that runs"
-            )
-        if step.answer.failed == "base":
-            raise ConfigError(
-                f"{self._good} cannot be measured ({step.answer.reason}); name a commit that runs"
-            )
+        if end := {"head": self._bad, "base": self._good}.get(step.answer.failed):
+            raise ConfigError(f"{end} cannot be measured ({step.answer.reason}); name a commit that runs")
         return step
 
     def _step(self, place: int, ahead: str) -> Step:
@@ -177,4 +171,4 @@ class Walk:
         return looks
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.text import Text
 from perfsweep.pipelines.check.checked import Checked, checking
 from perfsweep.pipelines.check.rules import Finding
 from perfsweep.pipelines.config import composition
+from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report.progress_display import LOG_EVERY_S
 from perfsweep.pipelines.terminal import console_here
 from perfsweep.workloads.errors import ConfigError
@@ -33,9 +34,6 @@ def check(workload: str, values: Sequence[str], toggles: str | None = None) -> i
     return run_check(cfg, values, only)
 
 
-CLEAN, DEFECTIVE = 0, 1
-
-
 class Doing:
     """Progress of a check for a waiting user: redrawn on a terminal, a line now and then elsewhere."""
 
@@ -48,7 +46,7 @@ class Doing:
         self._what = what
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
-            self._console.print(str(self), highlight=False)
+            self._console.print(str(self))
 
     def __rich__(self) -> str:
         return str(self)
@@ -80,8 +78,7 @@ def run_check(cfg: DictConfig, values: Sequence[str] = (), toggles: Sequence[str
         device, limit = checked.device, checked.manifest.sweep.measure.timeout_s
         console.print(
             f"checking {checked.name}: {len(checked.manifest.arms)} arms on {device.name or device.type},"
-            f" about {checked.trials_ahead} trials of at most {limit:g} s each (measure.timeout_s)",
-            highlight=False,
+            f" about {checked.trials_ahead} trials of at most {limit:g} s each (measure.timeout_s)"
         )
         findings = []
         checked.tell = doing = Doing(console, checked)
@@ -90,36 +87,31 @@ def run_check(cfg: DictConfig, values: Sequence[str] = (), toggles: Sequence[str
                 console.print(
                     Text.assemble((f"\n{finding.defect.value}", "bold red"), f": {finding.subject}")
                 )
-                console.print(finding.text, highlight=False)
+                console.print(finding.text)
                 findings.append(finding)
         _conclude(console, checked, findings)
         if log := checked.keep_log():
-            console.print(f"log: {log}", highlight=False, soft_wrap=True)
+            console.print(f"log: {log}", soft_wrap=True)
     seconds = time.monotonic() - started
-    console.print(f"{checked.trials} trials in {seconds:.0f} s", style="dim", highlight=False)
-    return DEFECTIVE if findings else CLEAN
+    console.print(f"{checked.trials} trials in {seconds:.0f} s", style="dim")
+    return SOME_FAILED if findings else DONE
 
 
 def _conclude(console: Console, checked: Checked, findings: list[Finding]) -> None:
     console.print("")
     for refused in checked.manifest.refused:
-        console.print(
-            f"not checked: {refused.toggle}={refused.level}: {refused.reason}", style="dim", highlight=False
-        )
+        console.print(f"not checked: {refused.toggle}={refused.level}: {refused.reason}", style="dim")
     for label, reason in checked.left_out.items():
-        console.print(f"not checked: {label}: {reason}", style="dim", highlight=False)
+        console.print(f"not checked: {label}: {reason}", style="dim")
     for level, what in checked.choices.items():
-        console.print(f"no defect: {level}: {what}", highlight=False)
+        console.print(f"no defect: {level}: {what}")
     if findings:
         console.print(
-            f"{len(findings)} {'defects' if len(findings) > 1 else 'defect'} in {checked.name}",
-            style="red",
-            highlight=False,
+            f"{len(findings)} {'defects' if len(findings) > 1 else 'defect'} in {checked.name}", style="red"
         )
         return
     console.print(
         f"no defects: {checked.name} is reproducible, its evidence is complete, no state leaks, no host reads"
         f" in a step, and {checked.compared} levels act and keep to their class",
         style="green",
-        highlight=False,
     )

@@ -77,9 +77,9 @@ def show(console: Console, workload: str | None, runs: Path, devices: Sequence[D
     rulings, damaged = gather_rulings(runs)
     for table in _tables(workload, rulings, devices):
         print_table(console, table.at(Where.TERMINAL))
-        console.print(table.caption, highlight=False)
+        console.print(table.caption)
     for message in damaged:
-        console.print(f"skipped: {message}", style="yellow", highlight=False)
+        console.print(f"skipped: {message}", style="yellow")
 
 
 def page(workload: str | None, results: Path) -> str:

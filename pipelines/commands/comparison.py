@@ -79,14 +79,14 @@ def compare(
     status = show_comparison(console, opened) if for_people else status_of(opened)
     if store:
         baselines.store(opened.baseline, Path(store))
-        console.print(f"baseline: {store}", highlight=False, soft_wrap=True)
+        console.print(f"baseline: {store}", soft_wrap=True)
     _export(console, opened, figure, latex, page)
     every = compare_with(opened.baseline, earlier) if earlier else ()
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
     if as_json:
         report = opened.report()
-        console.print(f"report: {report}", highlight=False, soft_wrap=True)
+        console.print(f"report: {report}", soft_wrap=True)
         path = None if report.read_only else report.path
         others_found = [changes.against(one, margin) for one in every]
         workload = opened.manifest.sweep.workload
@@ -121,13 +121,13 @@ def _export(
     """Write the effects as a picture and as LaTeX, and the answer as a page, where files are named."""
     if figure:
         picture_file.write_effects("--figure", Path(figure), opened.comparison)
-        console.print(f"figure: {figure}", highlight=False, soft_wrap=True)
+        console.print(f"figure: {figure}", soft_wrap=True)
     if latex:
         picture_file.write_file("--latex", Path(latex), effects_latex(opened.comparison).encode())
-        console.print(f"LaTeX: {latex}", highlight=False, soft_wrap=True)
+        console.print(f"LaTeX: {latex}", soft_wrap=True)
     if page:
         picture_file.write_page("--page", Path(page), opened.comparison)
-        console.print(f"page: {page}", highlight=False, soft_wrap=True)
+        console.print(f"page: {page}", soft_wrap=True)
 
 
 def _print_csv(opened: api.Sweep, every: Sequence[Changes], margin: float) -> None:
@@ -196,7 +196,7 @@ def history(
     else:
         reporting.show(console, found)
     if picture:
-        console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+        console.print(f"picture: {picture}", soft_wrap=True)
     return status
 
 

@@ -31,8 +31,6 @@ from perfsweep.slurm.site import Shape
 from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.user_environment import changed
 
-FINE, REFUSED = 0, 1
-
 
 def doctor(cfg: DictConfig) -> int:
     """Say what the cluster offers and which parts of the profile it would refuse; status 1 if any."""
@@ -45,15 +43,15 @@ def doctor(cfg: DictConfig) -> int:
             f"cluster.executor={command.cluster.executor}: packs run on this machine; nothing to ask Slurm"
             " about"
         )
-        return FINE
+        return DONE
     try:
         site = diagnose(command.cluster, command.cluster.slurm_conf)
     except ClusterError as error:
-        console.print(f"Slurm does not answer: {str(error).splitlines()[0]}", style="red", highlight=False)
-        return REFUSED
+        console.print(f"Slurm does not answer: {str(error).splitlines()[0]}", style="red")
+        return SOME_FAILED
     _show(console, command, site)
     if site.refused or not command.probe:
-        return REFUSED if site.refused else FINE
+        return SOME_FAILED if site.refused else DONE
     return _probe(console, command)
 
 
@@ -61,34 +59,34 @@ def _probe(console: Console, command: DoctorCommand) -> int:
     """Ask a node, and print a line for each thing; status 1 if one is not as the profile says."""
 
     def say(text: str) -> None:
-        console.print(text, style="dim", highlight=False)
+        console.print(text, style="dim")
 
     modules = ("click", "numpy", "omegaconf", "polars", "pydantic", "torch")
     url = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     try:
         findings = probe(command.cluster, Path(command.runs), modules, url, say)
     except ClusterError as error:
-        console.print(f"FAIL  probe: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        return REFUSED
+        console.print(f"FAIL  probe: {error}", style="red", markup=False, soft_wrap=True)
+        return SOME_FAILED
     for finding in findings:
         style = {True: "green", False: "red", None: "dim"}[finding.fine]
-        console.print(str(finding), style=style, highlight=False, markup=False, soft_wrap=True)
-    return REFUSED if any(finding.fine is False for finding in findings) else FINE
+        console.print(str(finding), style=style, markup=False, soft_wrap=True)
+    return SOME_FAILED if any(finding.fine is False for finding in findings) else DONE
 
 
 def _show(console: Console, command: DoctorCommand, site: Diagnosis) -> None:
     accounting = "works" if site.accounting else "is not available: not needed"
     console.print(f"Slurm {site.version}; accounting (sacct) {accounting}")
     console.print(_partitions(site))
-    console.print(", ".join(f"{name} {value}" for name, value in site.limits.items()), highlight=False)
+    console.print(", ".join(f"{name} {value}" for name, value in site.limits.items()))
     asked = command.cluster.resources(Shape.of_job(command.cluster))
-    console.print(f"\nthis profile asks for {asked}", highlight=False)
+    console.print(f"\nthis profile asks for {asked}")
     for text in site.warnings:
-        console.print(f"beware: {text}", style="yellow", highlight=False)
+        console.print(f"beware: {text}", style="yellow")
     if site.refused:
-        console.print(f"refused: {site.refused}", style="red", highlight=False)
+        console.print(f"refused: {site.refused}", style="red")
     else:
-        console.print(site.accepted, style="green", highlight=False)
+        console.print(site.accepted, style="green")
 
 
 def _partitions(site: Diagnosis) -> Table:
@@ -122,7 +120,7 @@ def check_gpu(console: Console, command: DoctorCommand) -> int:
     chosen = stages.chosen(command.stages)
     place = executor_choice.choose(command.cluster)
     if place.line:
-        console.print(place.line, style="yellow", highlight=False)
+        console.print(place.line, style="yellow")
     folder = Path(command.runs).absolute() / JOB
     folder.mkdir(parents=True, exist_ok=True)
     if place.remote:
@@ -142,7 +140,6 @@ def show(console: Console, line: Line) -> None:
     console.print(
         f"{line.stage:<17} {line.name:<24} {line.verdict.value:<11} {line.text}",
         style=_STYLES[line.verdict],
-        highlight=False,
         markup=False,
         soft_wrap=True,
     )
@@ -154,7 +151,6 @@ def _conclude(console: Console, found: Answer, file: Path) -> None:
     console.print(
         f"{device}: {counts[0]} passed, {counts[1]} failed, {counts[2]} need a GPU;"
         f" {found.seconds:.0f} s: {file}",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -167,7 +163,7 @@ def _elsewhere(console: Console, folder: Path, cluster: ClusterConfig, numbers: 
     code = code_snapshot.take(folder / "code")
 
     def say(text: str) -> None:
-        console.print(text, style="dim", highlight=False, soft_wrap=True)
+        console.print(text, style="dim", soft_wrap=True)
 
     executor = executor_class.of(ExecutorContext(cluster, folder, JOB, code, say=say))
     executor.submit([_job(folder, code, numbers)])

@@ -91,8 +91,8 @@ def report(console: Console, name: str, result: LadderResult, sweep: SearchSweep
     """Print what the ladder showed."""
     print_table(console, _table(name, result))
     for line in lines(name, result):
-        console.print(f"- {line}", highlight=False, markup=False)
-    console.print(f"report: {sweep.folder.report_file}", highlight=False, soft_wrap=True)
+        console.print(f"- {line}", markup=False)
+    console.print(f"report: {sweep.folder.report_file}", soft_wrap=True)
     return DONE if result.fastest else SOME_FAILED
 
 
@@ -173,7 +173,6 @@ def _show(console: Console, sweep: SearchSweep, factor: Factor, limit: int | Non
     memory = f"{limit / 2**30:.2f} GiB" if limit else "not known"
     console.print(
         f"memory: {memory}; next to it {sweep.reference.label}\nrecords: {sweep.folder.path}\n",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -200,7 +199,7 @@ def tuned(
     planned = factors.search_factors(sweep.space, sweep.reference.levels, command.tune, most)
     driver = SearchDriver(console, sweep, Grid(sweep.space, sweep.reference.levels, planned.factors))
     for (name, value), why in planned.left_out.items():
-        console.print(f"left out: {name}={value}: {why}", style="yellow", highlight=False)
+        console.print(f"left out: {name}={value}: {why}", style="yellow")
     driver.print_space(command)
     if command.dry_run:
         return DONE, None

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perfsweep.pipelines import units
 from perfsweep.pipelines.config import external_workload, names
-from perfsweep.pipelines.config.validation import load_workload, text_keys
+from perfsweep.pipelines.config.validation import text_keys, workload_config
 from perfsweep.pipelines.execution import executor_choice
 from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.terminal import bold, console_here
@@ -44,7 +44,7 @@ def list_names() -> int:
         )
         console.print(bold(name, below[len(name) :]), soft_wrap=True)
     more = "`perfsweep describe NAME` shows one; `perfsweep new my_workload` writes one of your own"
-    console.print(more, highlight=False, soft_wrap=True)
+    console.print(more, soft_wrap=True)
     return DONE
 
 
@@ -58,17 +58,17 @@ def describe(workload: str) -> int:
     outside = outside.read_as(cls)
     own = text_keys(outside.workload)
     if outside.asked:  # what it is depends on what the file says
-        cls = load_workload(outside.name, own)[0]
+        cls = cls.configured(workload_config(cls, own))
     sweeps = ", ".join(names.sweeps(workload))
     console.print(bold(workload, f": unit {cls.unit}, {cls.shape}-shaped; sweeps: {sweeps}"))
     if purpose := _purpose(cls):
-        console.print(purpose, highlight=False)
-    console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}", highlight=False)
+        console.print(purpose)
+    console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}")
     _show_toggles(console, cls.toggles, devices)
     for claim in cls.claims:
-        console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
+        console.print(f"claim ({claim.source}, {claim.section}): {claim.text}")
     took = units.duration((time.monotonic() - started) * 1e9)
-    console.print(f"read in {took}, most of it for importing {cls.__module__}", style="dim", highlight=False)
+    console.print(f"read in {took}, most of it for importing {cls.__module__}", style="dim")
     return DONE
 
 

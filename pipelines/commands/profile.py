@@ -12,7 +12,6 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
-from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan import plan
@@ -21,6 +20,7 @@ from perfsweep.pipelines.profiling.profiled_slice import refuse_shape
 from perfsweep.pipelines.report import profile_diff, profile_tables
 from perfsweep.pipelines.report.pictures import memory_chart
 from perfsweep.pipelines.store import locks, provenance
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
 from perfsweep.pipelines.terminal import console_here, shell_line
@@ -86,9 +86,7 @@ def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
     status = _profiled(folder, manifest, arm_called(manifest, name), options, lambda: None)
     if status != INTERRUPTED and folder.report_file.exists():
         api.Sweep(folder, manifest).report()
-        console_here().print(
-            f"report: {folder.report_file} links these profiles", highlight=False, soft_wrap=True
-        )
+        console_here().print(f"report: {folder.report_file} links these profiles", soft_wrap=True)
     return status
 
 
@@ -126,19 +124,19 @@ def _profiled(
     refuse_shape(options.slice, load_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
     asked, refused = wanted(options)
     for one in refused:
-        console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
+        console.print(one.reason, style="yellow", soft_wrap=True)
     place, subject = arm_folder(folder, arm), f"{arm.label} of {manifest.sweep.workload}"
-    console.print(f"profiling {subject}; profiles: {place}", highlight=False, soft_wrap=True)
+    console.print(f"profiling {subject}; profiles: {place}", soft_wrap=True)
     with locks.locked(folder):
         prepare()
         profiling = Profiling(folder, manifest, arm)
         if profiling.changed:
-            console.print(CHANGED, style="yellow", highlight=False)
+            console.print(CHANGED, style="yellow")
         try:
             return _each(console, profiling, asked, options.top)
         except KeyboardInterrupt:
             kept = f"\ninterrupted; profiles that were whole are kept in {place}"
-            console.print(kept, highlight=False, soft_wrap=True)
+            console.print(kept, soft_wrap=True)
             return INTERRUPTED
 
 
@@ -150,7 +148,7 @@ def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig]
             profile_tables.show(console, ended.kept, top)
             continue
         status = SOME_FAILED
-        console.print(f"\n{_why(ended)}", style="red", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"\n{_why(ended)}", style="red", markup=False, soft_wrap=True)
     return status
 
 

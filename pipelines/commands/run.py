@@ -59,17 +59,17 @@ def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int
     label = manifest.arms[0].label
     if record.failure:
         what = record.failure.text if record.failure.where else record.failure.message
-        console.print(f"{label}: {record.outcome.value}: {what}", style="red", highlight=False)
+        console.print(f"{label}: {record.outcome.value}: {what}", style="red")
         if record.failure.where:
-            console.print(record.failure.where, highlight=False, markup=False, soft_wrap=True)
-        console.print(f"log: {trial.folder / 'log.txt'}", highlight=False, soft_wrap=True)
+            console.print(record.failure.where, markup=False, soft_wrap=True)
+        console.print(f"log: {trial.folder / 'log.txt'}", soft_wrap=True)
         return SOME_FAILED
     if record.kind is Kind.RESULT:
-        console.print(_kept_line(manifest, record), highlight=False, soft_wrap=True)
+        console.print(_kept_line(manifest, record), soft_wrap=True)
         return DONE
     print_table(console, _parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))
     for line in _trial_lines(record, trial.folder, manifest.sweep.declared.shape):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     return DONE
 
 

@@ -143,14 +143,12 @@ def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, secon
     if disturbed.height:
         last = disturbed["disturbed"].to_list()[-1]
         console.print(
-            f"{disturbed.height} of {timing.height} timing trials were disturbed, the last by: {last}",
-            highlight=False,
+            f"{disturbed.height} of {timing.height} timing trials were disturbed, the last by: {last}"
         )
     fit = "resolves" if passes(found) else "does not resolve"
     console.print(
         f"this machine {fit} {MUST_RESOLVE} %, across {timing['server'].n_unique()} fork"
-        f" servers; the test took {seconds:.0f} s",
-        highlight=False,
+        f" servers; the test took {seconds:.0f} s"
     )
 
 

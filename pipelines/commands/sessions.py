@@ -99,7 +99,7 @@ def wait(sweep: str) -> int:
             return INTERRUPTED
         broken = {}
     except Held as held:
-        console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
+        console.print(f"nothing more will happen by itself: {held}", style="yellow")
         return ATTENTION
     except KeyboardInterrupt:
         executor, left = _attached(folder, manifest), submitted.unsubmitted(folder, manifest)
@@ -123,7 +123,7 @@ def cancel(sweep: str, packs: Sequence[str]) -> int:
     alive = [job for job, lives in executor.submitted(folder.path).items() if lives]
     cancelled = executor.cancel(_jobs_of(packs, alive) or None)
     told = f"cancelled {cancelled} jobs; finished rounds are kept in {sweep}"
-    console_here().print(told, highlight=False, soft_wrap=True)
+    console_here().print(told, soft_wrap=True)
     return DONE
 
 
@@ -141,7 +141,7 @@ def pack(sweep: str) -> int:
     except OSError as error:
         raise ConfigError(f"{sweep} cannot be packed: {error.filename}: {error.strerror}") from error
     told = f"packed {packed} trials into {folder.path / PACKED}" if packed else f"{sweep}: nothing to pack"
-    console_here().print(told, highlight=False, soft_wrap=True)
+    console_here().print(told, soft_wrap=True)
     return DONE
 
 
@@ -182,11 +182,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
         states = until_over(executor, tails, shown, lambda text: console.print(text, style="dim"))
     missing = submitted.unsubmitted(folder, manifest)
     if missing:
-        console.print(
-            f"never submitted: {', '.join(missing)}; the sweep command does that",
-            style="yellow",
-            highlight=False,
-        )
+        console.print(f"never submitted: {', '.join(missing)}; the sweep command does that", style="yellow")
     notes = executor.notes()
     failed = [name for name, state in states.items() if state is not JobState.ENDED]
     return {name: submitted.why(folder, name, notes) for name in failed}
@@ -194,7 +190,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
 
 def _elsewhere(console: Console, folder: SweepFolder) -> bool:
     """Another command measures or follows the sweep: wait until it lets go."""
-    console.print("another command follows this sweep: waiting for it", highlight=False)
+    console.print("another command follows this sweep: waiting for it")
     try:
         while True:
             try:
@@ -214,7 +210,7 @@ def _attached(folder: SweepFolder, manifest: Manifest, console: Console | None =
 
     def say(text: str) -> None:
         if console:
-            console.print(text, style="yellow", highlight=False)
+            console.print(text, style="yellow")
 
     return launch.resume(folder, manifest, replace(_cluster(folder), executor=name), say)
 
@@ -288,24 +284,19 @@ def publish(sweep: str, offline: bool) -> int:
     folder, manifest = opened(sweep)
     console = console_here()
     for line in contradictions(manifest.sweep.tracking, os.environ):
-        console.print(f"W&B: {line}", style="yellow", highlight=False, soft_wrap=True)
+        console.print(f"W&B: {line}", style="yellow", soft_wrap=True)
     if notice := _compared(folder, manifest):
-        console.print(f"W&B: {notice}", style="yellow", highlight=False, soft_wrap=True)
+        console.print(f"W&B: {notice}", style="yellow", soft_wrap=True)
     done = publishing.publish(
         folder,
         mode="offline" if offline else "online",
-        say=lambda line: console.print(f"W&B: {line}", highlight=False, soft_wrap=True),
+        say=lambda line: console.print(f"W&B: {line}", soft_wrap=True),
     )
     if done.notice:
-        console.print(f"W&B: {done.notice}", style="yellow", highlight=False, soft_wrap=True)
+        console.print(f"W&B: {done.notice}", style="yellow", soft_wrap=True)
     if done.runs:
         console.print(table_of_runs(done, f"{manifest.sweep.name} in W&B ({done.mode})"))
-    console.print(
-        published_line(done, folder),
-        style="yellow" if done.warning else None,
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(published_line(done, folder), style="yellow" if done.warning else None, soft_wrap=True)
     return DONE if done.complete else SOME_FAILED
 
 
@@ -330,5 +321,5 @@ def dashboard(sweep: str, entity: str | None, project: str | None, file: str | N
     folder, manifest = opened(sweep)
     build, what = (wandb_report.build, "report") if report else (workspaces.build, "dashboard")
     where = build(folder, manifest, entity=entity, project=project, file=Path(file) if file else None)
-    console_here().print(f"{what}: {where}", highlight=False, soft_wrap=True)
+    console_here().print(f"{what}: {where}", soft_wrap=True)
     return DONE

@@ -66,9 +66,9 @@ def measured(console: Console, command: SweepCommand, config_text: str) -> int:
     try:
         broken = api.measure(planned, display) or api.measure_together(planned, display)
     except Held as held:
-        console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
+        console.print(f"nothing more will happen by itself: {held}", style="yellow")
         back = progress_display.how_to_come_back(str(planned.sweep.folder.path))
-        console.print(back, highlight=False, soft_wrap=True)
+        console.print(back, soft_wrap=True)
         return ATTENTION
     except KeyboardInterrupt:
         _show_stopped(console, planned)
@@ -81,21 +81,21 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
     folder = sweep.folder
     for pack, log in broken.items():
         text = f"pack {pack} broke off: {log}"
-        console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+        console.print(text, style="red", markup=False, soft_wrap=True)
     try:
         status = show_comparison(console, Sweep(readable(folder), sweep.manifest))
     finally:
         done = publishing.publish(folder)  # with what the comparison says of each arm
     if done.notice or done.warning or done.runs:
         style = "yellow" if done.warning else None
-        console.print(published_line(done, folder), style=style, highlight=False, soft_wrap=True)
+        console.print(published_line(done, folder), style=style, soft_wrap=True)
     return SOME_FAILED if broken else status
 
 
 def show_comparison(console: Console, sweep: Sweep) -> int:
     """Print the comparison of a sweep and write its report; status 1 where an arm failed."""
     terminal_table.show(console, sweep.comparison)
-    console.print(f"report: {sweep.report()}", highlight=False, soft_wrap=True)
+    console.print(f"report: {sweep.report()}", soft_wrap=True)
     return status_of(sweep)
 
 
@@ -131,11 +131,11 @@ class Display(Watch):
 
     def counts(self, text: str) -> None:
         """Print how many jobs run and wait, and what for."""
-        self._console.print(text, style="dim", highlight=False)
+        self._console.print(text, style="dim")
 
     def notice(self, text: str) -> None:
         """Print a sentence that the user should not miss."""
-        self._console.print(text, style="yellow", highlight=False, soft_wrap=True)
+        self._console.print(text, style="yellow", soft_wrap=True)
 
 
 def _show_plan(console: Console, planned: Planned, finished: int) -> None:
@@ -152,7 +152,7 @@ def _show_dry_run(console: Console, planned: Planned) -> None:
         _show_resources(console, planned, every)
         packs, retry = list(manifest.packs), tuple(command.retry)
         for text in launch.batch_texts(folder, manifest, packs, command.cluster, planned.device, retry):
-            console.out(text, highlight=False)
+            console.out(text)
 
 
 def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str, int]) -> None:
@@ -161,10 +161,10 @@ def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str,
     shapes = pack_jobs.shapes(manifest, cluster, planned.device)
     for shape, count in Counter(shapes[name] for name, rounds in unfinished.items() if rounds).items():
         packs = f"{count} pack{'s' if count > 1 else ''}"
-        console.print(f"{packs} with {cluster.resources(shape)}", highlight=False)
+        console.print(f"{packs} with {cluster.resources(shape)}")
     progress = read_progress(planned.sweep.folder, manifest)
     cost = estimate_cost(manifest, dict(unfinished), shapes, cluster, progress)
-    console.print(f"{cost}\n", highlight=False)
+    console.print(f"{cost}\n")
 
 
 def _show_stopped(console: Console, planned: Planned) -> None:
@@ -180,6 +180,5 @@ def _show_stopped(console: Console, planned: Planned) -> None:
         return
     console.print(
         f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it stopped.",
-        highlight=False,
         soft_wrap=True,
     )

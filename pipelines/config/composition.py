@@ -166,9 +166,9 @@ def _spelled(command: str, argument: str, own: Outside, external: bool) -> str:
         return f"sweep='{own.group}/{value}'"
     if key == "sweep" and equals and _exists(f"sweep/{own.name}/{value}.yaml"):
         return f"sweep={own.name}/{value}"
-    if key.startswith("workload.") or spelling.is_text(command, key):
+    if key.startswith("workload.") or spelling.is_any(spelling.TEXT, command, key):
         argument = f"{key}{equals}{_quoted(value)}"
-    if key.startswith(("axes.", "toggles.")) or spelling.is_texts(command, key):
+    if key.startswith(("axes.", "toggles.")) or spelling.is_any(spelling.TEXTS, command, key):
         argument = f"{key}{equals}{_quoted_items(value)}"
     free = FREE.match(key) or (value.startswith("{") and FREE.match(f"{key}."))
     return f"++{argument}" if free else argument

@@ -22,14 +22,6 @@ FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--
 MOST_CHARACTERS = 60_000
 """Of what is typed after a command, word by word: a list of ten thousand numbers fits."""
 
-_TURNS = "arms always take turns of measure.turn_s seconds in processes of their own; leave it out"
-GONE = {
-    "measure.slices": _TURNS,
-    "measure.isolation": _TURNS,
-    "measure.turns": "each round has processes of its own; more of them are measure.rounds=N",
-}
-"""Options that there were, each with what to do instead."""
-
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 _KEY = re.compile(r"(\+{0,2})([\w.]+)")
 
@@ -151,8 +143,6 @@ def refuse_unknown(command: str, name: str, value: str = "") -> None:
     top, parts, known = name.partition(".")[0], types.parts(command), options(command)
     if top == "hydra" or name in known:
         return
-    if gone := GONE.get(name):
-        raise ConfigError(f"{name} is gone: {gone}")
     own = name.removeprefix("cluster.").partition(".")[0]
     if f"cluster.{own}" not in known and "cluster" in parts and (theirs := launcher.meant(own, value)):
         raise ConfigError(f"{name} is what submitit calls it; {theirs}")
@@ -177,21 +167,19 @@ def refuse_unknown(command: str, name: str, value: str = "") -> None:
         name = above
 
 
-def is_text(command: str, key: str) -> bool:
-    """Whether an option is declared as one text, which is taken as it was typed."""
-    declared = options(command).get(key.lstrip("+"))
-    return declared is not None and str(declared.type) in ("str", "str | None")
+TEXT, TEXTS = ("str", "str | None"), ("list[str]",)
+"""Types of options that are taken as they were typed: a text, and each of a list."""
 
 
-def is_texts(command: str, key: str) -> bool:
-    """Whether an option is declared as a list of texts, each taken as it was typed."""
+def is_any(types_: tuple[str, ...], command: str, key: str) -> bool:
+    """Whether an option is declared with one of these types."""
     declared = options(command).get(key.lstrip("+"))
-    return declared is not None and str(declared.type) == "list[str]"
+    return declared is not None and str(declared.type) in types_
 
 
 def _refuse_open(command: str, key: str, value: str, waiting: Sequence[str]) -> None:
     """Refuse brackets and quotes without their other half, and several values that are no list."""
-    if is_text(command, key) and not value.startswith((*_CLOSING, "'", '"')):
+    if is_any(TEXT, command, key) and not value.startswith((*_CLOSING, "'", '"')):
         return
     text = key.startswith("workload.") and not value.startswith(tuple(_CLOSING))
     if value.startswith("-"):

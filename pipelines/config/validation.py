@@ -16,7 +16,6 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from perfsweep.fields import refusals
 from perfsweep.pipelines.config import slice_range, tracking
 from perfsweep.pipelines.config.types import COMMANDS
-from perfsweep.workloads import registry
 from perfsweep.workloads.api import Workload
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
@@ -56,19 +55,6 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
         raise ConfigError(refusal.sentence(_name_of(command), error)) from None
     _check(values)
     return values
-
-
-def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
-    """Find a workload and its typed configuration; the class is the one that this configuration makes it.
-
-    Raises
-    ------
-    ConfigError
-        There is no such workload, or a value cannot be used.
-    """
-    cls = registry.find(name)
-    config = workload_config(cls, dict(values))
-    return cls.configured(config), config
 
 
 def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -40,21 +39,11 @@ def estimate_cost(
     """
     packs = [pack for pack in manifest.packs if todo.get(pack.id)]
     gpus = any(shapes[pack.id].gpus for pack in packs)
-    per_trial = _seconds_per_trial(progress)
+    trials = [one for tries in progress.timing.values() for arms in tries.values() for one in arms.values()]
+    per_trial = median(one.record.ended - one.record.started for one in trials) if trials else None
     total_s = 0.0
     for pack in packs:
         limit_s = site.time_min * 60.0
         needed_s = min(limit_s, per_trial * len(pack.arms) * todo[pack.id]) if per_trial else limit_s
         total_s += needed_s * max(1, shapes[pack.id].gpus * shapes[pack.id].nodes)
     return CostEstimate(total_s / 3600, per_trial is not None, gpus)
-
-
-def _seconds_per_trial(progress: Progress) -> float | None:
-    durations = list(_durations(progress))
-    return median(durations) if durations else None
-
-
-def _durations(progress: Progress) -> Iterable[float]:
-    for attempts in progress.timing.values():
-        for arms in attempts.values():
-            yield from (trial.record.ended - trial.record.started for trial in arms.values())

@@ -131,19 +131,27 @@ def _values_of(name: str, value: Any) -> Iterator[Any]:
             yield from _values_of(name, inner)
 
 
+def _refuse_few(name: str, values: Sequence[Any], what: str, base: str, unread: str) -> None:
+    """Refuse a level that YAML reads as no text, and one that there is nothing to compare with."""
+    if numbers := [value for value in values if not isinstance(value, str)]:
+        raise ConfigError(f"axes.{name}={numbers[0]}: {unread}")
+    if len(values) < 2:
+        raise ConfigError(
+            f"axes.{name} names one {what}; name the base first: 'axes.{name}=[{base},{values[0]}]'"
+        )
+
+
 def commits(
     cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
 ) -> Mapping[str, Tree]:
     """The code at commits of the repository that the workload's file lies in."""
-    if unread := [value for value in values if not isinstance(value, str)]:
-        raise ConfigError(
-            f"axes.{name}={unread[0]}: a hash that reads as a number must be quoted:"
-            f" \"axes.{name}=[main,'1234567']\""
-        )
-    if len(values) < 2:
-        raise ConfigError(
-            f"axes.{name} names one version; name the base first: 'axes.{name}=[main,{values[0]}]'"
-        )
+    _refuse_few(
+        name,
+        values,
+        "version",
+        "main",
+        f"a hash that reads as a number must be quoted: \"axes.{name}=[main,'1234567']\"",
+    )
     file = workload_file(cls)
     repository = Repository.of(file)
     try:
@@ -167,12 +175,7 @@ def installations(
     cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
 ) -> Mapping[str, Environment]:
     """The environments that trials run in."""
-    if unread := [value for value in values if not isinstance(value, str)]:
-        raise ConfigError(f"axes.{name}={unread[0]}: name environments, as 'axes.{name}=[.venv,.venv-b]'")
-    if len(values) < 2:
-        raise ConfigError(
-            f"axes.{name} names one environment; name the base first: 'axes.{name}=[.venv,{values[0]}]'"
-        )
+    _refuse_few(name, values, "environment", ".venv", f"name environments, as 'axes.{name}=[.venv,.venv-b]'")
     try:
         return {value: environments.find(value, Path(command.runs, ENVIRONMENTS)) for value in values}
     except ConfigError as error:

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.spawn import Child, Exec, fix_imports, wait
 from perfsweep.pipelines.profiling import profiled_process
 from perfsweep.pipelines.profiling.tool import BARE, NAMES, refusal
 from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import (
     UNFINISHED,
     Kept,

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.config.validation import load_workload, workload_config
+from perfsweep.pipelines.config.validation import workload_config
 from perfsweep.pipelines.profiling.profiled_slice import Situation, Slice, resolve
 from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Tick, Tool, make
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, write_record, write_status
 from perfsweep.pipelines.trial import scratch

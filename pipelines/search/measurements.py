@@ -26,7 +26,6 @@ from perfsweep.pipelines.analysis.comparable import comparable_trials
 from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
 from perfsweep.pipelines.analysis.judging import cells_of
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, submitted
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan import plan
@@ -39,6 +38,7 @@ from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store import provenance
 from perfsweep.pipelines.store.declared import declare
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from perfsweep.pipelines.trial.identity import arm_id

@@ -14,7 +14,6 @@ from rich.console import Console
 from perfsweep.pipelines.config import presets
 from perfsweep.pipelines.config.presets import PresetFile
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
-from perfsweep.pipelines.config.validation import load_workload
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment
 from perfsweep.pipelines.plan.plan import folder_name
@@ -23,6 +22,7 @@ from perfsweep.pipelines.search.factors import limit_words
 from perfsweep.pipelines.search.search import SearchResult, exhaustive
 from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP

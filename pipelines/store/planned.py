@@ -15,8 +15,6 @@ from perfsweep.workloads.errors import ConfigError
 def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
     """Find a workload and its typed configuration; the class is the one that this configuration makes it.
 
-    As `perfsweep.pipelines.config.validation.load_workload`, which asks more libraries than a trial may have.
-
     Raises
     ------
     ConfigError

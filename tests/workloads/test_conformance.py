@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.config.validation import load_workload
+from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.testing.conformance import check_workload
 

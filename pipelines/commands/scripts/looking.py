@@ -53,9 +53,9 @@ def script(
     except NotMeasurable as reason:
         return refused(console, line.path, reason)
     for text in _lines(line.path, seen, parting, cls.toggles):
-        console.print(_spelled(text), highlight=False, markup=False, soft_wrap=True)
+        console.print(_spelled(text), markup=False, soft_wrap=True)
     for text in _next(line, overrides, seen):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, markup=False, soft_wrap=True)
     return DONE
 
 
@@ -70,7 +70,7 @@ def looked(look: FirstLook, console: Console, path: str) -> tuple[Seen, Parting 
     with console.status(look) if console.is_terminal else nullcontext() as shown:
         if shown:
             return look.run(lambda text: None)
-        return look.run(lambda text: console.print(f"{path}: {text}", highlight=False))
+        return look.run(lambda text: console.print(f"{path}: {text}"))
 
 
 def overrides_of(line: PastedLine, options: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
@@ -111,10 +111,10 @@ def refused(console: Console, path: str, reason: NotMeasurable) -> int:
     ours = failure.type in ("ConfigError", "UnsupportedHere")
     raised = f"{path} raised {failure.type}: {failure.message}"
     text = _spelled(failure.message) if ours else raised if failure.where else f"{path}: {failure.message}"
-    console.print(f"cannot be measured: {text}", style="red", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"cannot be measured: {text}", style="red", markup=False, soft_wrap=True)
     if failure.where and not ours:
-        console.print(f"at {failure.where}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"all that it printed: {reason.log}", highlight=False, soft_wrap=True)
+        console.print(f"at {failure.where}", markup=False, soft_wrap=True)
+    console.print(f"all that it printed: {reason.log}", soft_wrap=True)
     return SOME_FAILED
 
 

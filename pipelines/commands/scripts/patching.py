@@ -80,7 +80,7 @@ def patch(console: Console, measured: Measured, words: Sequence[str]) -> int:
     sites = [read(site) for site in measured.sight["sites"]]
     made = written(measured.levels, sites, script, lambda file: Path(file).read_bytes())
     for line in (*made.changes, *made.advice):
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
+        console.print(f"  {line}", soft_wrap=True)
     _forget(measured)
     if not made.files:
         return _without_edit(console, measured, words)
@@ -112,7 +112,7 @@ def _without_edit(console: Console, measured: Measured, words: Sequence[str]) ->
     options = [word for word in words if word.startswith("workload.")]
     command = looking.typed("run", measured.path, measured.args, options, *own)
     text = f"no line of {measured.path} can be changed for you. Without a change: {command}"
-    console.print(text, highlight=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
     return SOME_FAILED
 
 
@@ -131,7 +131,7 @@ def _judged(console: Console, measured: Measured, words: Sequence[str]) -> int:
     if answer.verdict in _NO_PATCH:
         _forget(measured)
     line = bought(measured.path, measured.file, answer, _memory_bytes(answer))
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(line, markup=False, soft_wrap=True)
     return DONE if answer.verdict == "faster" else SOME_FAILED
 
 
@@ -178,5 +178,5 @@ def apply(console: Console, folder: Path) -> int:
         A file has changed since it was measured; nothing is written.
     """
     for file in patched.apply(folder / _FILES):
-        console.print(f"patched: {file}", highlight=False, soft_wrap=True)
+        console.print(f"patched: {file}", soft_wrap=True)
     return DONE

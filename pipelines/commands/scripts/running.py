@@ -67,11 +67,11 @@ def run_script(line: PastedLine, overrides: Sequence[str], levels_file: str | No
     result = _parity(console, base, arm, cls, levels)
     shown = ", ".join(f"{name}={level}" for name, level in levels.items())
     if result.verdict not in SAME:
-        console.print(_refusal(path, shown, result), style="red", highlight=False, soft_wrap=True)
+        console.print(_refusal(path, shown, result), style="red", soft_wrap=True)
         return SOME_FAILED
     iterations = arm.sweep.measure.evidence_iterations
     told = f"{path} runs with {shown}: results of its first {iterations} iterations {result.verdict.value}"
-    console.print(told, highlight=False, soft_wrap=True)
+    console.print(told, soft_wrap=True)
     return _become(config, arm, cls)
 
 
@@ -107,7 +107,7 @@ def _parity(
     with tempfile.TemporaryDirectory(prefix="perfsweep-parity-") as place:
         found = []
         for name, manifest in (("as it is", base), ("with the levels", arm)):
-            console.print(f"checking results: {name}", highlight=False)
+            console.print(f"checking results: {name}")
             found.append(_evidence(manifest, cls, Path(place, str(len(found)))))
     chosen = cls.levels_of(levels)
     parity, bounds = loosest([chosen[name] for name in levels if name in chosen], cls.checks)

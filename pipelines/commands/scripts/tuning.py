@@ -98,7 +98,7 @@ def _tuned(
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
 
 
 def _seen(console: Console, path: str, command: TuneCommand) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,18 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toys.defective import Sound
 
 from perfsweep.pipelines.check import checked as module
 from perfsweep.pipelines.check.check_plan import plan_check
-from perfsweep.pipelines.check.checked import Checked, checking
+from perfsweep.pipelines.check.checked import Checked
 from perfsweep.pipelines.check.rules import Defect
-from perfsweep.pipelines.config import composition
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import (
     Arm,
     Failure,
     Kind,
+    Manifest,
     Outcome,
     TrialRecord,
     read_spec,
@@ -115,34 +115,6 @@ def test_a_sound_workload_has_no_defect_and_every_level_was_compared(check) -> N
     assert checked.keep_log() is None
 
 
-def test_the_baseline_is_asked_whether_it_repeats_before_levels_are_tried(check) -> None:
-    checked, trials = check()
-    said: list[str] = []
-    checked.tell = said.append
-    list(checked.findings())
-    assert [(kind, iterations) for label, kind, iterations in trials.asked if label == "baseline"] == [
-        ("evidence", 12),
-        ("counting", 12),
-        ("timing", 12),
-        ("evidence", 12),
-        ("evidence", 12),
-        ("evidence", 1),
-    ]
-    assert [label for label, _, _ in trials.asked[6:]] == ["halves=on"] * 2 + ["rounded=on"] * 2
-    assert said[:3] == [
-        "baseline: evidence trial",
-        "baseline: counting trial",
-        "baseline: does it repeat, and leak no state?",
-    ]
-
-
-def test_a_job_is_not_stopped_after_one_iteration(check) -> None:
-    checked, trials = check(workload="Job")
-    assert checked.trials_ahead == 2 * 3 + 3
-    assert told(checked) == [] and len(trials.asked) == 9
-    assert all(iterations == 12 for _, _, iterations in trials.asked)
-
-
 def test_a_baseline_that_fails_is_all_that_is_told(check, tmp_path: Path) -> None:
     checked, trials = check(where("baseline", outcome=Outcome.FAILED, failure=RAISED))
     text = "ValueError: no such shape (train.py:3)"
@@ -174,7 +146,6 @@ def test_a_baseline_that_needs_more_time_is_no_defect(check) -> None:
     ("fields", "left_out"),
     [
         ({"outcome": Outcome.UNSUPPORTED, "failure": RAISED}, "no such shape"),
-        ({"outcome": Outcome.UNSUPPORTED}, "unsupported"),
         ({"outcome": Outcome.TIMEOUT}, "did not end within 120 s"),
     ],
 )
@@ -192,7 +163,6 @@ def test_a_level_that_cannot_act_or_needs_more_time_is_left_out_with_its_reason(
     ("kind", "failure", "text", "compared"),
     [
         (Kind.EVIDENCE, RAISED, "ValueError: no such shape (train.py:3)", 1),
-        (Kind.COUNTING, Failure(type="E", message="m"), "E: m", 2),
         (Kind.COUNTING, None, "it ended as failed", 2),
     ],
 )
@@ -209,17 +179,6 @@ def test_a_level_that_fails_is_told_by_its_trial(
     assert checked.compared == compared
     log = checked.keep_log()
     assert log is not None and log.read_text() == f"log of halves=on, {kind.value}\n"
-
-
-def test_a_timing_trial_that_fails_is_told_too(check) -> None:
-    def says(arm: str, kind: Kind, iterations: int) -> dict[str, Any]:
-        own = {"outcome": Outcome.FAILED, "failure": RAISED} if kind is Kind.TIMING else {}
-        return {**sound(arm, kind, iterations), **own}
-
-    checked, _ = check(says)
-    assert [(defect, subject) for defect, subject, _ in told(checked)] == [
-        (Defect.FAILS, f"{NAME}, timing trial")
-    ]
 
 
 def test_a_trial_that_succeeded_and_then_fails_ends_the_check(check) -> None:
@@ -264,24 +223,6 @@ def test_what_does_not_repeat_is_told_and_results_of_its_levels_are_not_judged(c
     assert sum(iterations == 1 for _, _, iterations in trials.asked) == 2, "an early one more tells which"
 
 
-def test_what_is_unlike_already_after_one_iteration_is_told_so(check) -> None:
-    checked, _ = check(unlike(12.0, 12.0, 77.0, 1.0, 2.0, early=True))
-    assert "already after one iteration, so look at setup()" in told(checked)[0][2]
-
-
-def test_leaks_of_what_repeats_are_all_told(check) -> None:
-    checked, _ = check(leaks=[f"{module.trials.ELSEWHERE}: x", "a thread"])
-    assert [(defect, text.partition(";")[0]) for defect, _, text in told(checked)] == [
-        (Defect.STATE_LEAKS, f"{module.trials.ELSEWHERE}: x"),
-        (Defect.STATE_LEAKS, "a thread"),
-    ]
-
-
-def test_evidence_that_does_not_move_shows_nothing(check) -> None:
-    checked, _ = check(lambda arm, kind, iterations: {**sound(arm, kind, iterations), "values": [1.0]})
-    assert [(defect, subject) for defect, subject, _ in told(checked)] == [(Defect.NO_EVIDENCE, NAME)]
-
-
 @pytest.mark.parametrize(
     ("fields", "defects"),
     [
@@ -299,11 +240,6 @@ def test_a_level_is_held_against_its_base(check, fields: dict, defects: list) ->
     found = told(checked)
     assert [(defect, subject) for defect, subject, _ in found] == [(one, "halves=on") for one in defects]
     assert checked.compared == 2
-
-
-def test_results_within_a_levels_bounds_are_no_defect(check) -> None:
-    checked, _ = check(where("rounded=on", values=[1.0, 12.05]))
-    assert told(checked) == []
 
 
 def test_a_level_that_draws_at_random_is_left_to_a_sweep(check) -> None:
@@ -328,29 +264,6 @@ def test_reads_of_the_step_are_told_unless_a_level_does_without(check, without: 
 
     checked, _ = check(says, reads=["train.py:1"])
     assert [defect for defect, _, _ in told(checked)] == defects
-
-
-def test_levels_alone_can_be_asked_for(check) -> None:
-    checked, trials = check(where("halves=on", values=[1.0, 99.0]), leaks=["a thread"])
-    assert [one.defect for one in checked.of_levels()] == [Defect.RESULTS_CHANGE]
-    assert len(trials.asked) == 2 * 3
-
-
-def test_what_was_counted_is_known_by_level(check) -> None:
-    checked, _ = check(where("rounded=on", outcome=Outcome.UNSUPPORTED))
-    assert checked.counters_of("halves", "on") == {}
-    list(checked.findings())
-    assert checked.counters_of("halves", "on") == BOTH["halves=on"]
-    assert checked.counters_of("halves", "off")["host_reads"] == 3.0
-    assert checked.counters_of("rounded", "on") == {}
-
-
-def test_what_was_counted_is_that_of_the_level_and_of_no_other(check) -> None:
-    own = {"never": {"host_reads": 0.0}, "now": {"host_reads": 3.0}}
-    checked, _ = check(where("read=never", counters=own["never"]), workload="ReadsSwitched")
-    list(checked.findings())
-    assert checked.counters_of("read", "never") == own["never"]
-    assert checked.counters_of("read", "now")["host_reads"] == 3.0
 
 
 @pytest.mark.parametrize(("products", "defect"), [({8: 2.0}, False), ({}, True)])
@@ -389,7 +302,6 @@ class Server:
 @pytest.mark.parametrize(
     ("answers", "ending", "leaks"),
     [
-        ('{"leaks": ["a thread"], "reads": []}', None, ["a thread"]),
         (None, None, ["a process that sets it up several times breaks: ValueError: already open"]),
         (
             '{"leaks": [], "reads": []}',
@@ -397,7 +309,7 @@ class Server:
             ["a process that sets it up several times breaks: ValueError: already open"],
         ),
     ],
-    ids=["it answers", "it does not", "it is killed"],
+    ids=["it does not", "it is killed"],
 )
 def test_a_process_that_lives_several_times_is_asked_once(
     check, monkeypatch: pytest.MonkeyPatch, answers: str | None, ending: str | None, leaks: list[str]
@@ -411,20 +323,38 @@ def test_a_process_that_lives_several_times_is_asked_once(
     assert checked._probed["leaks"] == leaks and waited == [360]
 
 
-@pytest.mark.parametrize(
-    ("own", "during"), [(None, "ignore:resource_tracker:UserWarning"), ("error", "error")]
-)
-def test_what_was_typed_holds_instead_of_a_checks_own_and_the_folder_goes(
-    own: str | None, during: str, monkeypatch: pytest.MonkeyPatch
+def planned(given: Any = (), toggles: Any = None, levels: Any = None, **measure: Any) -> Manifest:
+    command = RunCommand(workload={"name": "toys.defective:Sound"}, measure=MeasureConfig(**measure))
+    return plan_check(command, Device(), given, toggles, levels)
+
+
+def labels(manifest: Manifest) -> list[str]:
+    return [arm.label for arm in manifest.arms]
+
+
+def test_a_check_is_brief_but_for_what_was_asked_for() -> None:
+    own = {"iterations": 9, "rounds": 7, "timeout_s": 5.0, "evidence_iterations": 3, "repeats": 4}
+    brief, asked = planned(**own), planned(("iterations", "rounds", "repeats"), **own)
+    lengths = [
+        (one.iterations, one.rounds, one.timeout_s, one.repeats)
+        for one in (brief.sweep.measure, asked.sweep.measure)
+    ]
+    assert lengths == [(4, 1, 120, 0), (9, 1, 120, 4)]
+    assert brief.sweep.measure.evidence_iterations == asked.sweep.measure.evidence_iterations == 12
+    assert [len(pack.orders) for pack in brief.packs] == [1]
+    assert labels(brief) == ["baseline", "halves=on", "rounded=on"]
+    assert labels(planned(toggles=["rounded"])) == ["baseline", "rounded=on"]
+
+
+def test_arms_that_need_a_process_of_their_own_are_a_pack_and_a_workload_without_toggles_one_arm(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
-    if own:
-        monkeypatch.setenv("PYTHONWARNINGS", own)
-    values = [f"workload={NAME}", "measure.timeout_s=9"]
-    with checking(composition.compose("run", values), values, levels={"halves": ["on"]}) as checked:
-        assert [(one.toggle, one.level) for one in checked.manifest.effects] == [("halves", "on")]
-        assert (checked.manifest.sweep.measure.timeout_s, checked.manifest.sweep.measure.repeats) == (9.0, 0)
-        assert os.environ["PYTHONWARNINGS"] == during
-        folder = checked._folder
-        assert folder.is_dir()
-    assert not folder.exists()
+    monkeypatch.setattr(Sound, "needs_exec", classmethod(lambda cls, levels: levels.get("halves") == "on"))
+    manifest = planned()
+    ids = {arm.label: arm.id for arm in manifest.arms}
+    assert [(pack.id, pack.start, pack.orders) for pack in manifest.packs] == [
+        ("p000", "fork", ((ids["baseline"], ids["rounded=on"]),)),
+        ("p001", "exec", ((ids["halves=on"],),)),
+    ]
+    monkeypatch.setattr(Sound, "toggles", ())
+    assert (labels(planned()), planned().effects) == (["baseline"], ())

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded import MEASURE, build
 
 from perfsweep.pipelines.check import first_look as module
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable
 from perfsweep.pipelines.execution.spawn import Termination
-from perfsweep.pipelines.store.records import Failure, Kind, Outcome, read_spec, write_evidence, write_status
+from perfsweep.pipelines.store.records import Failure, Outcome, write_evidence
 from perfsweep.workloads.api import Check, Evidence
 
 
@@ -123,15 +122,6 @@ def test_a_process_without_an_answer_is_told_by_how_it_ended(look, ending, messa
         look({"ending": ending}).run(lambda text: None)
 
 
-def test_a_person_who_waits_sees_what_is_done_and_for_how_long(look) -> None:
-    found = look({})
-    found._begun -= 5
-    assert found.__rich__() == "starting, 5 s"
-    found.doing = "running it"
-    write_status(found._folder, "iteration 1 of 3")
-    assert found.__rich__() == "running it: iteration 1 of 3, 5 s"
-
-
 @pytest.mark.parametrize("interrupted", [KeyboardInterrupt, OSError, None])
 def test_what_was_written_for_a_look_is_removed_however_it_ends(look, interrupted) -> None:
     found = look({}, {})
@@ -147,29 +137,3 @@ def test_the_log_of_a_script_that_cannot_be_measured_stays(look) -> None:
     with pytest.raises(NotMeasurable) as reason, found:
         found.run(lambda text: None)
     assert reason.value.log.parent.is_dir()
-
-
-def test_each_run_is_a_process_of_its_own_with_the_environment_of_its_levels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = list[Any]()
-
-    class Started:
-        def __init__(self, module: str, drawn: dict[str, str]) -> None:
-            asked.append((module, drawn["PYTHONHASHSEED"]))
-
-        def start(self, file: Path, world: int, env: dict[str, str]) -> str:
-            asked.append((read_spec(file).kind, file.parent, world, env))
-            return "children"
-
-    monkeypatch.setattr(module, "Exec", Started)
-    monkeypatch.setattr(module, "wait", lambda children, seconds: asked.append((children, seconds)))
-    levels = [SimpleNamespace(env={"A": "1"}), SimpleNamespace(env={"B": "2"})]
-    workload: Any = SimpleNamespace(
-        processes=lambda arm, device: 3, levels_of=lambda arm: dict(enumerate(levels))
-    )
-    with FirstLook(build(tmp_path / "demo").manifest, workload) as found:
-        assert found._ran(tmp_path / "look", 1) is None
-    assert asked[0] == ("perfsweep.pipelines.check.look_process", module.HASH_SEEDS[1])
-    assert asked[1] == (Kind.EVIDENCE, tmp_path / "look", 3, {"A": "1", "B": "2"})
-    assert asked[2] == ("children", pytest.approx(1.2 * MEASURE.timeout_s + module.IMPORTS_S))

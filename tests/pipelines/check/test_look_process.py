@@ -112,9 +112,8 @@ def test_what_was_seen_is_told_for_each_iteration(look: Any, tmp_path: Path) -> 
         ({"to_epochs_end": 10**9}, 4, 0),
         ({"to_epochs_end": 4, "ends_after": 5}, 6, 6),
         ({"to_epochs_end": 0}, 4 + look_process.AHEAD, 0),
-        ({"to_epochs_end": 0, "ends_after": 60}, 61, 61),
     ],
-    ids=["first", "second", "endless", "ended", "no epoch", "no epoch and ended"],
+    ids=["first", "second", "endless", "ended", "no epoch"],
 )
 def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_ends_there(
     own: dict[str, int], done: int, ended_after: int, look: Any, tmp_path: Path
@@ -123,11 +122,6 @@ def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_end
     assert script.done == done
     answer = json.loads((tmp_path / look_process.ANSWER).read_text())
     assert (answer["ended_after"], answer["to_epochs_end"]) == (ended_after, own["to_epochs_end"])
-
-
-def test_other_ranks_leave_the_answer_to_the_first(look: Any, tmp_path: Path) -> None:
-    look(rank=1)
-    assert {path.name for path in tmp_path.iterdir()} == {"status.json"}
 
 
 def test_what_the_script_raises_is_the_answer(
@@ -140,17 +134,3 @@ def test_what_the_script_raises_is_the_answer(
     answer = json.loads((tmp_path / look_process.ANSWER).read_text())
     assert answer["failure"]["type"] == "ValueError"
     assert "ValueError: no such file" in capsys.readouterr().err
-
-
-def test_threads_of_the_script_that_would_hold_up_the_end_are_named(look: Any, tmp_path: Path) -> None:
-    done = threading.Event()
-    before, saver, idle = (
-        threading.Thread(target=done.wait, name=name, daemon=name == "idle")
-        for name in ("before", "saver", "idle")
-    )
-    before.start()
-    try:
-        look(starts=[saver, idle])
-        assert json.loads((tmp_path / look_process.ANSWER).read_text())["threads"] == ["saver"]
-    finally:
-        done.set()

@@ -1,11 +1,13 @@
-"""What a second life in a process finds of the first, and where a step waits."""
+"""What a second life in a process finds of the first, and which lines read what their iteration computed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from planned_sweeps import FAST, record
@@ -13,6 +15,7 @@ from toys import defective
 
 from perfsweep.pipelines.check import trials
 from perfsweep.pipelines.check.check_plan import plan_check
+from perfsweep.pipelines.check.trials import Read, ReadWatch
 from perfsweep.pipelines.config.types import RunCommand
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec
 from perfsweep.workloads.api import Device
@@ -52,13 +55,8 @@ RAISED = record(FAST, outcome=Outcome.FAILED, failure=Failure(type="E", message=
 
 @pytest.mark.parametrize(
     ("records", "says"),
-    [
-        ([GOOD, GOOD], None),
-        ([BAD, BAD], None),
-        ([GOOD, BAD], "a second set-up in the same process fails: oom"),
-        ([GOOD, RAISED], "a second set-up in the same process fails: it is open already"),
-    ],
-    ids=["both live", "the first breaks, which is told elsewhere", "the second breaks", "for its reason"],
+    [([GOOD, GOOD], None), ([GOOD, RAISED], "a second set-up in the same process fails: it is open already")],
+    ids=["both live", "for its reason"],
 )
 def test_a_second_life_that_breaks_is_told(records: list, says: str | None) -> None:
     assert trials._failed(records) == says
@@ -69,27 +67,6 @@ def test_a_line_that_reads_in_each_iteration_is_told(spec, tmp_path: Path, name:
     found = trials.reads(spec(name), tmp_path / "watched")
     assert len(found) == reads
     assert all(line.startswith(f".item() in {defective.__file__}:") for line in found)
-
-
-def test_what_a_process_is_set_to_has_its_variables_and_no_caches_of_ours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = trials.settings()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
-    monkeypatch.setenv("MINE", "1")
-    assert trials._changed(before, trials.settings()) == [("the variable MINE", None, "1")]
-    monkeypatch.delenv("MINE")
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    assert trials._changed(before, trials.settings()) == []
-
-
-def test_precisions_that_were_set_by_name_are_no_error() -> None:
-    before = trials.settings()
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    try:
-        assert [name for name, *_ in trials._changed(before, trials.settings())] == ["torch's fp32_precision"]
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = "ieee"
 
 
 def test_settings_of_torch_and_of_the_process_are_looked_at(
@@ -108,3 +85,74 @@ def test_settings_of_torch_and_of_the_process_are_looked_at(
     assert changed["the current folder"] == (folder, str(tmp_path))
     assert "torch.backends.cudnn.benchmark" in changed
     assert f"the variable {next(iter(os.environ))}" not in changed
+
+
+X = torch.ones(4)
+
+
+def watched(step: Callable[[], Any], times: int = 3) -> list[Read]:
+    watch = ReadWatch()
+    with watch:
+        for number in range(times):
+            if number:
+                watch.next_iteration()
+            step()
+    return watch.always()
+
+
+@pytest.mark.parametrize(
+    ("read", "call"),
+    [
+        (lambda x: x.sum().item(), ".item()"),
+        (lambda x: float(x.sum()), "float(...)"),
+        (lambda x: bool(x.sum() > 0), "a condition on a tensor"),
+        (lambda x: f"{x.sum():.2f}", "formatting a tensor"),
+        (lambda x: np.asarray(x * 2), "numpy.asarray(...)"),
+        (lambda x: [1, 2, 3][(x.sum() - 4).long()], "an index"),
+        (lambda x: (x * 2).detach().cpu(), ".cpu()"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_was_just_computed_is_a_read_by_the_words_of_its_line(read: Any, call: str) -> None:
+    (found, *others) = watched(lambda: read(X))
+    assert found.call == call and found.file == __file__ and not others
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: X.item() if X.numel() == 1 else X.tolist(),
+        lambda: X.detach().tolist(),
+        lambda: X.sum(),
+        lambda: X.sum().shape[0:],
+    ],
+    ids=["what was there before", "under another name", "nothing", "a shape"],
+)
+def test_what_is_no_read_of_the_iterations_own(step: Callable[[], Any]) -> None:
+    assert watched(step) == []
+
+
+def test_a_value_of_the_iteration_before_has_arrived() -> None:
+    late: list[torch.Tensor] = [torch.ones(1)]
+
+    def step() -> None:
+        late[0].item()
+        late[:] = [X.sum()]
+
+    assert watched(step) == []
+
+
+def test_what_happens_now_and_then_may_wait() -> None:
+    count = [0]
+
+    def step() -> None:
+        count[0] += 1
+        total = X.sum()
+        if count[0] != 2:
+            total.item()
+
+    assert watched(step) == []
+
+
+def test_a_sparse_tensor_has_no_storage_and_breaks_nothing() -> None:
+    assert watched(lambda: torch.eye(2).to_sparse_coo().sum()) == []

@@ -126,15 +126,6 @@ def test_half_written_and_foreign_files_are_named_and_skipped(sweep) -> None:
     assert pl.read_parquet(folder.tables_dir / "effects.parquet")["rounds"].to_list() == [6]
 
 
-def test_of_many_damaged_files_the_first_are_named_and_the_rest_counted(command) -> None:
-    folder, _ = simulated(command(SINGLE, measure={"rounds": 20}), cost, iterations=20)
-    for series in folder.path.glob("trials/*/*-r*/iterations.npz"):
-        series.write_bytes(b"torn")
-    text = reported(folder)
-    assert text.count("skipped: ") == 21 and "skipped: 20 more files" in text
-    assert NUMBER.search(row(text, "work=single")), "the records are whole, and they hold the times"
-
-
 def test_records_of_another_schema_are_named_and_skipped(sweep) -> None:
     folder, manifest = sweep
     for record in timings(folder, manifest.arms[0].id)[:2]:
@@ -162,15 +153,6 @@ def test_times_without_any_scatter_give_neither_nan_nor_infinite_numbers(command
     (effect,) = compared(folder, manifest).effects
     assert effect.ratio == pytest.approx(0.5)
     assert "nan" not in text and "inf" not in row(text, "work=single")
-
-
-def test_an_interval_that_cannot_be_computed_is_empty_and_its_reason_said(command) -> None:
-    folder, manifest = simulated(command(SINGLE, measure={"rounds": 4}), cost, iterations=20)
-    for record in timings(folder, manifest.arms[1].id)[1:]:
-        change(record, **OOM)
-    text = reported(folder)
-    assert ".." not in row(text, "work=single")
-    assert "3 oom" in row(text, "work=single")
 
 
 def test_a_sweep_of_which_nothing_is_measured_says_so(command) -> None:

@@ -133,18 +133,3 @@ def _is_pack(entry: Path, folder: Path) -> bool:
     except OSError:
         return False
     return "perfsweep.pipelines.execution.pack" in line and cwd == str(folder)
-
-
-@pytest.mark.slow
-def test_a_folder_that_shadows_our_packages_is_not_imported(tmp_path: Path) -> None:
-    for package in ("pipelines", "workloads"):
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('the wrong package')")
-    script = Path(sys.executable).with_name("perfsweep")
-    command = [str(script), "run", "workload=toys.spinner:Spinner", "measure.iterations=5"]
-    env = {**os.environ, "PYTHONPATH": str(SUPPORT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 of 5" in done.stdout

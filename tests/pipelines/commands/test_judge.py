@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from environments import answering, bare
-from git_repository import begin, commit, git, state
+from environments import bare
+from git_repository import git, state
 from versioned import TRAIN, scripted, work
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import judge as module
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.report.version_answer import Answer, Side
-from perfsweep.pipelines.store.records import SweepFolder, read_record
-from perfsweep.pipelines.store.trial_files import read_iterations
 from perfsweep.workloads.errors import ConfigError
 
 SMALL = (
@@ -63,37 +60,6 @@ def test_more_counted_work_is_slower_and_nothing_of_the_users_is_touched(root: P
 
 
 @pytest.mark.slow
-def test_versions_of_a_short_script_take_turns_in_regions_of_a_third_of_its_iterations(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = [word for word in SMALL if not word.startswith("measure.iterations=")]
-    options = (*few, "measure.region_s=5", "workload.args='600'", f"runs={tmp_path / 'runs'}")
-    with pytest.raises(SystemExit):
-        main(["judge", "base", "comment", "--json", "--", *options])
-    said = capsys.readouterr()
-    assert said.out, said.err
-    found = json.loads(said.out)
-    assert (found["results"], found["rounds"]) == ("identical", 6), found
-    folder = SweepFolder(Path(found["sweep"]))
-    records = {
-        (arm.id, stage): (read_record(path), path)
-        for arm in folder.read_manifest().arms
-        for path, _, stage, _ in folder.trial_dirs(arm.id)
-    }
-    (one, starts), (other, others) = (
-        (record, read_iterations(path)["start_ns"])
-        for (_, stage), (record, path) in records.items()
-        if stage == "r000"
-    )
-    # A third of 600, rounded up to whole periods of its own, which its evidence may or may not show.
-    for timed in (one, other):
-        assert timed is not None
-        shown, _ = records[timed.arm, "evidence"]
-        assert shown is not None and 0 <= timed.iterations - 200 < (shown.cadence or 1), (timed, shown)
-    assert starts[0] < others[-1] and others[0] < starts[-1], "their regions overlap: they took turns"
-
-
-@pytest.mark.slow
 def test_an_uncommitted_change_is_judged_against_head_by_default_and_changed_results_are_worse(
     root: Path, judge
 ) -> None:
@@ -123,54 +89,6 @@ def test_the_same_code_is_no_difference_without_a_measurement(root: Path, judge,
     status, said, _ = judge("base", "prose")
     assert status == DONE and said.startswith("no difference: prose") and "same code" in said
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("nowhere",), "perfsweep judge: nowhere is no commit of"),
-        (("empty", "base"), "empty has no train.py; name commits that have the workload"),
-        (("base", "slow", "changed"), "judge takes at most BASE and HEAD"),
-        (("base", "base"), "base is named twice"),
-        ((), "has neither uncommitted changes nor commits beyond main"),
-    ],
-)
-def test_a_mistake_is_one_sentence(root: Path, judge, words: tuple[str, ...], sentence: str) -> None:
-    status, said, complaint = judge(*words)
-    assert (status, said) == (MISTAKE, "")
-    assert sentence in complaint and complaint.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_a_command_runs_each_versions_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = begin(tmp_path / "repo")
-    commit(
-        root,
-        {"train.py": "import work\nprint('{\"loss\":', work.LOSS, '}')\n", "work.py": "LOSS = 1.0"},
-        "base",
-    )
-    commit(root, {"work.py": "LOSS = 1.01"}, "changed")
-    (root / "work.py").write_text("LOSS = 5.0")
-    monkeypatch.chdir(root)
-    before = state(root)
-    words = (
-        *(
-            "workload=command",
-            f"workload.command={sys.executable} -S train.py",
-            "workload.evidence.json=[loss]",
-        ),
-        *("measure.budget_s=1", "measure.servers=1", "measure.repeats=0", f"runs={tmp_path / 'runs'}"),
-    )
-    with pytest.raises(SystemExit) as end:
-        main(["judge", "base", "changed", "--json", "--", *words])
-    said = capsys.readouterr()
-    assert end.value.code == SOME_FAILED, said.err
-    found = json.loads(said.out)
-    assert found["verdict"] == "different results" and found["deviation"].startswith("loss: 0.01"), found
-    assert state(root) == before
 
 
 class Repository:
@@ -236,33 +154,14 @@ def test_a_program_gets_an_object(judged: Any, capsys: pytest.CaptureFixture[str
     ("words", "own", "says"),
     [
         (("a", "b", "c"), {}, "judge takes at most BASE and HEAD"),
-        (("a", "workload=x", "b"), {}, "judge takes at most BASE and HEAD"),
         (("a", "a"), {}, "a is named twice; name two versions"),
         (("a",), {"environment": True}, "judge --environment compares two: name both"),
         ((), {"repository": Repository(began="h" * 40)}, "nor commits beyond main; name what to compare"),
-        ((), {"repository": Repository(main=None)}, "nor commits beyond a main branch; name"),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence(judged: Any, words: tuple, own: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         judged(*words, **own)
-
-
-def test_options_are_handed_on_without_the_names_and_environments_need_no_repository(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = list[tuple[Any, ...]]()
-
-    def of(command: str, words: Any, commits: bool) -> None:
-        asked.append((command, *words, commits))
-        raise ConfigError("enough")
-
-    monkeypatch.setattr(module, "TwoVersions", SimpleNamespace(of=of))
-    for environment in (False, True):
-        with pytest.raises(ConfigError, match="enough"):
-            module.judge(("a", "b", "workload=x", "measure.rounds=3"), False, environment)
-    options = ("judge", "workload=x", "measure.rounds=3")
-    assert asked == [(*options, True), (*options, False)]
 
 
 SAVES = """
@@ -329,24 +228,6 @@ def test_a_torch_that_cannot_be_imported_is_named_with_its_reason(folder: Path, 
     assert heard.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("env-a",), "judge --environment compares two: name both, such as perfsweep judge --environment"),
-        (("env-a", "env-a"), "env-a is named twice"),
-        (("env-a", "nowhere"), "axes.environment: env-a has Python 3.10.1, and what measures needs 3.11"),
-        (("nowhere", "env-a"), "axes.environment: nowhere does not exist; name an interpreter"),
-    ],
-)
-def test_a_mistake_about_environments_is_one_sentence(
-    folder: Path, judged_so, words: tuple[str, ...], sentence: str
-) -> None:
-    answering(folder / "env-a/bin/python", version=[3, 10, 1], prefix="/", missing=[])
-    status, said, complaint = judged_so(*words)
-    assert (status, said) == (MISTAKE, "")
-    assert sentence in complaint and complaint.count("\n") == 1
-
-
 ANSWER = Answer(Side("main", "0" * 40), Side("worktree", None), "no difference", "same code", 0, 0.025)
 
 
@@ -370,9 +251,7 @@ def test_a_comment_goes_to_a_file_or_is_printed(tmp_path: Path, capsys: pytest.C
     [
         (None, "judge.json cannot be read (No such file or directory)"),
         ("", "judge.json is no JSON"),
-        ("[]", "judge.json is no answer of perfsweep judge (schema None)"),
         ('{"schema": "perfsweep.judge/2"}', "judge.json is no answer of perfsweep judge"),
-        ('{"schema": "perfsweep.bisect/1"}', "(schema perfsweep.bisect/1)"),
     ],
 )
 def test_a_file_of_anything_else_is_one_sentence(
@@ -384,12 +263,3 @@ def test_a_file_of_anything_else_is_one_sentence(
     said = capsys.readouterr()
     assert said.out == "" and sentence in said.err and "perfsweep judge --json" in said.err
     assert said.err.count("\n") == 1
-
-
-def test_a_comment_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "judge.json"
-    file.write_text(json.dumps(ANSWER.as_json()))
-    assert ended(file, "--output", tmp_path) == 2
-    assert f"{tmp_path} cannot be written (Is a directory); choose another file" in capsys.readouterr().err

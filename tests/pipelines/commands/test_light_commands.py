@@ -59,11 +59,6 @@ def elsewhere(*arguments: str, does: str = "main(sys.argv[1:])") -> str:
     return said.stdout
 
 
-def test_these_commands_are_imported_without_torch() -> None:
-    both = "from perfsweep.pipelines.commands import comparison, sessions; print('imported')"
-    assert elsewhere(does=both) == "imported\n"
-
-
 @pytest.mark.slow
 def test_a_sweep_that_was_moved_to_another_machine_reads_there(measured: SweepFolder, tmp_path: Path) -> None:
     laptop = tmp_path / "laptop" / "copied"
@@ -82,22 +77,6 @@ def test_a_sweep_that_was_moved_to_another_machine_reads_there(measured: SweepFo
     assert [words for words, said in zip(asked, answers, strict=True) if asked[words] not in said] == []
     assert [said.endswith("True\n") for said in answers] == [words == "compare" for words in asked]
     assert (laptop / "dashboard.json").stat().st_size
-
-
-@pytest.mark.slow
-def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured: SweepFolder) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "perfsweep.pipelines.cli",
-        "compare",
-        str(measured.path),
-        "--against",
-        "nowhere",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "nowhere: No such file or directory; give a sweep's folder" in done.stderr
 
 
 @pytest.mark.slow

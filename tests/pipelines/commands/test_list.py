@@ -6,18 +6,16 @@ import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import polars as pl
 import pytest
 from rich.console import Console
-from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.across.claim_ledger import FILE
 from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.commands import claims
 from perfsweep.pipelines.commands import list as listing
-from perfsweep.workloads.api import Claim, Device, Level, Numbers, Parity, Toggle
+from perfsweep.workloads.api import Device, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 CPU, GPU = Device("cpu"), Device("cuda")
@@ -27,66 +25,11 @@ def on_gpu(device: Device) -> str | None:
     return None if device.type == "cuda" else "needs a GPU"
 
 
-def never(device: Device) -> str | None:
-    return f"not on {device.type}"
-
-
-@pytest.mark.parametrize(
-    ("own", "phrases"),
-    [
-        ({}, []),
-        ({"requires": {"amp": ("bf16", "fp16")}}, ["needs amp=bf16|fp16"]),
-        ({"requires": {"amp": ("on",), "slab": (8,)}}, ["needs amp=on", "needs slab=8"]),
-        ({"requires_any": {"amp": ("on",), "slab": (8, 16)}}, ["needs amp=on or slab=8|16"]),
-        ({"conflicts": {"amp": ("on",)}, "requires": {"a": ("b",)}}, ["needs a=b", "not with amp=on"]),
-    ],
-)
-def test_what_a_level_needs_is_phrases(own: dict, phrases: list[str]) -> None:
-    assert listing._needs(Level("x", **own)) == phrases
-
-
-@pytest.mark.parametrize(
-    ("unsupported", "devices", "reason"),
-    [
-        (on_gpu, [GPU], []),
-        (on_gpu, [CPU], ["needs a GPU"]),
-        (on_gpu, [CPU, GPU], ["needs a GPU; where jobs run it may act"]),
-        (never, [CPU, GPU], ["not on cpu"]),
-        (on_gpu, [GPU, CPU], []),
-    ],
-)
-def test_why_a_level_cannot_act_is_of_this_machine(unsupported: Any, devices: list, reason: list) -> None:
-    assert listing._refusal(Level("x", unsupported=unsupported), devices) == reason
-
-
-def test_a_toggle_has_its_name_once_and_a_row_for_each_level() -> None:
-    rounds = Level(
-        "on", parity=Parity.TOLERANCE, bounds={"x": 1.0}, unsupported=on_gpu, requires={"a": ("b",)}
-    )
-    like = Level(0, parity=Parity.STOCHASTIC)
-    toggles = (
-        Toggle("amp", (Level("off"), rounds), "round"),
-        Toggle("slab", (Level(1),), "rows", numbers=Numbers(1, like=like)),
-    )
-    assert list(listing._levels(toggles, [CPU])) == [
-        ("amp", "off (baseline)", "exact", "round"),
-        ("", "on", "tolerance", "needs a=b; needs a GPU"),
-        ("slab", "1 (baseline)", "exact", "rows"),
-        ("", "a number", "stochastic", str(toggles[1].numbers)),
-    ]
-
-
 @dataclass
 class Config:
     path: str
     width: int = 16
     names: list[str] = field(default_factory=lambda: ["a"])
-
-
-def test_fields_are_shown_as_they_are_unless_said_otherwise() -> None:
-    workload: Any = SimpleNamespace(Config=Config)
-    assert listing._fields(workload, {}) == ["path", "width=16", "names=['a']"]
-    assert listing._fields(workload, {"path": "x.py", "width": 0}) == ["path=x.py", "width=0", "names=['a']"]
 
 
 class Said:
@@ -105,22 +48,6 @@ class Silent(Said):
 
 class Own(Silent):
     """Sort a list."""
-
-
-@pytest.mark.parametrize(
-    ("cls", "purpose"),
-    [
-        (Said, "Rank pages. For those who search."),
-        (Silent, "Rank pages. For those who search."),
-        (Own, "Sort a list."),
-    ],
-)
-def test_a_purpose_is_two_paragraphs_of_the_nearest_docstring(cls: Any, purpose: str) -> None:
-    assert listing._purpose(cls) == purpose
-
-
-def test_a_class_without_words_of_its_own_says_nothing() -> None:
-    assert listing._purpose(type("Bare", (), {"__module__": "builtins"})) == ""
 
 
 def test_each_workload_is_a_name_with_words_beside_it_and_its_sweeps_below(
@@ -203,19 +130,3 @@ def test_what_a_job_can_be_measured_on_is_open(runs: Path) -> None:
     assert "2 not measured yet" in shown(runs, Device(), Device("cuda", 1))
     with pytest.raises(ConfigError):
         shown(runs, workload="unknown")
-
-
-def test_reports_have_a_table_each_and_what_a_report_contradicts_is_said_only_where_it_does(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "the report also says" not in shown(runs)
-    other = Claim("a", "another", "1", ({"work": "single"},), low=2.0, contradicts="and the opposite")
-    monkeypatch.setattr(Spinner, "claims", (*Spinner.claims, other))
-    page = claims.page(TOY, runs)
-    assert page.startswith("# What the reports claim")
-    first, second = page.partition(f"## {TOY}: toy\n\n3 claims: ")[2].split(
-        f"## {TOY}: another\n\n1 claims: "
-    )
-    assert "and the opposite" in second and "and the opposite" not in first
-    assert "| section | claim | the report also says | claimed |" in second
-    assert "the report also says" not in first and "confirmed" not in first, "a page is ruled on by pages"

@@ -10,12 +10,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-import torch.nn.functional as F
 import yaml
 from documented import ROOT
 from git_repository import Planned, git, imported, state
@@ -23,12 +20,9 @@ from versioned import TRAIN, work
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.cli import main
-from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.commands.new import WORKFLOW
-from perfsweep.pipelines.commands.templates import my_workload
 from perfsweep.pipelines.config import composition
 from perfsweep.workloads import registry
-from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture
@@ -59,20 +53,17 @@ def test_a_new_workload_has_the_name_that_was_given_everywhere(
     assert registry.find("graph_net:GraphNet").__name__ == "GraphNet"
 
 
-def test_a_new_workload_can_be_planned_in_every_sweep_of_its_yaml(
+def test_a_new_workload_can_be_planned_in_the_sweep_of_all_its_toggles(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     perfsweep("new", "planned")
-    for sweep, arms in (("quick", 5), ("all", 9), ("chain", 4)):
-        assert (
-            perfsweep("sweep", "workload=planned:Planned", f"sweep={sweep}", "dry_run=true", "axes={}") == 0
-        )
-        out = capsys.readouterr().out
-        assert f"planned-{sweep}: workload planned:Planned, " in out
-        assert int(out.partition("Planned, ")[2].split()[0]) >= arms
+    assert perfsweep("sweep", "workload=planned:Planned", "sweep=all", "dry_run=true", "axes={}") == 0
+    out = capsys.readouterr().out
+    assert "planned-all: workload planned:Planned, " in out
+    assert int(out.partition("Planned, ")[2].split()[0]) >= 9
 
 
-@pytest.mark.parametrize("name", ["My_Workload", "a-b", "3d", "class", "perfsweep", ""])
+@pytest.mark.parametrize("name", ["a-b", "class", "perfsweep"])
 def test_a_name_that_cannot_be_imported_is_refused(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,40 +143,6 @@ def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path)
     subprocess.run(["bash", "-n", "sweep.sbatch"], check=True)
 
 
-def test_the_makefile_fragment_calls_commands_that_exist(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    perfsweep("init", ".")
-    for target in ("check", "plan", "sweep"):
-        command = ["make", "-n", "-f", "perfsweep.mk", target, "WORKLOAD=digits"]
-        ours = {
-            name: value for name, value in os.environ.items() if not name.startswith("MAKE")
-        }  # make may run these tests
-        words = subprocess.run(command, capture_output=True, text=True, check=True, env=ours).stdout.split()
-        assert words[0] == "perfsweep"
-        assert words[1] in COMMANDS.commands
-
-
-def test_measure_values_of_the_template_are_known() -> None:
-    from omegaconf import OmegaConf
-
-    from perfsweep.pipelines.config.types import MeasureConfig
-
-    yaml = OmegaConf.load(Path(cli.__file__).with_name("commands") / "templates" / "my_workload.yaml")
-    for sweep in yaml.sweeps.values():  # type: ignore[union-attr]
-        assert MeasureConfig(**sweep.measure).rounds >= 8
-
-
-def test_a_folder_that_cannot_be_written_is_a_mistake(folder: Path) -> None:
-    from perfsweep.pipelines.commands import new
-
-    (folder / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        new.init(["file"])
-
-
 def test_a_workflow_is_written_for_what_is_to_be_judged_and_for_nothing_else(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,64 +165,6 @@ def test_a_workflow_is_written_over_only_where_that_was_said(
     assert capsys.readouterr().err.endswith(f"{WORKFLOW} is there already: remove it, or say --overwrite\n")
     assert perfsweep("init", "--ci", "github", "--overwrite") == 0
     assert "workload.path=train.py" in (folder / WORKFLOW).read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("a", "b"), "init takes one folder, and a and b are named"),
-        (("--", "workload=script"), "workload=script is for --ci github"),
-        (("--ci", "gitlab"), "'gitlab' is not 'github'"),
-    ],
-)
-def test_what_init_cannot_mean_is_one_sentence(
-    folder: Path, words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert perfsweep("init", *words) == 2
-    assert sentence in capsys.readouterr().err and list(folder.iterdir()) == []
-
-
-def test_what_comes_next_can_be_typed_line_by_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert perfsweep("init", "my study") == 0
-    lines = [line.removeprefix("next:").strip() for line in capsys.readouterr().out.splitlines()]
-    assert [lines[-4], lines[-2]] == ["cd 'my study'", "perfsweep doctor cluster=site"]
-
-
-def test_the_templates_data_is_that_of_its_seed_and_the_same_whenever_it_is_prepared() -> None:
-    each, once, other = (
-        my_workload.MyData(40, seed, prepared) for seed, prepared in ((1, False), (1, True), (2, True))
-    )
-    assert len(each) == 40 and (each.prepared_rows, once.prepared_rows) == (0, 40)
-    rows = [torch.stack([data[number][0] for number in range(40)]) for data in (each, once, other)]
-    assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[1], rows[2])
-    assert torch.equal(each.y, once.y) and rows[0].shape == (40, 32)
-    assert {int(y) for y in each.y} <= set(range(10)) and len(set(each.y.tolist())) > 5
-    assert torch.allclose(rows[0].mean(1), torch.zeros(40), atol=1e-6)
-    assert torch.allclose(rows[0].std(1), torch.ones(40))
-
-
-@pytest.mark.parametrize(("level", "rows"), [("each_row", 0.0), ("once", 50.0)])
-def test_the_template_trains_what_its_configuration_says(level: str, rows: float) -> None:
-    config = my_workload.MyConfig(rows=50, width=6, lr=0.25)
-    workload, context = my_workload.MyWorkload(), SimpleNamespace(seed=3)
-    parts = workload.build(config, {"prepare": level}, context)  # type: ignore[arg-type]
-    x, y = parts.data[0]
-    scores = parts.model(x[None])
-    assert scores.shape == (1, 10) and {6, 10} == {len(p) for p in parts.model.parameters()}
-    assert torch.equal(parts.loss(parts.model, x[None], y[None]), F.cross_entropy(scores, y[None]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.optim, "AdamW", lambda parameters, **own: (len(list(parameters)), own))
-        made = parts.optimizer(parts.model.parameters(), foreach=True)
-        assert made == (4, {"lr": 0.25, "foreach": True})
-        patch.setattr(my_workload.Training, "counters", lambda self: {"micro_steps": 1.0})
-        assert workload.counters() == {"micro_steps": 1.0, "prepared_rows": rows}
-
-
-def test_the_templates_levels_and_claims_can_act() -> None:
-    prepare = next(toggle for toggle in my_workload.MyWorkload.toggles if toggle.name == "prepare")
-    assert [level.witness for level in prepare.levels] == [None, "prepared_rows"]
-    for claim in my_workload.MyWorkload.claims:
-        assert claim.low is not None and claim.high is not None and 1 < claim.low < claim.high
 
 
 OPTIONS = (
@@ -395,10 +294,3 @@ def test_the_steps_judge_comment_keep_the_times_and_fail_where_results_changed(
         "gh api repos/someone/something/issues/12/comments --method POST --field body=@perfsweep.md" in calls
     )
     assert calls[-1].startswith("gh api repos/someone/something/issues/comments/77 --method PATCH")
-
-
-@pytest.mark.slow
-def test_a_mistake_ends_the_job_at_the_judge(root: Path, run: Step, steps: dict[str, dict[str, Any]]) -> None:
-    steps["Judge"]["run"] = steps["Judge"]["run"].replace("HEAD^1", "nowhere")
-    done = run("Judge")
-    assert done.returncode == 2 and "nowhere is no commit of" in done.stderr

@@ -14,7 +14,7 @@ from rich.console import Console
 from toys.spinner import Spinner
 
 from perfsweep.pipelines.commands import run as module
-from perfsweep.pipelines.commands.run import _kept_line, _parts, _show_trial, _trial_lines
+from perfsweep.pipelines.commands.run import _parts, _show_trial, _trial_lines
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.store.progress import StoredTrial
@@ -24,19 +24,6 @@ RECORD = TrialRecord(
     arm="a" * 16, kind=Kind.TIMING, pack="p000", round=0, attempt=0, outcome=Outcome.OK, code="", method="m",
     units=70.0, iterations=7, region_ns=10**9, warmup_iterations=1, warmup_s=0.25, setup_s=1.5,
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("shape", "said"),
-    [
-        ("steps", "set-up 1.50 s, warm-up 1 iterations in 0.25 s"),
-        ("job", "set-up 1.50 s, a first job was discarded after 0.25 s"),
-    ],
-)
-def test_a_discarded_job_is_not_called_warm_up(shape: str, said: str) -> None:
-    lines = _trial_lines(RECORD, Path("runs/x"), shape)
-    assert said in lines
-    assert shape == "steps" or not any("warm" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +56,6 @@ KEPT: Any = SimpleNamespace(
 )
 
 
-def test_results_that_are_kept_are_told_with_their_figures() -> None:
-    record = replace(RECORD, kind=Kind.RESULT, numbers={"loss": 0.123456789, "units": 70.0})
-    assert _kept_line(KEPT, record) == "kept in kept/here: 70 rows, loss 0.123457"
-
-
-def shown(record: TrialRecord, folder: Path) -> tuple[int, str]:
-    out = StringIO()
-    return _show_trial(Console(file=out, width=100), KEPT, StoredTrial(folder, record)), out.getvalue()
-
-
 @pytest.mark.parametrize(
     ("failure", "lines"),
     [
@@ -92,13 +69,6 @@ def test_a_failure_is_told_with_its_line_and_its_log(failure: Failure, lines: li
     trial = StoredTrial(Path("here"), replace(RECORD, outcome=Outcome.FAILED, failure=failure))
     assert _show_trial(console, KEPT, trial) == 1
     assert out.getvalue().splitlines() == [*lines, "log: here/log.txt"]
-
-
-def test_a_trial_that_ended_well_is_status_0(tmp_path: Path) -> None:
-    assert shown(replace(RECORD, kind=Kind.RESULT), tmp_path) == (0, "kept in kept/here: 70 rows\n")
-    write_iterations(tmp_path, {"wall_ns": np.array([10, 30])})
-    status, text = shown(RECORD, tmp_path)
-    assert status == 0 and "toys: naive" in text and "set-up 1.50 s" in text
 
 
 def test_each_part_of_an_iteration_has_its_share() -> None:

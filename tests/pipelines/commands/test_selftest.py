@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,10 +13,8 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import selftest
 from perfsweep.pipelines.commands.selftest import Resolution, passes
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.workloads.api import Device
 
 
 def resolution(delay: int, verdict: Verdict, low: float = 0.5, high: float = 2.0) -> Resolution:
@@ -33,19 +30,8 @@ GOOD = [
 ]
 
 
-def test_a_machine_that_sees_three_per_cent_and_nothing_in_placebos_passes() -> None:
-    assert passes(GOOD)
-
-
 @pytest.mark.parametrize(
-    ("place", "verdict"),
-    [
-        (0, Verdict.SLOWER),
-        (0, Verdict.FASTER),
-        (2, Verdict.UNDECIDED),
-        (2, Verdict.FASTER),
-        (3, Verdict.NO_DIFFERENCE),
-    ],
+    ("place", "verdict"), [(0, Verdict.SLOWER), (2, Verdict.UNDECIDED), (3, Verdict.NO_DIFFERENCE)]
 )
 def test_a_false_word_or_a_missed_delay_fails(place: int, verdict: Verdict) -> None:
     found = list(GOOD)
@@ -53,26 +39,12 @@ def test_a_false_word_or_a_missed_delay_fails(place: int, verdict: Verdict) -> N
     assert not passes(found)
 
 
-def test_nothing_measured_fails() -> None:
-    assert not passes([])
-
-
 def test_an_interval_that_misses_the_injected_delay_is_seen() -> None:
     assert resolution(3, Verdict.SLOWER, 1.02, 1.04).covered
     assert not resolution(3, Verdict.SLOWER, 1.04, 1.06).covered
 
 
-def test_the_sweep_has_each_delay_against_the_undelayed_arm_and_placebos(tmp_path: Path) -> None:
-    manifest = plan.make_plan(selftest.command(tmp_path, 60.0), Device())
-    shown = [(effect.design, effect.toggle, effect.level) for effect in manifest.effects]
-    assert shown == [("one_at_a_time", "delay", level) for level in ("1", "3", "10")] + [
-        ("placebo", "placebo", number) for number in "12"
-    ]
-    assert [arm.placebo for arm in manifest.arms] == [0, 0, 0, 0, 1, 2]
-    assert len(manifest.packs) == 1 and len(manifest.packs[0].arms) == 6
-
-
-@pytest.mark.parametrize("budget", ["0", "-3", "inf", "soon"])
+@pytest.mark.parametrize("budget", ["0", "inf"])
 def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["selftest", "--budget", budget])
@@ -104,12 +76,6 @@ def test_the_answer_has_a_row_for_each_delay_and_says_how_far_the_machine_is_fit
     selftest._show(Console(file=out, width=120), GOOD, MACHINE.filter(pl.col("disturbed") == ""), 1.0)
     assert "this machine resolves 3 %, across 1 fork" in out.getvalue()
     assert out.getvalue().count("disturbed") == 1
-
-
-def test_the_status_is_whether_it_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for passed, status in ((True, 0), (False, 1)):
-        monkeypatch.setattr(selftest, "run", lambda console, budget, passed=passed: passed and budget == 9.0)
-        assert selftest.selftest(9.0) == status
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,8 +17,6 @@ from perfsweep.pipelines.api import prepare_tracking
 from perfsweep.pipelines.commands import sessions
 from perfsweep.pipelines.config.types import SweepCommand, TrackingConfig
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from perfsweep.pipelines.publish import dashboard, wandb_report
-from perfsweep.pipelines.publish.published import Published, PublishedRun
 from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store.records import Pack
 from perfsweep.slurm.jobs import JobState
@@ -208,31 +205,6 @@ def test_a_sweep_is_waited_for_and_its_broken_packs_are_told_why(
     assert "never submitted" not in capsys.readouterr().out and not left.exists()
 
 
-def test_a_sweep_that_is_over_or_was_never_elsewhere_is_concluded_at_once(
-    waited: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert waited() == (1, [{}])
-
-
-def test_packs_that_were_never_submitted_are_named(
-    waited: Any, remote: Remote, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sessions.submitted, "unsubmitted", lambda folder, manifest: ["p001", "p002"])
-    assert waited() == (1, [{}])
-    told = "never submitted: p001, p002; the sweep command does that"
-    assert told in capsys.readouterr().out.splitlines()
-
-
-def test_jobs_that_will_not_start_are_left_to_a_person(
-    waited: Any, remote: Remote, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def held() -> None:
-        raise sessions.Held({"p002": "held by [admin]"})
-
-    assert waited(held) == (ATTENTION, [])
-    assert "nothing more will happen by itself: p002: held by [admin]" in capsys.readouterr().out
-
-
 def test_ctrl_c_leaves_the_jobs_and_offers_to_cancel_them(
     waited: Any, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +245,7 @@ def test_a_sweep_that_one_may_not_write_is_no_sweep_that_another_command_holds(
         getattr(sessions, act)(str(built.folder.path))
 
 
-@pytest.mark.parametrize("text", [None, "{}", "a: [1", "configuration: {cluster: {no_option: 1}}"])
+@pytest.mark.parametrize("text", [None, "a: [1", "configuration: {cluster: {no_option: 1}}"])
 def test_a_folder_that_does_not_say_which_cluster_is_one_sentence(
     text: str | None, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,23 +263,6 @@ def said(**tracking: object) -> tuple[list[str], TrackingConfig]:
     return prepare_tracking(command), command.tracking
 
 
-def test_offline_says_nothing_and_asks_nobody(backend: Loopback) -> None:
-    assert said()[0] == []
-    assert backend.requests == []
-
-
-def test_a_good_account_needs_no_word(backend: Loopback) -> None:
-    assert said(mode="online")[0] == []
-
-
-def test_what_the_shell_fills_in_is_kept_for_every_later_publisher(
-    backend: Loopback, shell: pytest.MonkeyPatch
-) -> None:
-    shell.setenv("WANDB_ENTITY", "team")
-    lines, tracking = said(mode="online")
-    assert (lines, tracking.entity, tracking.base_url) == ([], "team", backend.url)
-
-
 def test_no_account_is_one_line_and_measuring_goes_on(backend: Loopback, shell: pytest.MonkeyPatch) -> None:
     shell.delenv("WANDB_API_KEY")
     (line,), _ = said(mode="online")
@@ -315,81 +270,3 @@ def test_no_account_is_one_line_and_measuring_goes_on(backend: Loopback, shell: 
         f"W&B: no API key for {backend.url}; run `wandb login --host {backend.url}` or set WANDB_API_KEY; "
     )
     assert line.endswith("run folders are written instead, and `perfsweep publish` uploads them later")
-
-
-def test_each_contradiction_is_one_line(shell: pytest.MonkeyPatch) -> None:
-    shell.setenv("WANDB_PROJECT", "other")
-    shell.setenv("WANDB_MODE", "online")
-    lines, _ = said()
-    assert [line.split()[1].partition("=")[0] for line in lines] == ["WANDB_MODE", "WANDB_PROJECT"]
-
-
-def test_disabled_tracking_has_nothing_to_contradict(shell: pytest.MonkeyPatch) -> None:
-    shell.setenv("WANDB_PROJECT", "other")
-    assert said(mode="disabled")[0] == []
-    assert os.environ["WANDB_PROJECT"] == "other"
-
-
-@pytest.fixture
-def built_once(tmp_path: Path) -> Built:
-    return build(tmp_path / "demo")
-
-
-@pytest.mark.parametrize(
-    ("rows", "offline", "own", "status", "lines"),
-    [
-        (5, False, {}, 0, ["1 run, 1 of them new or changed, 5 of 5 rows on the server"]),
-        (5, True, {"notice": "no [key]"}, 0, ["no [key]", "1 run, 1 of them new or changed, 5 of 5 rows in"]),
-        (4, False, {"warning": "1 row is missing"}, 1, ["1 run, 1 of them new or changed, 4 of 5 rows on"]),
-    ],
-)
-def test_what_was_published_is_told_and_what_is_missing_is_status_1(
-    rows: int,
-    offline: bool,
-    own: dict,
-    status: int,
-    lines: list[str],
-    built_once: Built,
-    monkeypatch: pytest.MonkeyPatch,
-    shell: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = PublishedRun("a", "the arm", "p000", "id", "here", 5, rows, "written")
-
-    def published(folder: Any, mode: str, say: Any) -> Published:
-        assert folder.path == built_once.folder.path
-        return Published((run,), mode=mode, **own)
-
-    monkeypatch.setattr(sessions.publishing, "publish", published)
-    shell.setenv("WANDB_PROJECT", "other")
-    assert sessions.publish(str(built_once.folder.path), offline) == status
-    shown = capsys.readouterr().out
-    told = [line.removeprefix("W&B: ") for line in shown.splitlines() if line.startswith("W&B: ")]
-    assert told.pop(0).startswith("WANDB_PROJECT=other"), "what the shell says and the sweep does not"
-    assert all(one.startswith(line) for one, line in zip(told, lines, strict=True)), told
-    assert f"demo in W&B ({'offline' if offline else 'online'})" in shown and "the arm" in shown
-
-
-def test_of_nothing_there_is_no_table(
-    built_once: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sessions.publishing, "publish", lambda folder, mode, say: Published(mode=mode))
-    assert sessions.publish(str(built_once.folder.path), False) == 0
-    assert capsys.readouterr().out == f"W&B: nothing to publish of {built_once.folder.path} yet\n"
-
-
-def test_a_dashboard_or_a_report_is_built_of_the_sweep_and_where_it_lies_is_told(
-    built_once: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def builder(what: str) -> Any:
-        return lambda folder, manifest, **own: f"{what} of {folder.path.name}: {[*own.values()]}"
-
-    monkeypatch.setattr(dashboard, "build", builder("panels"))
-    monkeypatch.setattr(wandb_report, "build", builder("pages"))
-    path = str(built_once.folder.path)
-    assert sessions.dashboard(path, "team", "mine", "here.json", report=False) == 0
-    assert sessions.dashboard(path, None, None, None, report=True) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"dashboard: panels of demo: {['team', 'mine', Path('here.json')]}",
-        "report: pages of demo: [None, None, None]",
-    ]

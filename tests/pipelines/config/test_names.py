@@ -53,13 +53,6 @@ def test_a_purpose_is_a_comment_or_the_first_line_of_a_docstring(
     assert names.purpose(workload) == purpose
 
 
-def test_a_workload_is_named_by_what_was_typed_or_by_the_folder(folder: Path) -> None:
-    assert not names.names_workload("sweep", ["name=x", "workload.width=3"])
-    assert names.names_workload("sweep", ["workload=digits"])
-    (folder / "perfsweep.yaml").write_text("overrides: [workload=probe1d]")
-    assert names.names_workload("sweep", [])
-
-
 def test_sweeps_of_a_workloads_own_come_first_and_each_once(folder: Path) -> None:
     own, every = names.sweeps("mine:Own"), names.sweeps("digits")
     assert own[0] == "quick" and "demo" not in own

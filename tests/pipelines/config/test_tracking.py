@@ -18,7 +18,6 @@ REFUSED = [
     ({"project": "a/b"}, "tracking.project=a/b contains '/'"),
     ({"project": "x" * 129}, "tracking.project has 129 characters"),
     ({"base_url": "w.example"}, "tracking.base_url=w.example is no address; write it as https://HOST"),
-    ({"base_url": "http://w.example:port"}, "is no address"),
 ]
 
 
@@ -31,14 +30,7 @@ def test_a_value_that_w_and_b_would_refuse_is_refused_before_anything_is_measure
 
 
 @pytest.mark.parametrize(
-    "address",
-    [
-        "https://me:hidden@w.example",
-        "https://hidden@w.example",
-        "https://me:hidden@w.example:port",  # no address anyway, but for that reason no less a secret
-        "https://me:hidden@[w.example",
-        "me:hidden@w.example",
-    ],
+    "address", ["https://me:hidden@w.example", "https://me:hidden@[w.example", "me:hidden@w.example"]
 )
 def test_an_address_with_credentials_is_refused_without_showing_them(address: str) -> None:
     with pytest.raises(ConfigError, match=r"put credentials into ~/\.netrc") as refused:
@@ -68,10 +60,6 @@ def test_the_shell_cannot_fill_in_what_would_be_refused() -> None:
         (
             {"WANDB_MODE": "online"},
             "WANDB_MODE=online of your shell contradicts tracking.mode=offline, which holds; ",
-        ),
-        (
-            {"WANDB_PROJECT": "other"},
-            "WANDB_PROJECT=other of your shell contradicts tracking.project=perfsweep",
         ),
         (
             {"WANDB_RUN_ID": "r"},

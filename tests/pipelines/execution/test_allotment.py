@@ -15,7 +15,6 @@ from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.installed import TorchBuild
 from perfsweep.slurm.element import LACKING, UNFIT
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.workloads.api import Device
 
 CPU = Device("cpu", cores=2)
@@ -74,23 +73,10 @@ def test_what_is_missing_is_said_with_what_was_asked_for(
 
 
 @pytest.mark.usefixtures("built")
-@pytest.mark.parametrize(("shift_s", "way"), [(3600, "fast")])
-def test_a_clock_that_is_wrong_is_said(
-    shift_s: int, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VARIABLE, Allotment().text)
-    now = allotment.time.time
-    monkeypatch.setattr(allotment.time, "time", lambda: now() + shift_s)
-    with pytest.raises(allotment.Unfit, match=rf"this node's clock is 3\d+ s {way} by the file system's"):
-        refuse_unfit(CPU, tmp_path / "log.txt")
-
-
-@pytest.mark.usefixtures("built")
 @pytest.mark.parametrize(
     ("asked", "device"),
     [
         (Allotment(gpus=1, gpu_type="a100_3g.20gb"), A100),
-        (Allotment(gpus=1, gpu_type="p4d"), A100),
         (Allotment(gpus=1, cores=2, memory_bytes=16 * 2**30), A100),
         (Allotment(cores=64), Device("cpu", cores=8)),  # declared larger than it is, and nothing confines it
     ],
@@ -101,15 +87,6 @@ def test_what_is_as_it_was_asked_for_passes(
     monkeypatch.setenv(VARIABLE, asked.text)
     refuse_unfit(device, tmp_path / "log.txt")
     assert (tmp_path / "log.txt").exists(), "the clock was looked at, which is the last question"
-
-
-def test_what_was_asked_for_is_read_from_the_profile_and_the_shape() -> None:
-    site = SiteProfile(memory="2G", mem_flag="mem-per-cpu", scratch="$TMPDIR", gpu_type="a100")
-    shape = Shape.of(site, 2, {"memory": "3000", "gpu_type": "h100"})
-    assert Allotment.of(site, shape) == Allotment(2, "h100", 8, 8 * 3000 * 2**20, True)
-    assert Allotment.of(site, Shape(0, 4), by_torch=False) == Allotment(0, "a100", 4, 2**33, True, False)
-    assert Allotment.here({VARIABLE: Allotment(1, "h100", 4).text}) == Allotment(1, "h100", 4)
-    assert Allotment.here({VARIABLE: ""}) is None, "this machine is as it is"
 
 
 def test_a_pack_measures_nothing_on_the_cpu_of_a_job_with_a_gpu(

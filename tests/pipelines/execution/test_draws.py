@@ -11,7 +11,7 @@ import pytest
 
 from perfsweep.pipelines.execution import servers
 from perfsweep.pipelines.execution.servers import Servers
-from perfsweep.pipelines.execution.spawn import Exec, ServerLost
+from perfsweep.pipelines.execution.spawn import Exec
 from perfsweep.workloads.snapshot import VARIABLE
 
 
@@ -66,10 +66,6 @@ class Server:
         return []
 
 
-def lost(children: Any, timeout_s: float) -> None:
-    raise ServerLost
-
-
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     monkeypatch.setattr(Server, "made", [])
@@ -117,88 +113,6 @@ def test_the_next_server_imports_during_the_rounds_of_the_present_one_on_cores_t
     assert ahead.env["PYTHONHASHSEED"] == str(pack.seed)
 
 
-def starters(pack: Servers, rounds: int, made: list[Server]) -> list[int]:
-    """The place of each round's server, while none that imports becomes ready."""
-    places = []
-    for _ in range(rounds):
-        pack.begin_round()
-        places.append(made.index(pack.starter))  # type: ignore[arg-type]
-        pack.import_ahead([7])
-    return places
-
-
-@pytest.mark.parametrize(("planned", "first"), [(7, 3), (12, 6)])
-def test_rounds_go_on_while_the_next_server_imports_but_two_servers_share_those_that_are_planned(
-    planned: int, first: int, made: list[Server]
-) -> None:
-    assert starters(draws(rounds=planned, adaptive=True), 8, made) == [0] * first + [1] * (8 - first)
-
-
-def test_the_next_server_rests_while_an_arm_needs_its_core(made: list[Server]) -> None:
-    pack = draws()
-    pack.rest_ahead()
-    pack.begin_round()
-    pack.import_ahead([7])
-    pack.rest_ahead()
-    assert [server.rests for server in made] == [False, True], "only what imports rests"
-    pack.import_ahead([7])
-    assert not made[1].rests and len(made) == 2
-
-
-@pytest.mark.parametrize(("adaptive", "servers"), [(False, 2), (True, 3)])
-def test_after_the_last_planned_round_a_server_is_imported_only_where_more_rounds_may_come(
-    adaptive: bool, servers: int, made: list[Server]
-) -> None:
-    pack = draws(adaptive=adaptive)
-    for _ in range(4):
-        pack.begin_round()
-        pack.import_ahead([7])
-        made[-1].ready = True
-    assert len(made) == servers
-
-
-@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{}, {"PERFSWEEP_PYTHON": "other"}]}])
-def test_nothing_is_imported_ahead_where_a_draw_is_not_one_server(
-    own: dict[str, Any], made: list[Server]
-) -> None:
-    pack = draws(**own)
-    for _ in range(2):
-        pack.begin_round()
-        before = len(made)
-        pack.import_ahead([7])
-        assert len(made) == before and pack.ahead_s() == 0.0
-
-
-def test_trials_come_from_a_branch_of_the_first_server_once_imports_are_shared_and_later_servers_share_them(
-    made: list[Server],
-) -> None:
-    pack = draws()
-    pack.share("imports.json")
-    first, branch = made
-    assert (first.completed, branch.parent, branch.shared, branch.calls) == (1, first, "imports.json", 1)
-    for _ in range(2):
-        pack.begin_round()
-        assert pack.starter is branch
-        pack.import_ahead([7])
-    ahead = made[2]
-    ahead.ready = True
-    pack.begin_round()
-    assert pack.starter is ahead and ahead.shared == "imports.json"
-
-
-def test_the_first_server_goes_on_where_a_branch_may_not_fork_after_the_shared_imports(
-    made: list[Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack = draws()
-    monkeypatch.setattr(servers, "wait", lost)
-    pack.share("imports.json")
-    for _ in range(2):
-        pack.begin_round()
-        assert pack.starter is made[0]
-    pack.begin_round()
-    assert made[2].shared == "" and pack.starter is made[2]
-
-
 def test_trials_that_compile_come_from_one_branch_of_each_draw_that_has_compiled(made: list[Server]) -> None:
     pack = draws()
     pack.share("imports.json")
@@ -212,59 +126,6 @@ def test_trials_that_compile_come_from_one_branch_of_each_draw_that_has_compiled
     pack.begin_round()
     pack.starter_of(Path("cache"))
     assert made[-1].parent is pack.starter is made[3]
-
-
-def test_the_branch_that_compiles_begins_with_the_first_arm_that_does_and_is_complete_before_a_round(
-    made: list[Server],
-) -> None:
-    pack = draws()
-    pack.learn(Path("cache"))
-    first, branch = made
-    assert (branch.parent, branch.compiles, branch.calls) == (first, "cache", 0), "nothing waits for it yet"
-    pack.begin_round()
-    assert branch.calls == 1 and pack.starter_of(Path("cache")) is branch and len(made) == 2
-
-
-def test_the_branch_of_the_next_server_compiles_during_the_rounds_of_the_present_one(
-    made: list[Server],
-) -> None:
-    pack = draws()
-    for _ in range(2):
-        pack.begin_round()
-        pack.starter_of(Path("cache"))
-        pack.import_ahead([7])
-        made[2].ready = True
-    _, _, ahead, branch = made
-    assert branch.parent is ahead and branch.compiles == "cache" and branch.calls == 0
-    pack.begin_round()
-    assert pack.starter is ahead and branch.calls == 1, "arms are not timed while it compiles"
-    assert pack.starter_of(Path("cache")) is branch and len(made) == 4
-
-
-def test_trials_that_compile_come_from_the_server_where_a_branch_may_not_fork_after_it_compiled(
-    made: list[Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack = draws()
-    monkeypatch.setattr(servers, "wait", lost)
-    assert [pack.starter_of(Path("cache")) for _ in range(2)] == [made[0]] * 2 and len(made) == 2
-
-
-@pytest.mark.parametrize("own", [{"start": "exec"}, {"different": [{VARIABLE: "one"}, {VARIABLE: "two"}]}])
-def test_versions_of_the_code_and_trials_by_exec_have_no_branch_that_compiles(
-    made: list[Server], own: dict[str, Any]
-) -> None:
-    pack = draws(**own)
-    assert pack.starter_of(Path("cache")) is pack.starter and not any(server.compiles for server in made)
-
-
-def test_strings_hash_the_same_in_every_sweep_before_the_rounds_and_by_the_draw_afterwards(
-    made: list[Server],
-) -> None:
-    pack = draws()
-    for _ in range(3):
-        pack.begin_round()
-    assert made[0].env["PYTHONHASHSEED"] == "0"
-    assert made[1].env["PYTHONHASHSEED"] == str(pack.seed)
 
 
 def test_trials_by_exec_draw_again_with_every_round(made: list[Server]) -> None:
@@ -299,23 +160,3 @@ def test_versions_of_the_code_share_the_imports_of_one_server_and_another_interp
         [(Path("0"), 1, {}, True)],
         [(Path("1"), 1, {}, True)],
     ]
-
-
-def test_branches_of_versions_come_from_a_branch_with_the_shared_imports_and_from_the_server_that_is_next(
-    made: list[Server],
-) -> None:
-    pack = draws(different=[ONE, TWO])
-    pack.share("imports.json")
-    first, *_, shared, one, two = made
-    assert (shared.parent, shared.shared) == (first, "imports.json")
-    assert [(server.parent, server.env) for server in (one, two)] == [(shared, ONE), (shared, TWO)]
-    for _ in range(2):
-        pack.begin_round()
-        pack.import_ahead([7])
-    ahead = made[-1]
-    assert (ahead.modules, ahead.shared, ahead.early) == ([], "imports.json", False)
-    ahead.ready = True
-    pack.begin_round()
-    assert [(server.parent, server.env) for server in made[-2:]] == [(ahead, ONE), (ahead, TWO)]
-    pack.starter.start(Path("trial"), 1, TWO, True)
-    assert made[-1].started == [(Path("trial"), 1, {}, True)]

@@ -127,15 +127,6 @@ def test_jobs_are_followed_until_all_are_over(folder: SweepFolder, at_once: None
     assert (heard, jobs.polls) == (["first"], 4)
 
 
-def test_how_many_run_and_wait_is_told_when_it_changes(folder: SweepFolder, at_once: None) -> None:
-    jobs = Followed(
-        *["running"] * 5, "ended", counts=("1 pending", "1 pending", "", "1 running", "1 pending")
-    )
-    told: list[str] = []
-    until_over(jobs, [], lambda one: None, told.append)  # type: ignore[arg-type]
-    assert told == ["1 pending", "1 running", "1 pending"]
-
-
 def test_where_all_that_is_left_waits_for_a_person_it_is_left_to_them(
     folder: SweepFolder, at_once: None
 ) -> None:
@@ -145,11 +136,3 @@ def test_where_all_that_is_left_waits_for_a_person_it_is_left_to_them(
     assert held.value.notes == {"p000": "JobHeldUser", "p001": "held"}
     assert str(held.value) == "p000: JobHeldUser; p001: held"
     assert jobs.polls == HELD_POLLS
-
-
-@pytest.mark.parametrize("looks", [["pending running"]])
-def test_as_long_as_one_may_start_by_itself_nobody_is_called(
-    folder: SweepFolder, at_once: None, looks: list[str]
-) -> None:
-    jobs = Followed(*looks * (HELD_POLLS + 5), "ended ended", held=("p000",))
-    assert set(until_over(jobs, [], lambda one: None).values()) == {JobState.ENDED}  # type: ignore[arg-type]

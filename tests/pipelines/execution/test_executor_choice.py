@@ -72,11 +72,6 @@ def test_where_slurm_is_not_installed_a_sweep_for_it_is_refused_and_a_dry_run_sh
     assert choose(ClusterConfig(executor="slurm"), {}, dry_run=True).executor == "slurm"
 
 
-@pytest.mark.parametrize("executor", ["local"])
-def test_who_asks_for_this_machine_gets_it(executor: str) -> None:
-    assert choose(ClusterConfig(executor=executor), {"SLURM_JOB_ID": "12"}) == Choice(executor)
-
-
 def test_a_login_node_without_a_gpu_plans_for_the_nodes_that_have_some() -> None:
     cluster = ClusterConfig(gpus=2, gpu_type="a100")
     assert planning_device(cluster, Choice("slurm"), Device()).count == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -195,18 +194,6 @@ def test_arms_are_warm_before_any_works_and_take_turns_until_their_regions_are_w
     assert (len(turns), alone, arms.timeouts, arms.ended) == (8, {}, {9.0}, ["a", "b"])
 
 
-def test_what_a_round_did_for_all_its_arms_is_shared_by_them(arms: Arms, trial: Callable[..., Trial]) -> None:
-    """A round that began a hundred seconds ago, such as with the imports of a server."""
-    started = time.monotonic()
-    with Generation(0, 9.0, 0.009, started - 100.0) as generation:
-        generation.start(trial("a"), arms)  # type: ignore[arg-type]
-        generation.start(trial("b"), arms)  # type: ignore[arg-type]
-        list(generation.run(random.Random(0)))
-    took_s = [word[1] for _, word in arms.told if not isinstance(word, Turn)]
-    assert 100.0 <= sum(took_s) <= 100.0 + time.monotonic() - started
-    assert all(50.0 <= one <= 50.0 + time.monotonic() - started for one in took_s)
-
-
 def test_turns_of_a_fast_arm_are_spread_over_those_of_a_slow_one(
     arms: Arms, trial: Callable[..., Trial]
 ) -> None:
@@ -260,69 +247,6 @@ def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
     assert arms.ended == ["w", "r", "q"], "before others work"
 
 
-class Later:
-    """What imports ahead: it notes what it is told among the turns, and takes two seconds in each."""
-
-    def __init__(self, told: list[tuple[str, Any]]) -> None:
-        self.told, self.words = told, list[tuple[str, list[int]]]()
-
-    def import_ahead(self, cores: Any) -> None:
-        self.words.append(("work", [*cores]))
-        self.told.append(("ahead", "work"))
-
-    def rest_ahead(self) -> None:
-        self.words.append(("rest", []))
-        self.told.append(("ahead", "rest"))
-
-    def ahead_s(self) -> float:
-        return 100.0 + 2 * sum(isinstance(word, Turn) for _, word in self.told)
-
-
-def timed_with(
-    later: Later, arms: Arms, trials: list[Trial], monkeypatch: pytest.MonkeyPatch, cores: int = 2
-) -> None:
-    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: set(range(cores)))
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        for one in trials:
-            generation.start(one, arms)  # type: ignore[arg-type]
-        list(generation.run(random.Random(0), later))
-
-
-def test_what_imports_ahead_works_on_the_cores_that_are_left_and_no_arm_is_blamed_for_it(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later, before_s = Later(arms.told), sum(os.times()[:4])
-    timed_with(later, arms, [trial("a"), trial("b")], monkeypatch)
-    ((_, core),) = set(arms.cores)
-    assert later.words == [("work", sorted({0, 1} - core))]
-    before, after = next(word[0] for arm, word in arms.told if arm != "ahead" and isinstance(word, tuple))
-    own_s = after.own_s - before.own_s
-    assert 16.99 <= own_s <= 17.01 + sum(os.times()[:4]) - before_s, "eight turns, half a second of each arm"
-
-
-def test_what_imports_ahead_waits_while_an_arm_that_needs_its_core_has_a_turn(
-    arms: Arms, trial: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arms.warm = {"r": warm(36), "w": warm(36, rests=False)}
-    later = Later(arms.told)
-    timed_with(later, arms, [trial("r"), trial("w")], monkeypatch)
-    state, during = "", defaultdict(set)
-    for who, word in arms.told:
-        state = word if who == "ahead" else state
-        if isinstance(word, Turn):
-            during[who].add(state)
-    assert during == {"r": {"work"}, "w": {"rest"}}
-    assert later.words[-1][0] == "work", "it goes on while the next arms are set up"
-
-
-def test_arms_of_one_thread_share_a_core_and_what_slows_it(arms: Arms, trial: Callable[..., Trial]) -> None:
-    arms.warm["w"] = warm(rests=False)
-    measured(arms, [trial("r"), trial("w"), trial("g", world=2), trial("q")])
-    assert len(arms.cores) == 2 and len(set(arms.cores)) == 1, "workers and ranks need all cores"
-    ((_, core),) = set(arms.cores)
-    assert len(core) == 1 and core <= os.sched_getaffinity(0)
-
-
 @pytest.mark.parametrize(
     ("memory_gib", "each_gib", "alone"),
     [(10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bc")],
@@ -340,13 +264,6 @@ def test_an_arm_that_does_not_fit_is_measured_alone_and_the_others_go_on(
     assert set(arms.order()) == set(records)
 
 
-def test_one_with_ranks_on_other_nodes_is_measured_alone(arms: Arms, trial: Callable[..., Trial]) -> None:
-    arms.elsewhere.add("a")
-    records, alone = measured(arms, [trial("a", world=2), trial("b")])
-    assert (list(records), alone) == (["b"], {"a": "it has ranks on other nodes"})
-    assert arms.ended[0] == "a"
-
-
 def test_one_that_dies_in_a_turn_has_a_record_that_says_so_and_no_more_turns(
     arms: Arms, trial: Callable[..., Trial], tmp_path: Path
 ) -> None:
@@ -359,19 +276,6 @@ def test_one_that_dies_in_a_turn_has_a_record_that_says_so_and_no_more_turns(
     assert arms.ended == ["b"], "the other has been ended already"
 
 
-@pytest.mark.parametrize(("failure", "message"), [(None, "the process gave no reason")])
-def test_one_that_replies_that_it_failed_is_ended(
-    arms: Arms, trial: Callable[..., Trial], failure: Failure | None, message: str
-) -> None:
-    arms.replies["a"] = [Reply(Outcome.OOM, failure)]
-    with Generation(0, 9.0, 0.009, time.monotonic()) as generation:
-        generation.start(trial("a", recorded=False), arms)  # type: ignore[arg-type]
-        assert arms.ended == ["a"]
-        ((_, record),) = generation.run(random.Random(0))
-    assert arms.ended == ["a"] and arms.turns() == []
-    assert record.outcome is Outcome.OOM and record.failure and record.failure.message == message
-
-
 def test_an_interrupt_while_an_arm_warms_up_ends_it_and_all_others(
     arms: Arms, trial: Callable[..., Trial]
 ) -> None:
@@ -379,7 +283,3 @@ def test_an_interrupt_while_an_arm_warms_up_ends_it_and_all_others(
     with pytest.raises(Interrupted):
         measured(arms, [trial("a"), trial("b")])
     assert sorted(arms.ended) == ["a", "b"]
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
-from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_record
@@ -54,10 +52,6 @@ def timings(run: PackRun, label: str = "baseline") -> dict[int, tuple[Path, Tria
     return found
 
 
-def outcomes(run: PackRun, label: str = "baseline") -> list[Outcome]:
-    return [record.outcome for _, (_, record) in sorted(timings(run, label).items())]
-
-
 def spans(folder: Path) -> list[tuple[int, int]]:
     """Start and end of each iteration, ns of one clock for all processes."""
     arrays = read_iterations(folder)
@@ -89,86 +83,6 @@ def test_a_region_is_the_sum_of_its_turns_without_what_lies_between(command, pre
         inside_ns = sum(end - start for start, end in spans(folder))
         assert record.units == 60 * 40 and record.reached > 60 + record.warmup_iterations, "some untimed"
         assert inside_ns <= record.region_ns < spans(folder)[-1][1] - spans(folder)[0][0]
-
-
-def test_each_round_has_processes_of_its_own_and_each_is_a_value_of_the_interval(
-    command, prepared: Prepare
-) -> None:
-    run = prepared(command(WORK, measure={**IN_TURNS, "servers": 3}))
-    run.run()
-    assert len({record.setup_s for _, record in timings(run).values()}) == 3
-    trials = collect.collect(run.folder, run.manifest)
-    assert trials.filter(pl.col("used")).height == 6
-    (result,) = compare.compare(run.folder, run.manifest, trials).effects
-    assert result.derivation is not None and result.derivation.estimate.n == 3
-    assert result.ratio is not None
-
-
-def test_whole_jobs_are_timed_in_turns_from_their_first_step_to_their_last(
-    command, prepared: Prepare
-) -> None:
-    jobs = DesignConfig("one_at_a_time", levels={"pause_ms": [1]})
-    run = prepared(
-        command(jobs, workload="toys.jobs:Countdown", measure={"rounds": 3, "turn_s": 0.008, "jobs": 2})
-    )
-    run.run()
-    one, other = timings(run), timings(run, "pause_ms=1")
-    for number in range(3):
-        (here, mine), (there, its) = one[number], other[number]
-        assert (mine.units, its.units) == (10.0, 10.0)
-        # One job is discarded in warm-up; the record is of the second of those that are timed.
-        assert mine.counters["jobs"] == its.counters["jobs"] == 3.0
-        assert len(turns_of(spans(here), spans(there))) >= 3
-
-
-def test_an_arm_that_is_killed_in_its_turn_fails_and_nothing_else(command, prepared: Prepare) -> None:
-    late = DesignConfig("one_at_a_time", levels={"trouble": ["fourth_turn"]})
-    run = prepared(command(late, measure=IN_TURNS))
-    run._generation(0)
-    ((_, record),) = timings(run, "trouble=fourth_turn").values()
-    assert record.outcome is Outcome.FAILED
-    assert record.failure is not None and "SIGKILL" in record.failure.message
-    assert outcomes(run) == [Outcome.OK]
-    assert not list(run.folder.path.glob("trials/*/*/scratch")), (
-        "the pack removes what a killed process cannot"
-    )
-
-
-def test_an_arm_that_does_not_fit_into_memory_is_measured_by_itself_in_its_round(
-    command, prepared: Prepare, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = prepared(command(WORK, measure=IN_TURNS))
-    run._device = Device(memory_bytes=10 * 2**20)
-    run._generation(0)
-    (told,) = [line for line in capsys.readouterr().out.splitlines() if "it takes" in line]
-    assert told.endswith(" GiB, and the others leave 0.0; it is measured by itself")
-    (here, mine), (there, its) = timings(run)[0], timings(run, "work=single")[0]
-    assert {mine.outcome, its.outcome} == {Outcome.OK}
-    assert len(turns_of(spans(here), spans(there))) == 2, "one after the other"
-
-
-def test_an_interrupt_between_turns_ends_all_processes(
-    command, prepared: Prepare, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = prepared(command(WORK, measure=IN_TURNS))
-    children: list[int] = []
-    starter = run._servers.starter
-    started = starter.start
-
-    def start(*arguments, **options):
-        found = started(*arguments, **options)
-        children.extend(child.pid for child in found)
-        return found
-
-    def interrupted(found: object) -> None:
-        raise pack.Interrupted("SIGTERM")
-
-    monkeypatch.setattr(starter, "start", start)
-    monkeypatch.setattr(run, "_note", interrupted)
-    with pytest.raises(pack.Interrupted):
-        run._generation(0)
-    assert len(children) == 2
-    assert not any(runs(pid) for pid in children)
 
 
 HELPED = """
@@ -208,7 +122,7 @@ class Helped(Spinner):
 """A workload of which each process has a helper that works on by itself, and never looks for its parent."""
 
 
-@pytest.mark.parametrize("kind", ["worker", "program", "daemon"])
+@pytest.mark.parametrize("kind", ["worker", "daemon"])
 def test_helpers_of_arms_wait_stopped_and_end_with_a_pack_that_is_killed(
     kind: str, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,11 +62,6 @@ def test_one_that_comes_while_a_server_is_started_says_no_more_than_itself(
     assert told == []
 
 
-def test_without_a_signal_everything_goes_on() -> None:
-    interruption.stop_if_interrupted()
-    assert interruption.heard() == ""
-
-
 def test_of_several_signals_the_first_counts_and_the_others_raise_nothing_more() -> None:
     with pytest.raises(Interrupted, match="SIGUSR2"):
         os.kill(os.getpid(), signal.SIGUSR2)

@@ -6,25 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines import api, cli
+from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind
-from perfsweep.workloads.api import Device
-from perfsweep.workloads.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
 COUNTDOWN = "toys.jobs:Countdown"
 HALF = DesignConfig("one_at_a_time", levels={"skip": ["half"]})
-QUICK = ("measure.iterations=2", "measure.warmup_max=5", "measure.threads=1")
-
-
-def status(words: list[str]) -> object:
-    with pytest.raises(SystemExit) as end:
-        cli.main(words)
-    return end.value.code
 
 
 @pytest.fixture
@@ -58,20 +48,3 @@ def test_the_same_sweep_again_keeps_nothing_and_one_with_another_folder_only_tha
     every = read_progress(first.sweep.folder, first.sweep.manifest).every
     assert [one.record.kind for one in every].count(Kind.RESULT) == 4 and len(every) == trials + 2
     assert len(list((tmp_path / "elsewhere").glob("*/ticks.txt"))) == 2
-
-
-def test_a_workload_without_results_says_so_when_it_is_planned(command) -> None:
-    with pytest.raises(ConfigError, match=r"keep=out: Spinner has nothing to keep"):
-        plan.make_plan(
-            command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), keep="out"), Device()
-        )
-
-
-def test_run_says_where_results_lie(shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folders = (f"keep={tmp_path / 'out'}", f"runs={tmp_path / 'runs'}")
-    words = ["run", f"workload={COUNTDOWN}", "toggles.pause_ms=1", *folders, *QUICK]
-    assert status(words) == 0
-    assert f"kept in {tmp_path / 'out'}: 5 ticks" in capsys.readouterr().out
-    assert [file.name for file in (tmp_path / "out").iterdir()] == ["ticks.txt"]
-    assert status(words) == 2, "nothing is measured either"
-    assert "holds something already" in capsys.readouterr().err

@@ -10,8 +10,7 @@ from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, record
 from perfsweep.pipelines.execution import missing_trials
 from perfsweep.pipelines.execution.missing_trials import lacking
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import Failure, Kind, Outcome
-from perfsweep.pipelines.store.trial_schema import JOB_OOM
+from perfsweep.pipelines.store.records import Kind, Outcome
 
 C = "c" * 16
 ONCE = [(one, kind, 0) for one in (NAIVE, FAST, C) for kind in (Kind.COUNTING, Kind.EVIDENCE)]
@@ -66,11 +65,3 @@ def test_what_failed_is_there_unless_it_is_to_be_tried_again() -> None:
     failed = made(*MADE, outcome=Outcome.FAILED)
     assert lacking(PLAN, failed) == lacking(PLAN, failed, frozenset({Outcome.OOM})) == set()
     assert lacking(PLAN, failed, frozenset({Outcome.FAILED})) == {"p000", "p001"}
-
-
-def test_an_arm_that_is_not_started_again_lacks_nothing() -> None:
-    alone = made(*(one for one in MADE if one[0] != C))
-    assert lacking(PLAN, alone) == {"p001"}
-    final = Failure(type=JOB_OOM, message="the job ended")
-    alone.add(StoredTrial(Path(), record(C, Kind.EVIDENCE, outcome=Outcome.FAILED, failure=final)))
-    assert lacking(PLAN, alone) == set()

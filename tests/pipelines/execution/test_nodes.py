@@ -9,20 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from bench import alive
 from waiting import until
 
-from perfsweep.pipelines.execution import node_server, nodes
+from perfsweep.pipelines.execution import nodes
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, Unfit
-from perfsweep.pipelines.execution.node_server import NodeServer
 from perfsweep.pipelines.execution.nodes import Node, OtherNodes, Ranks
-from perfsweep.pipelines.execution.spawn import Exec, Termination, wait
+from perfsweep.pipelines.execution.spawn import Termination, wait
 from perfsweep.pipelines.store.records import Failure, Outcome
-from perfsweep.pipelines.worker_process import Messages
 from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
 
@@ -99,19 +96,6 @@ def test_a_rank_that_is_killed_ends_the_trial(
     ended = wait([ranks], 60)
     assert ended is not None and ended.outcome is Outcome.FAILED
     assert said in ended.failure.message
-    assert nothing_is_left(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_rank_of_the_first_node_that_is_killed_ends_those_of_the_other(
-    two: Callable[..., Ranks], tmp_path: Path
-) -> None:
-    ranks = two()
-    own = Exec("rank_of_test").rank(tmp_path / "spec.json", 0, {}, tmp_path / "log.txt")
-    until(lambda: (tmp_path / "pid0").exists(), "the rank of this node")
-    os.kill(own.pid, signal.SIGKILL)
-    ended = wait([own, ranks], 60)
-    assert ended is not None and ended.failure.message == "the process was ended by SIGKILL"
     assert nothing_is_left(tmp_path)
 
 
@@ -212,22 +196,6 @@ def orders(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "orders").read_text().splitlines()]
 
 
-STARTED = {
-    "start": "spec.json",
-    "ranks": [2, 3],
-    "env": {"TASK": "answer"},
-    "module": "perfsweep.pipelines.trial.process",
-}
-
-
-def test_ranks_of_another_node_have_ended_when_its_server_says_so(
-    told: Callable[..., Ranks], tmp_path: Path
-) -> None:
-    for _ in range(2):
-        assert wait([told("answer", '{"beat": 1}\n{"code": 0, "oom": false}')], 60) is None
-    assert orders(tmp_path) == [STARTED] * 2, "the same server, and nothing is left to end"
-
-
 @pytest.mark.parametrize(
     ("code", "oom", "outcome", "says"),
     [
@@ -261,16 +229,6 @@ def test_a_server_that_ends_is_a_lost_node_and_started_anew_for_the_next_trial(
     assert wait([again], 60) is None and again.pid != first.pid
 
 
-def test_who_ends_its_ranks_on_another_node_waits_until_they_have(
-    told: Callable[..., Ranks], tmp_path: Path
-) -> None:
-    ranks = told("wait")
-    assert ranks.code() is None
-    ranks.kill()
-    assert (ranks.code(), orders(tmp_path)[1:]) == (-9, [{"end": True}])
-    assert wait([told("answer", '{"code": 0, "oom": false}')], 60) is None, "the server stays"
-
-
 def test_a_node_is_lost_that_gives_no_sign_of_life_and_any_sign_is_one(
     told: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,80 +243,3 @@ def test_a_node_is_lost_that_gives_no_sign_of_life_and_any_sign_is_one(
     ended = wait([ranks], 60)
     assert ended is not None and ended.failure.type == nodes.NODE_LOST
     assert ended.failure.message == "node n2 gave no sign of life for 3600 s"
-
-
-def test_where_one_node_starts_none_the_ranks_of_the_others_end() -> None:
-    class Broken(Noted):
-        def start(self, spec_file, ranks, env):
-            raise ClusterError("node n3 started no server")
-
-    killed = []
-    ranks = SimpleNamespace(kill=lambda: killed.append(True))
-    others = OtherNodes(Allocation(("n1",), "localhost"), lambda ranks: 1)
-    second = Noted("n2")
-    second.start = lambda *words: ranks  # type: ignore[method-assign]
-    others._nodes = [second, Broken("n3")]
-    with pytest.raises(ClusterError, match="n3"):
-        others.start(Path("spec.json"), 3, {})
-    assert killed == [True]
-
-
-@pytest.fixture
-def line() -> Iterator[tuple[int, Messages]]:
-    """The end of a line that a pack writes to, and what arrives at the other."""
-    theirs, ours = os.pipe()
-    messages = Messages(theirs)
-    yield ours, messages
-    os.close(theirs)
-
-
-def test_a_node_serves_until_the_line_breaks_and_its_ranks_end_with_it(
-    line: tuple[int, Messages],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    ours, messages = line
-    monkeypatch.setenv("SLURMD_NODENAME", "n2")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (tmp_path / "ends.py").write_text(
-        "import os, sys; print(sys.argv[2], os.environ['A']); sys.exit(int(sys.argv[2]))"
-    )
-    (tmp_path / "spec.json").touch()
-    server = NodeServer(messages)
-    order = {"start": str(tmp_path / "spec.json"), "module": "ends", "ranks": [2], "env": {"A": "own"}}
-    os.write(ours, json.dumps(order).encode() + b"\n")
-    waited = node_server.connection.wait
-
-    def wait(handles, timeout=None):
-        if server._ranks and len(handles) > 1:
-            found = waited([handles[1]], 60)
-            os.close(ours)
-            return found
-        return waited(handles, timeout)
-
-    monkeypatch.setattr(node_server.connection, "wait", wait)
-    server.serve()
-    monkeypatch.undo()
-    assert [json.loads(text) for text in capsys.readouterr().out.splitlines()] == [
-        {"node": "n2"},
-        {"code": 2, "oom": False},
-    ]
-    assert (tmp_path / "log-n2.txt").read_text() == "2 own\n"
-
-
-def test_the_server_of_a_node_ends_with_its_parent_and_leaves_signals_to_the_pack(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked, ignored = list[str](), set[int]()
-    monkeypatch.setattr(node_server, "die_with_parent", lambda: asked.append(capsys.readouterr().out))
-    monkeypatch.setattr(signal, "signal", lambda number, what: what is signal.SIG_IGN and ignored.add(number))
-    monkeypatch.setenv("SLURMD_NODENAME", "n2")
-    theirs, ours = os.pipe()
-    os.close(ours)
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: theirs))
-    assert node_server.main() == 0
-    os.close(theirs)
-    assert ignored >= {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
-    assert asked == [""], "before it says that it is there"
-    assert json.loads(capsys.readouterr().out) == {"node": "n2"}

@@ -14,9 +14,8 @@ from recorded import FAST, NAIVE, Built, build
 from perfsweep.pipelines.execution import pack
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import Arm, Failure, Kind, Outcome, TrialRecord
+from perfsweep.pipelines.store.records import Kind, Outcome
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.errors import RecordError
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +51,6 @@ def bare(built: Built, start: str = "fork", **own: Any) -> Any:
     return run
 
 
-def test_a_timed_trial_is_told_its_draw_its_length_and_how_often_counters_change(built: Built) -> None:
-    run = bare(built, _idle=SimpleNamespace(step_s=0.25))
-    spec, env = run._spec(FAST, Kind.TIMING, 2)
-    assert (spec.round, spec.attempt, spec.server, spec.counter_s) == (2, 4, 77, 0.25)
-    assert (spec.iterations, spec.world, spec.meet, env) == (None, 1, None, {})
-    assert spec.measure == run.manifest.sweep.measure and Path(spec.cache_dir) == run.folder.cache_dir
-    spec, _ = bare(built)._spec(FAST, Kind.EVIDENCE, None, 3)
-    assert (spec.round, spec.replicate, spec.server, spec.counter_s, spec.keep) == (None, 3, None, None, None)
-
-
 @pytest.mark.parametrize(
     ("replicate", "outcome", "retry", "retired", "runs"),
     [
@@ -70,9 +59,7 @@ def test_a_timed_trial_is_told_its_draw_its_length_and_how_often_counters_change
         (0, Outcome.OOM, (), False, False),
         (0, Outcome.OOM, (Outcome.OOM,), False, True),
         (0, None, (), True, False),
-        (0, None, (Outcome.OOM,), True, True),
         (3, None, (), False, True),
-        (3, Outcome.OK, (), False, False),
     ],
 )
 def test_a_trial_that_is_needed_once_is_run_unless_it_is_there_or_its_arm_ends_jobs(
@@ -90,79 +77,11 @@ def test_a_trial_that_is_needed_once_is_run_unless_it_is_there_or_its_arm_ends_j
 
 
 @pytest.mark.parametrize(
-    ("unfinished", "repeats", "tried", "number"),
-    [([], [], set(), None), ([1, 2], [], {1}, 2), ([1], [], {1}, None), ([1, 2], [1], {1}, 1)],
-)
-def test_a_round_is_tried_once_unless_it_is_to_be_repeated(
-    unfinished: list, repeats: list, tried: set, number: int | None, built: Built
-) -> None:
-    run = bare(built)
-    run.progress.unfinished_rounds = lambda pack, retry: unfinished
-    run.progress.to_repeat = lambda pack: repeats
-    assert run._next(tried) == number
-
-
-def test_what_follows_a_sweep_hears_how_each_trial_ended(built: Built, tmp_path: Path) -> None:
-    run, added = bare(built), list[Any]()
-    run.progress.add = added.append
-    failure = Failure(type="JobOutOfMemory", message="all of it")
-    own = {"arm": FAST.id, "kind": Kind.TIMING, "pack": "p000", "round": 1, "attempt": 0}
-    bad = StoredTrial(
-        tmp_path, TrialRecord(outcome=Outcome.OOM, failure=failure, started=2.0, ended=9.5, **own)
-    )
-    good = StoredTrial(tmp_path, TrialRecord(outcome=Outcome.OK, started=1.0, ended=2.0, **own))
-    for found in (bad, good):
-        run._note(found)
-    assert added == [bad, good]
-    first, second = run.folder.read_events("p000")[0]
-    assert (first.arm, first.round, first.outcome, first.seconds) == (FAST.id, 1, Outcome.OOM, 7.5)
-    assert (first.reason, first.final) == ("JobOutOfMemory: all of it", True)
-    assert (second.reason, second.final, second.seconds) == ("", False, 1.0)
-
-
-def asked_for(numbers: range) -> list[Any]:
-    return [SimpleNamespace(arm=FAST, kind=Kind.COURSE, seed=number, own={}) for number in numbers]
-
-
-def test_trials_of_which_only_numbers_count_run_as_many_at_once_as_there_is_room_for(built: Built) -> None:
-    run, done = bare(built), list[Any]()
-    run._at_once = lambda: 2
-    run._begin = lambda arm, kind, number, seed: done.append(f"begins {seed}") or seed
-    run._finish = lambda begun: done.append(f"ends {begun}")
-    run._untimed(asked_for(range(3)))
-    assert done == ["begins 0", "begins 1", "ends 0", "ends 1", "begins 2", "ends 2"]
-    assert run.advanced, "a job that ends at its time limit goes on from there"
-
-
-@pytest.mark.parametrize("broken", ["the second cannot begin", "the first breaks off"])
-def test_what_has_begun_ends_where_another_breaks_off(
-    broken: str, built: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, ended = bare(built), list[Any]()
-    running, over = SimpleNamespace(code=lambda: None), SimpleNamespace(code=lambda: 0)
-    monkeypatch.setattr(pack, "end", ended.extend)
-
-    def begin(arm: Arm, kind: Kind, number: None, seed: int) -> Any:
-        if seed and "second" in broken:
-            raise RecordError("no room")
-        return SimpleNamespace(children=[over, running])
-
-    def finish(begun: Any) -> None:
-        raise RecordError("no room")
-
-    run._at_once, run._begin, run._finish = lambda: 2, begin, finish
-    with pytest.raises(RecordError, match="no room"):
-        run._untimed(asked_for(range(2)))
-    assert ended == [running] * (1 if "second" in broken else 2)
-
-
-@pytest.mark.parametrize(
     ("start", "device", "memory", "threads", "peak", "at_once"),
     [
         ("fork", "cpu", 1000, 1, 100, 4),
         ("fork", "cpu", 1000, 2, 100, 2),
         ("fork", "cpu", 1000, 1, 300, 3),
-        ("fork", "cpu", 0, 1, 100, 1),
         ("fork", "cuda", 1000, 1, 100, 1),
         ("exec", "cpu", 1000, 1, 100, 1),
     ],
@@ -198,19 +117,3 @@ def test_a_round_that_this_attempt_has_measured_is_another_attempts(
     run._renew_attempt(1)
     assert run.attempt == attempt
     assert asked == [("p000", 4)] * (attempt == 5)
-
-
-@pytest.mark.parametrize(
-    ("retry", "measure", "forgets"),
-    [((), {}, True), ((Outcome.OOM,), {}, False), ((), {"precision": 0.01}, False)],
-)
-def test_a_pack_forgets_rounds_unless_what_comes_next_depends_on_them(
-    built: Built, retry: tuple, measure: dict, forgets: bool
-) -> None:
-    run, forgotten = bare(built, retry=frozenset(retry)), list[Any]()
-    options = dataclasses.replace(run.manifest.sweep.measure, **measure)
-    sweep = run.manifest.sweep.model_copy(update={"measure": options})
-    run.manifest = run.manifest.model_copy(update={"sweep": sweep})
-    run.progress.forget = lambda pack, number: forgotten.append((pack.id, number))
-    run._forget(2)
-    assert forgotten == [("p000", 2)] * forgets

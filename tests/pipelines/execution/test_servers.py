@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch, pack
 from perfsweep.pipelines.execution.forks import ForkServer
-from perfsweep.pipelines.execution.spawn import wait
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind, SweepFolder, TrialRecord
@@ -77,24 +74,6 @@ def test_every_trial_has_its_own_addresses_and_every_server_its_own_hash_seed(me
     )
 
 
-@pytest.mark.slow
-def test_courses_run_at_the_same_time_where_there_are_cores(command, tmp_path: Path) -> None:
-    manifest = plan.make_plan(
-        command(
-            DesignConfig("one_at_a_time"),
-            workload="toys.addresses:Addresses",
-            measure={"rounds": 4, "timed_parity": True},
-        ),
-        Device(),
-    )
-    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
-    assert pack.main([str(folder.path), manifest.packs[0].id]) == 0
-    courses = [one for many in read_progress(folder, manifest).courses.values() for one in many]
-    first, second = sorted(courses, key=lambda record: record.started)
-    assert (second.started < first.ended) is (len(os.sched_getaffinity(0)) > 1)
-
-
 def test_a_server_that_nobody_has_used_is_not_waited_for(tmp_path: Path) -> None:
     """It would first import what takes as long as a test may take."""
     (tmp_path / "endless.py").write_text("import time\ntime.sleep(600)\n")
@@ -104,28 +83,3 @@ def test_a_server_that_nobody_has_used_is_not_waited_for(tmp_path: Path) -> None
     process = server._process
     del server
     assert process.poll() == -signal.SIGKILL
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-@pytest.mark.slow
-def test_a_server_and_its_branches_rest_and_keep_to_cores_together_and_one_that_rests_can_end() -> None:
-    server = ForkServer([])
-    branch = server.branch()
-    pids = [server._process.pid, branch._process.pid]
-    wait([branch.call(importlib.invalidate_caches)], 60.0)
-    before_s = server.own_s()
-    core = min(os.sched_getaffinity(0))
-    server.rest()
-    while any(state(pid) != "T" for pid in pids):
-        time.sleep(0.01)
-    server.work_on([core])
-    assert [os.sched_getaffinity(pid) for pid in pids] == [{core}, {core}]
-    wait([branch.call(importlib.invalidate_caches)], 60.0)
-    assert server.own_s() >= before_s > 0
-    server.rest()
-    process = server._process
-    del server, branch
-    assert process.poll() is not None

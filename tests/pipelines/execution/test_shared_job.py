@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -159,28 +158,3 @@ def test_a_pack_whose_folder_is_closed_is_named_and_the_others_run(
 def test_a_signal_to_the_job_reaches_its_packs(tmp_path: Path, ran: Callable[..., int]) -> None:
     assert ran("p004") == 5
     assert log(tmp_path, "p004")[-1] == "told"
-
-
-def test_one_that_comes_while_packs_are_started_reaches_them_once_all_are(
-    tmp_path: Path, ran: Callable[..., int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forwarded: list[int] = []
-
-    class Started:
-        def __init__(self, *words: object, **own: object) -> None:
-            self.pid = os.getpid()
-            os.kill(self.pid, signal.SIGUSR2)
-
-        def poll(self) -> int | None:
-            assert len(forwarded) < 9, "it is forwarded again and again"
-
-        def send_signal(self, number: int) -> None:
-            forwarded.append(number)
-
-        def wait(self) -> int:
-            return 0
-
-    monkeypatch.setattr(shared_job.subprocess, "Popen", Started)
-    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: set())
-    assert ran("p000") == 0
-    assert forwarded == [signal.SIGUSR2]

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.execution import spawn
-from perfsweep.pipelines.execution.forks import Forks
 from perfsweep.pipelines.execution.spawn import (
     NO_RECORD,
     NOT_WRITTEN,
@@ -24,17 +23,13 @@ from perfsweep.pipelines.execution.spawn import (
     Termination,
     failure_of,
     fix_imports,
-    oom_kills_so_far,
     receive,
     termination_of,
     wait,
 )
 from perfsweep.pipelines.store.records import Failure, Outcome, write_rank_failure
-from perfsweep.pipelines.trial.forked_trial import forked
 from perfsweep.pipelines.trial.parent import Reply
 from perfsweep.workloads.user_environment import INTERPRETER, user_environment
-
-NO_EXCEPTION = "without an exception: something called os._exit or sys.exit, or a library ended it"
 
 
 @pytest.mark.parametrize(
@@ -42,29 +37,13 @@ NO_EXCEPTION = "without an exception: something called os._exit or sys.exit, or 
     [
         (-9, True, Outcome.OOM, "Killed", "the kernel killed the process because memory ran out"),
         (-9, False, Outcome.FAILED, "SIGKILL", "the process was ended by SIGKILL"),
-        (3, True, Outcome.FAILED, NO_RECORD, f"the process ended with status 3 {NO_EXCEPTION}"),
         (74, False, Outcome.FAILED, NOT_WRITTEN, "the process could not write what came of it"),
-        (0, False, Outcome.FAILED, NO_RECORD, f"the process ended with status 0 {NO_EXCEPTION}"),
     ],
 )
 def test_an_exit_status_becomes_a_sentence(
     code: int | None, out_of_memory: bool, outcome: Outcome, kind: str, message: str
 ) -> None:
     assert termination_of(code, out_of_memory) == Termination(outcome, Failure(type=kind, message=message))
-
-
-@pytest.mark.parametrize(
-    ("text", "kills"),
-    [("low 0\noom 9\noom_kill 2\n", 2), ("damaged\n", 0), (None, 0)],
-    ids=["counted", "damaged", "no cgroup"],
-)
-def test_kills_for_memory_are_those_that_the_cgroup_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, kills: int
-) -> None:
-    monkeypatch.setattr(spawn, "_OOM_COUNTER", tmp_path / "memory.events")
-    if text is not None:
-        (tmp_path / "memory.events").write_text(text)
-    assert oom_kills_so_far() == kills
 
 
 RAISED = Failure(type="ValueError", message="mine")
@@ -147,14 +126,6 @@ def test_who_falls_silent_counts_as_lost_long_before_the_limit() -> None:
     assert ended and ended.failure.message == "2 with None"
 
 
-def test_replies_come_in_the_order_of_the_processes() -> None:
-    first, second = Told(1), Told(2)
-    second.says.send(Reply(own_s=2.0))
-    first.says.send(Reply(own_s=1.0))
-    assert receive([first, second], 60) == [Reply(own_s=1.0), Reply(own_s=2.0)]
-    assert not first.killed and not second.killed
-
-
 def test_a_process_that_ends_instead_of_replying_takes_the_others_along() -> None:
     first, second = Told(1), Told(2)
     first.says.send(Reply())
@@ -162,15 +133,6 @@ def test_a_process_that_ends_instead_of_replying_takes_the_others_along() -> Non
     second.end(3)
     ended = receive([first, second], 60)
     assert isinstance(ended, Termination) and ended.failure.message == "2 with 3"
-    assert first.killed and second.killed
-
-
-def test_one_that_does_not_reply_in_time_ends_all() -> None:
-    first, second = Told(1), Told(2)
-    first.says.send(Reply())
-    ended = receive([first, second], 0.01)
-    assert isinstance(ended, Termination)
-    assert (ended.outcome, ended.failure.message) == (Outcome.TIMEOUT, "did not end within 0.01 s")
     assert first.killed and second.killed
 
 
@@ -232,56 +194,6 @@ def test_one_that_stays_has_a_pipe_and_one_of_another_environment_its_interprete
     assert child.pipe is not None
     assert wait([child], 60) is None
     assert (seen(shows, 0)["pipe"], seen(shows, 0)["python"]) == (1, str(link))
-
-
-class Other:
-    """Another node, which takes all ranks but one."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple] = []
-
-    def start(self, spec_file: Path, world: int, env: Any) -> tuple[int, list]:
-        self.asked.append((spec_file, world, dict(env)))
-        beside = Told(99)
-        beside.end(0)
-        return 1, [beside]
-
-
-def test_ranks_of_other_nodes_are_started_there_with_the_same_variables_and_one_rank_stays_here(
-    shows: Path,
-) -> None:
-    other = Other()
-    children = Exec("shows", {"A": "all"}, other).start(shows, 3, {"B": "own"})
-    assert other.asked == [(shows, 3, {"A": "all", "B": "own"})]
-    assert wait(children, 60) is None
-    assert len(children) == 2 and children[1].pid == 99
-    assert [path.name for path in shows.parent.glob("rank*")] == ["rank0.txt"]
-    assert wait(Exec("shows", {}, other).start(shows, 1, {}), 60) is None
-    assert len(other.asked) == 1, "a single rank needs no other node"
-
-
-@pytest.mark.parametrize(("world", "env"), [(2, {}), (1, {"A": "1"})])
-def test_what_has_imported_everything_forks_no_ranks_and_takes_no_variables(
-    world: int, env: dict[str, str]
-) -> None:
-    with pytest.raises(ValueError, match="levels with env or ranks need exec"):
-        Forks(None).start(Path("spec.json"), world, env)  # type: ignore[arg-type]
-
-
-class Asked(Forks):
-    """What forks are asked for in place of what they do."""
-
-    def _fork(self, function: Callable[..., None], *arguments: str, **more: Any) -> Any:
-        return {"function": function, "arguments": arguments, **more}
-
-
-def test_a_fork_that_takes_turns_has_a_pipe_for_them_and_another_has_none() -> None:
-    forks = Asked(None)  # type: ignore[arg-type]
-    (once,) = forks.start(Path("spec.json"), 1, {})
-    assert once == {"function": forked, "arguments": ("spec.json",)}
-    (stays,) = forks.start(Path("spec.json"), 1, {}, stay=True)
-    with stays["ours"]:
-        assert stays.keys() == {"function", "arguments", "pipe", "ours"}
 
 
 class First:

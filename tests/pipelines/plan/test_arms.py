@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Baseline, Device, Level, Numbers, Toggle
+from perfsweep.workloads.api import Baseline, Level, Numbers, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 SOLVER = Toggle("solver", (Level("naive"), Level("newton")), "")
@@ -52,10 +52,6 @@ def test_a_baseline_follows_the_toggle_it_depends_on(space: Space) -> None:
     assert space.complete({"solver": "newton"})["stop"] == "scaled"
 
 
-def test_a_baseline_follows_the_device() -> None:
-    assert Space(TOGGLES, device=Device(count=4)).complete({})["split"] == "layers"
-
-
 def test_requirements_are_followed_through_several_toggles(space: Space) -> None:
     arm = space.closure({"layout": "on"})
     assert (arm["solver"], arm["labels"], arm["stop"]) == ("newton", "on", "scaled")
@@ -73,22 +69,6 @@ def test_what_was_asked_for_is_never_moved(space: Space) -> None:
 def test_a_literal_arm_names_the_levels_that_would_resolve_a_conflict(space: Space) -> None:
     with pytest.raises(ConfigError, match="pad=on conflicts with slab=all; choose slab from: 8"):
         space.legal({"pad": "on"})
-
-
-def test_leaving_out_a_toggle_takes_what_depends_on_it_along(space: Space) -> None:
-    arm = space.closure({"layout": "on", "slab": 8})
-    without = space.without(arm, "labels")
-    assert (without["labels"], without["layout"], without["slab"], without["solver"]) == (
-        "off",
-        "off",
-        8,
-        "newton",
-    )
-
-
-def test_leaving_out_a_requirement_of_nothing_keeps_everything_else(space: Space) -> None:
-    arm = space.closure({"layout": "on", "slab": 8})
-    assert space.without(arm, "slab") == {**arm, "slab": "all"}
 
 
 def test_an_unknown_toggle_suggests_the_one_meant(space: Space) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +15,10 @@ import pytest
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import packs, plan
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.store.records import Manifest
+from perfsweep.pipelines.plan.demand import estimate_cost
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
+from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, ContractError
 
@@ -87,9 +92,7 @@ def test_nodes_that_ranks_do_not_fit_are_refused(command, toggle: str, cluster: 
         plan.make_plan(given, CPU)
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "../elsewhere", "/tmp/elsewhere", "x" * 300, "ü" * 150, "a\nb"]
-)
+@pytest.mark.parametrize("name", ["", "..", "a/b", "../elsewhere", "x" * 300, "ü" * 150, "a\nb"])
 def test_a_name_that_is_not_one_folder_is_refused_with_the_flag_that_moves_sweeps(command, name: str) -> None:
     given = command(DesignConfig("one_at_a_time", toggles=["work"]))
     given.name = name
@@ -101,24 +104,6 @@ def test_a_sweep_on_two_nodes_says_so_in_its_placement(command) -> None:
     given = command(DesignConfig("one_at_a_time", toggles=["group"]))
     given.cluster.nodes = 2
     assert plan.make_plan(given, CPU).sweep.placement == "2 nodes"
-
-
-def test_a_thousand_arms_are_planned_in_two_seconds(command) -> None:
-    axes = {
-        "slab": range(1, 65),
-        "work": ("double", "single"),
-        "idle": ("off", "on"),
-        "half": ("off", "on"),
-        "variable": ("off", "on"),
-    }
-    arms = {
-        ",".join(map(str, levels)): dict(zip(axes, levels, strict=True))
-        for levels in itertools.product(*axes.values())
-    }
-    start = time.process_time()
-    manifest = plan.make_plan(command(DesignConfig("arms", arms=arms)), CPU)
-    assert time.process_time() - start < 2.0
-    assert len(manifest.arms) == 1024
 
 
 def test_toggles_given_with_a_sweep_apply_to_every_arm(command) -> None:
@@ -149,7 +134,6 @@ def test_orders_are_permutations_and_come_from_the_seed() -> None:
 
 
 REFUSALS = [
-    ({"workload": "nothing"}, ConfigError, "workload=nothing is unknown; choose from: .*digits"),
     ({"workload": "toys.spinner:Spiner"}, ConfigError, "module toys.spinner has no Spiner"),
     ({"workload": "toys.missing:Spinner"}, ConfigError, "module toys.missing cannot be imported"),
     (
@@ -173,9 +157,7 @@ REFUSALS = [
         ConfigError,
         "toggles.work=triple is not a level of work; choose from: double, single",
     ),
-    ({"toggles": {"slab": -1}}, ConfigError, "any integer from 1 to 64"),
     ({"toggles": {"after": "on"}}, ConfigError, "after=on requires work=single, and work is double"),
-    ({"references": {"naive": {"after": "on"}}}, ConfigError, "after=on requires work=single"),
 ]
 
 
@@ -193,8 +175,6 @@ BAD_DESIGNS = [
         DesignConfig("one_at_a_time", reference="late"),
         "reference=late is unknown; choose a baseline from: naive",
     ),
-    (DesignConfig("chain"), "chain needs `steps`"),
-    (DesignConfig("arms"), "arms needs `arms`"),
     (
         DesignConfig("factorial", levels={"work": ["double", "single"]}),
         "factorial takes two to six toggles, and 1 are given",
@@ -209,20 +189,6 @@ def test_a_design_that_cannot_be_meant_is_refused(command, design: DesignConfig,
         plan.make_plan(command(design), CPU)
 
 
-def test_a_level_refused_by_the_configuration_is_left_out_of_wide_designs(command) -> None:
-    odd = command(DesignConfig("one_at_a_time"))
-    odd.workload["size"] = 47
-    manifest: Manifest = plan.make_plan(odd, CPU)
-    (refused,) = manifest.refused
-    assert (refused.toggle, refused.level, "size is odd" in refused.reason) == ("never", "with_odd", True)
-
-
-@pytest.mark.parametrize(("field", "value"), [("sise", 3), ("size", "large")])
-def test_a_wrong_workload_field_is_named(field: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"workload.{field}"):
-        plan.load_workload({"name": "toys.spinner:Spinner", field: value})
-
-
 @pytest.mark.parametrize("how", [{"axes": {"allocator": ["steady"]}}, {"toggles": {"allocator": "steady"}}])
 def test_a_sweep_that_names_the_allocator_decides_about_it_in_every_arm(command, how) -> None:
     manifest = plan.make_plan(command(DesignConfig("one_at_a_time"), **how), CPU)
@@ -232,50 +198,10 @@ def test_a_sweep_that_names_the_allocator_decides_about_it_in_every_arm(command,
     assert pack.start == "exec"
 
 
-def test_a_sweep_that_does_not_name_the_allocator_has_no_such_toggle(command) -> None:
-    manifest = plan.make_plan(command(DesignConfig("one_at_a_time", toggles=["work"])), CPU)
-    assert not any("allocator" in arm.levels for arm in manifest.arms)
-    assert manifest.sweep.measure.allocator == "steady"
-
-
 def test_a_design_names_toggles_too(command) -> None:
     design = DesignConfig("one_at_a_time", levels={"allocator": ["steady"], "work": ["single"]})
     manifest = plan.make_plan(command(design), CPU)
     assert sorted(arm.label for arm in manifest.arms) == ["allocator=steady", "baseline", "work=single"]
-
-
-TARGET = {
-    "target": 0.5,
-    "target_figure": "loss",
-    "target_better": "lower",
-    "target_every": 10,
-    "target_looks": 3,
-    "target_steps": 30,
-}
-
-
-@pytest.mark.parametrize(
-    ("workload", "measure", "says"),
-    [
-        ("toys.spinner:Spinner", {}, None),
-        (
-            "toys.spinner:Spinner",
-            {"target_steps": 29},
-            "target_steps=29 leaves no room for 3 looks, one every 10",
-        ),
-        ("toys.jobs:Countdown", {}, "measure.target=0.5: Countdown is a job, which ends by itself"),
-        ("toys.jobs:Countdown", {"target": None}, None),
-    ],
-)
-def test_a_target_that_no_training_could_reach_is_refused(
-    command, workload: str, measure: dict, says: str | None
-) -> None:
-    asked = command(workload=workload, measure={**TARGET, "placebo": 1, **measure})
-    if says is None:
-        plan.make_plan(asked, CPU)
-        return
-    with pytest.raises(ConfigError, match=says):
-        plan.make_plan(asked, CPU)
 
 
 def test_results_are_kept_of_what_has_any(command) -> None:
@@ -300,17 +226,6 @@ def test_a_sweep_is_called_after_its_workload_unless_it_has_a_name(command, name
     assert plan.make_plan(asked, CPU).sweep.name == folder
     alone = plan.alone(plan.single_arm(asked, CPU), asked)
     assert (alone.sweep.name, alone.packs) == (folder, ())
-
-
-@pytest.mark.parametrize(
-    ("toggles", "start", "label"), [({}, "fork", "baseline"), ({"variable": "on"}, "exec", "variable=on")]
-)
-def test_one_arm_is_one_pack_of_one_round(command, toggles: dict, start: str, label: str) -> None:
-    manifest = plan.single_arm(command(toggles=toggles), CPU)
-    (arm,), (pack,) = manifest.arms, manifest.packs
-    assert (arm.label, pack.start, pack.orders) == (label, start, ((arm.id,),))
-    assert (manifest.sweep.name, manifest.sweep.references) == ("run-spinner", {label: arm.id})
-    assert manifest.effects == ()
 
 
 def test_placebos_are_copies_of_the_first_reference_in_every_pack(command) -> None:
@@ -376,3 +291,72 @@ def test_a_contrast_keeps_its_arms_in_one_pack(command) -> None:
         needed = {*effect.contrast, *(arm for pair in effect.pairs for arm in pair)}
         assert any(needed <= set(pack.arms) for pack in manifest.packs)
     assert len({effect.id for effect in manifest.effects}) == len(manifest.effects)
+
+
+BOTH = {"p000": 6, "p001": 6}
+PACKS = [Pack(id=id, orders=(("a", "b"),), start="fork") for id in ("p000", "p001")]
+
+
+class Planned:
+    """Of a manifest, what is asked for."""
+
+    packs = PACKS
+
+
+def trials(*seconds: float) -> Progress:
+    progress = Progress()
+    for number, took in enumerate(seconds):
+        own = {"arm": "a", "kind": Kind.TIMING, "pack": "p000", "round": number, "attempt": 0}
+        record = TrialRecord(outcome=Outcome.OK, started=1000.0, ended=1000.0 + took, **own)  # type: ignore[arg-type]
+        progress.add(StoredTrial(Path("a"), record))
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("todo", "shape", "seconds", "says"),
+    [
+        (BOTH, Shape(0, 1), (), "at most 2.0 hours"),
+        ({"p000": 6, "p001": 0}, Shape(0, 1), (), "at most 1.0 hours"),
+        (BOTH, Shape(4, 1, nodes=2), (), "at most 16.0 GPU-hours"),
+        (BOTH, Shape(0, 1), (60.0, 90.0, 9000.0), "about 0.6 hours, from the trials that are there"),
+        (BOTH, Shape(0, 1), (9000.0,), "about 2.0 hours, from the trials that are there"),
+    ],
+    ids=["no trial", "a pack is done", "nodes", "the median trial", "never beyond limits"],
+)
+def test_the_cost_is_that_of_unfinished_packs(
+    todo: dict[str, int], shape: Shape, seconds: tuple[float, ...], says: str
+) -> None:
+    shapes = {pack.id: shape for pack in PACKS}
+    site = SiteProfile(time_min=60)
+    found = estimate_cost(Planned(), todo, shapes, site, trials(*seconds))  # type: ignore[arg-type]
+    assert str(found) == says
+
+
+MANY = """
+import json, re, sys, time
+from pathlib import Path
+from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from perfsweep.pipelines.plan import plan
+from perfsweep.workloads.api import Device
+
+design = DesignConfig("ladder", levels={sys.argv[2]: list(range(2, 10002))})
+command = SweepCommand(
+    workload={"name": sys.argv[1]}, measure=MeasureConfig(), sweep=SweepConfig(name="many", designs=[design])
+)
+manifest = plan.make_plan(command, Device())
+# Not ru_maxrss: across fork and exec it keeps the size of the process that runs the tests.
+peak_kb = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+print(json.dumps([len(manifest.arms), time.process_time(), peak_kb * 1024]))
+"""
+
+
+@pytest.mark.slow
+def test_ten_thousand_arms_take_ten_seconds_of_a_processor_and_a_gibibyte() -> None:
+    """Importing torch and the workload included."""
+    command = [sys.executable, "-c", MANY, "digits", "micro_batch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    arms, seconds, memory = json.loads(done.stdout)
+    print(f"\n{arms} arms planned: {seconds:.1f} s of a processor, {memory / 2**20:.0f} MiB")
+    assert arms == 10001
+    assert seconds < 10
+    assert memory < 2**30

@@ -16,15 +16,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import designs, plan, version_look
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, Refusal
-from perfsweep.pipelines.plan.provided import (
-    CannotRun,
-    Cast,
-    Part,
-    Provided,
-    SameCode,
-    find_provided,
-    workload_file,
-)
+from perfsweep.pipelines.plan.provided import CannotRun, Cast, Part, Provided, SameCode, find_provided
 from perfsweep.pipelines.plan.version_look import Answer, Question
 from perfsweep.pipelines.profiling.profile_trials import Profiling
 from perfsweep.pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
@@ -125,18 +117,6 @@ def test_a_command_has_the_versions_of_the_python_file_that_it_names(
     assert found is not None
     trees = [found.code((level,)) for level in ("base", "slow")]
     assert all(tree and root / file in tree.files for tree in trees)
-
-
-def test_the_versions_of_a_workload_class_are_those_of_its_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = OWN.format(size=1, levels='Level("quick")')
-    (tmp_path / "helps_own.py").write_text("")
-    files = "    files = (Path(__file__).with_name('helps_own.py'),)\n"
-    (tmp_path / "is_own.py").write_text(f"from pathlib import Path\n{text}{files}")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    cls, _ = plan.load_workload({"name": "is_own:Own"})
-    assert workload_file(cls) == tmp_path / "is_own.py"
 
 
 def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
@@ -261,19 +241,6 @@ def test_versions_of_one_code_make_one_arm_and_what_one_cannot_run_is_told(cast)
     assert [one["choices"] for one in question.arms] == [{}, {"idle": "on"}]
 
 
-def test_a_code_is_a_version_once_and_one_that_does_not_work_is_none(cast, root: Path) -> None:
-    bad = Answer(problem="it has no toy")
-    answers = (Answer(code="c", config={"size": 1}), Answer(), Answer(by_exec=True), bad)
-    made, _, _ = cast("commit", **dict(zip("abcd", zip("xxyz", answers, strict=True), strict=True)))
-    first, other = made.versions
-    assert (first.levels, first.digest, first.commit) == ({"commit": "a"}, "x", "hash of x")
-    assert (first.code, first.config, first.repository) == ("c", {"size": 1}, str(root))
-    assert (other.levels, other.environment) == ({"commit": "c"}, None)
-    assert made.by_exec
-    made, _, _ = cast("commit", a=("x", Answer()), b=("y", Answer()))
-    assert not made.by_exec
-
-
 def effects(made: Cast) -> tuple[list[PlannedEffect], Callable[[Assignment], Arm]]:
     planned = designs.one_at_a_time(made._space, made._space.complete({})).effects
     return list(planned), lambda levels: made.arm(levels, "own", Spinner.Config())
@@ -305,19 +272,3 @@ def test_where_nothing_is_left_to_compare_it_is_told_apart_why(cast, digests: st
         made.keep_runnable([one for one in planned if one.toggle == "commit"], [], arm)
     assert type(refused.value) is error
     assert str(refused.value).startswith("commit=b has the same code as commit=a: it has no effect")
-
-
-def test_environments_are_the_same_by_what_is_installed_there(cast) -> None:
-    found = {"packages": {"torch": "2.13"}, "keys": {"torch": "2.13"}}
-    part = Environment(interpreter="/bin/python", prefix="/env", python="3.12", abi="cpython-312")
-    answers = [Answer(installed=installed, **found) for installed in "xxy"]
-    made, *_ = cast("environment", **{name: (part, one) for name, one in zip("abc", answers, strict=True)})
-    planned, arm = effects(made)
-    kept, (left_out,) = made.keep_runnable(planned, [], arm)
-    assert [one.level for one in kept] == ["c", "on"]
-    assert left_out.reason == (
-        "environment=b has the same interpreter and packages as environment=a: it has no effect"
-    )
-    one, other = made.versions
-    assert one.environment == part.model_copy(update={"installed": "x", **found})
-    assert (other.digest, other.commit, other.sources, other.repository) == ("y", None, "", "")

@@ -1,48 +1,24 @@
-"""What a version is asked, and what is made of a process that does not answer."""
+"""What a version is asked and answers, and what is made of a process that does not."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from toys.spinner import Spinner
 
-from perfsweep.pipelines.plan import version_look, version_process
-from perfsweep.pipelines.plan.version_look import Answer, Question, arm_key, ask, python_path, start_of
-from perfsweep.workloads.api import Level
+from perfsweep.pipelines.plan import version_look, version_reply
+from perfsweep.pipelines.plan.version_look import Answer, Question, ask, start_of
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER
 
 QUESTION = Question({"name": "toys"}, ["amp"], {"type": "cpu"}, [{"key": "k", "choices": {}}], {"k": {}})
-
-
-def test_an_arm_has_one_key_in_whatever_order_its_levels_are() -> None:
-    assert arm_key({"b": 1, "a": "x"}) == arm_key({"a": "x", "b": 1}) == '{"a": "x", "b": 1}'
-    assert arm_key({"a": "1"}) != arm_key({"a": 1})
-
-
-def test_what_must_be_known_before_processes_start() -> None:
-    levels = {"one": Level("on", env={"A": "1"}, ranks=2), "other": Level("on", env={"B": "2"}, ranks=4)}
-    cls: Any = SimpleNamespace(ranks=1, levels_of=lambda chosen: {name: levels[name] for name in chosen})
-    assert start_of(cls, {"one": "on", "other": "on"}) == {"env": {"A": "1", "B": "2"}, "ranks": 4}
-    assert start_of(cls, {}) == {"env": {}, "ranks": 1}
-    cls.ranks = 8
-    assert start_of(cls, {"one": "on"})["ranks"] == 8
-
-
-@pytest.mark.parametrize(("value", "folders"), [(None, []), ("", []), ("a::b", ["a", "b"])])
-def test_folders_that_somebody_has_imported_from(
-    value: str | None, folders: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    if value is not None:
-        monkeypatch.setenv("PYTHONPATH", value)
-    assert python_path() == folders
 
 
 @pytest.fixture
@@ -77,14 +53,6 @@ def test_a_version_is_asked_in_its_environment_with_its_code_first(
     assert (env["PYTHONSAFEPATH"], env["PERFSWEEP_SOURCES"]) == ("1", "/copies")
 
 
-def test_without_an_environment_of_its_own_this_interpreter_answers(
-    python: Callable[[str], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", python("echo '{}'")[INTERPRETER])
-    assert ask(QUESTION, tmp_path, {"PYTHONPATH": "/whole"}, []) == Answer()
-    assert started_with(tmp_path)["PYTHONPATH"] == "/whole", "what the version asks for wins"
-
-
 @pytest.mark.parametrize(
     ("then", "problem"),
     [
@@ -93,7 +61,6 @@ def test_without_an_environment_of_its_own_this_interpreter_answers(
             "echo Trace >&2; echo ValueError: no >&2; exit 3",
             "importing its code ended the process with status 3: ValueError: no",
         ),
-        ("exit 3", "importing its code ended the process with status 3: "),
     ],
 )
 def test_whatever_goes_wrong_is_the_answers_problem(
@@ -105,18 +72,6 @@ def test_whatever_goes_wrong_is_the_answers_problem(
 ) -> None:
     monkeypatch.setattr(version_look, "TIMEOUT_S", 0.3 if "sleep" in then else 60.0)
     assert ask(QUESTION, tmp_path, python(then), []).problem == problem
-
-
-def broken(name: str) -> Any:
-    if name == "torch":
-        raise OSError("libgomp:\n  not found")
-    return name
-
-
-def test_a_broken_installation_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_process.importlib, "import_module", broken)
-    problem = version_process.answer(QUESTION).problem
-    assert problem == f"torch cannot be imported: OSError: libgomp: not found; reinstall it in {sys.prefix}"
 
 
 def test_the_process_answers_one_question_and_a_module_that_prints_or_reads_disturbs_nothing(
@@ -135,3 +90,68 @@ def test_the_process_answers_one_question_and_a_module_that_prints_or_reads_dist
     found = ask(QUESTION, tmp_path, {}, [])
     assert found.problem.startswith("torch cannot be imported: OSError: libgomp: not found; reinstall it")
     assert (tmp_path / "log.txt").read_text() == "{loud} \n"
+
+
+TOY = "toys.spinner:Spinner"
+NAMES = ["work", "sign", "slab", "variable"]
+
+
+def known(choices: dict[str, Any]) -> dict[str, Any]:
+    """Those of the levels that the workload has."""
+    values = {"work": ("double", "single"), "variable": ("off", "on")}
+    return {name: value for name, value in choices.items() if value in values.get(name, ())}
+
+
+def asked(*arms: dict[str, Any], **own: Any) -> Answer:
+    every = [{"key": str(number), "choices": one} for number, one in enumerate(arms)]
+    space = {one.name: one.levels[0].value for one in Spinner.toggles if one.name in NAMES}
+    starts = {one["key"]: start_of(Spinner, {**space, **known(one["choices"])}) for one in every}
+    given = {
+        "workload": {"name": TOY, "size": 32},
+        "toggles": NAMES,
+        "device": {"type": "cpu"},
+        "arms": every,
+        "starts": starts,
+    }
+    return version_reply.answer(Question(**{**given, **own}))
+
+
+def test_an_arm_has_all_levels_as_the_version_declares_them() -> None:
+    found = asked({}, {"work": "single"})
+    assert found.problem == "" and found.problems == {}
+    assert found.levels["1"]["work"] == "single" and found.levels["0"]["work"] == "double"
+    assert set(found.levels["0"]) == {one.name for one in Spinner.toggles}
+    assert (found.config["size"], found.config["products"]) == (32, 40)
+    assert found.code and found.installed and found.keys["torch"] and "torch" in found.packages
+    assert not found.by_exec
+
+
+def test_an_arm_that_is_started_otherwise_is_not_run() -> None:
+    found = asked({"work": "single"}, starts={"0": {"env": {"A": "1"}, "ranks": 1}})
+    says = "its levels set other variables, or take another number of processes, than the checkout's"
+    assert found.problems == {"0": says}
+
+
+@pytest.mark.parametrize(
+    ("workload", "says"),
+    [({"name": "toys.nowhere:Spinner"}, "toys.nowhere"), ({"name": TOY, "sise": 3}, "sise")],
+)
+def test_a_version_that_has_not_got_the_workload_says_so(workload: dict, says: str) -> None:
+    found = asked(workload=workload)
+    assert says in found.problem and found.levels == {}
+
+
+def test_a_torch_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = SimpleNamespace(cuda=None, version="2.13.0+cpu")
+    monkeypatch.setattr(version_reply, "torch_build", lambda: build)
+    found = asked({}, device={"type": "cuda", "capability": [9, 0]})
+    assert found.problem == "its torch 2.13.0+cpu is built without CUDA"
+    assert asked({}).problem == ""
+
+
+def test_modules_of_the_checkout_are_strangers_to_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version_reply, "_strangers", lambda: iter(["a", "b", "c", "d"]))
+    found = asked({})
+    assert found == dataclasses.replace(
+        Answer(), problem="it imports a, b, c from the checkout and not from the version"
+    )

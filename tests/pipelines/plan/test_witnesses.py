@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.plan.foreseen import refuse_unknown
-from perfsweep.workloads.api import Level, Numbers, Toggle, Workload
-from perfsweep.workloads.digits.workload import Digits
+from perfsweep.workloads.api import Level, Toggle, Workload
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -78,10 +77,3 @@ def test_a_name_that_stands_for_something_else_is_no_counter(mine: type[Workload
     for witness in ("phantom", "slab_7xcalls", "slab_7.calls_more", "anything else"):
         with pytest.raises(ConfigError, match=rf"^toggles\.neat=on: its witness {witness} is no counter; .*"):
             refuse_unknown(mine, [witnessed("plain"), witnessed(witness)])
-
-
-def test_numbers_have_the_witness_of_the_level_that_they_are_like(mine: type[Workload]) -> None:
-    sizes = Toggle("size", (Level(1),), "does nothing", numbers=Numbers(1, like=Level(0, witness="plian")))
-    with pytest.raises(ConfigError, match=r"size=0: its witness plian is no counter; did you mean plain\?"):
-        refuse_unknown(mine, [sizes])
-    refuse_unknown(Digits, [sizes])  # workloads that are installed have tests of their own

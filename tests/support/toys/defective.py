@@ -312,27 +312,6 @@ class InPieces(Sound):
         self.pieces = 1 if piece == "all" else max(1, config.rows // int(piece))
 
 
-class Deaf(InPieces):
-    """The same, but no size is ever looked at."""
-
-    def setup(self, config: Config, levels: Levels, context: Context) -> None:
-        super().setup(config, {**levels, "piece": "all"}, context)
-
-
-class Turned(Sound):
-    """A level that holds its state in another form."""
-
-    toggles = (Toggle("turned", (Level("off"), Level("on", witness="products")), "columns first", "toy"),)
-
-    def setup(self, config: Config, levels: Levels, context: Context) -> None:
-        super().setup(config, levels, context)
-        self.pieces = 2 if levels.get("turned") == "on" else 1
-
-    def evidence(self) -> Evidence:
-        x = self.x.T if self.levels.get("turned") == "on" else self.x
-        return Evidence({"x": x.contiguous(), "sums": torch.tensor(self.sums)})
-
-
 class Slow(Sound):
     """A level that takes its time in set-up, as a compiler does."""
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loops import LOOP
-from rich.console import Console
 
 from perfsweep.pipelines import cli
-from perfsweep.pipelines.check.first_look import NotMeasurable, Parting, Seen
+from perfsweep.pipelines.check.first_look import Seen
 from perfsweep.pipelines.commands.scripts import looking as command
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.store.records import Failure
 from perfsweep.workloads.api import Evidence, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
@@ -52,8 +49,6 @@ MEASURABLE = {
         LOOP.replace("for number", LOADED + "for number").replace("torch.ones(3, 4)", "next(batches)"),
         ["1 an iteration from a DataLoader, 5 examples", "5 examples an iteration", "repeats     yes"],
     ),
-    "another folder": (f"import os; os.chdir('/')\n{LOOP}", ["repeats     yes"]),
-    "a fork": (f"import os; os.fork()\n{LOOP}", ["can be measured"]),
     "a thread that stays": (
         f"import threading; threading.Thread(target=threading.Event().wait, name='stays').start()\n{LOOP}",
         ["leaves      threads that do not end: stays"],
@@ -62,13 +57,6 @@ MEASURABLE = {
     "no seed": (
         UNSEEDED + SCALED,
         ["no: two runs part at iteration 1", "train.py:2: SCALE = float(np.random.default_rng().random())"],
-    ),
-    "no seed later on": (
-        "import os\nSCALE = 1\n"
-        + SCALED.replace(
-            "    optimizer.zero_grad", "    SCALE = number < 3 or os.urandom(2)[0]\n    optimizer.zero_grad"
-        ),
-        ["no: two runs part at iteration 4", "train.py:10: SCALE = number < 3 or os.urandom(2)[0]"],
     ),
     "a write": (f"open('x', 'w')\n{LOOP}", ["writes      x (train.py:1): into a folder of the trial's own"]),
     "a write at an epoch's end": (
@@ -83,14 +71,11 @@ MEASURABLE = {
 }
 
 REFUSED = {
-    "ends at once": ("print('done')", ["ended before its first mark (an optimiser's step)"]),
     "never marks": ("while True: pass", ["ran on without an optimiser's step"]),
     "too short": (LOOP.replace("range(8)", "range(3)"), ["ended by itself after 3 iterations"]),
     "sys.exit": ("import sys; sys.exit('no data')", ["ended itself, with status 1", "no data"]),
-    "os._exit": ("import os; os._exit(7)", ["ended with status 7"]),
     "a crash": ("import ctypes; ctypes.string_at(0)", ["ended by SIGSEGV"]),
     "a write": (LOOP + "    torch.save(model, 'x.pt')", ["train.py:11 wants to write", "{scratch}"]),
-    "a write at an epoch's end": (EPOCHS + "    open('x', 'w')\n", ["train.py:14 wants to write"]),
     "deletes itself": (f"import os; os.remove(__file__)\n{LOOP}", ["train.py:1 wants to remove"]),
 }
 
@@ -161,22 +146,11 @@ def test_what_cannot_is_refused_in_a_paragraph(
     assert "Traceback" not in shown
 
 
-def test_a_script_that_is_not_there_is_a_mistake_in_the_command(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["script", "absent.py"])
-    assert end.value.code == 2
-    assert "absent.py does not exist" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "args",
     [
         [],
-        ["--batch_size=16"],
         ["--name=a b", "--text=it's"],
-        ["1e3"],
         ["lr=0.1", "hydra.run.dir={scratch}"],
         ["$HOME", "a,b", "--seed={seed}"],
         ["back\\slash", "#", ""],
@@ -188,11 +162,6 @@ def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str])
     workload = composition.compose("run", typed).workload
     assert (workload.path, workload.every) == ("train.py", 2)
     assert shlex.split(workload.get("args", "")) == args
-
-
-def test_the_next_command_quotes_an_argument_with_braces_once() -> None:
-    (_, _, word) = command.overrides_of(PastedLine("train.py", ("--output_dir={scratch}",)))
-    assert command.shell_word(word) == "'workload.args=--output_dir={scratch}'"
 
 
 SEEN = {
@@ -217,40 +186,6 @@ TOGGLES = tuple(
     Toggle(name, (Level("off"), *map(Level, levels)), "")
     for name, levels in {"amp": ("bf16", "fp16"), "sdpa": ("flash",), "tf32": ("on",)}.items()
 )
-
-
-def test_an_epoch_that_no_run_reaches_is_not_told() -> None:
-    endless = SEEN | {"to_epochs_end": 312_499_997}
-    told = command._lines("train.py", Seen(endless, Evidence()), None, ())
-    assert not any("epoch" in line for line in told)
-
-
-def test_toggles_that_can_act_and_those_that_cannot_are_told_apart() -> None:
-    told = "\n".join(command._lines("train.py", Seen(SEEN, Evidence()), None, TOGGLES))
-    assert "can act     amp (bf16), tf32 (on)" in told
-    assert "cannot act  amp=fp16, pin_memory: needs CUDA" in told
-    assert "cannot act  sdpa: calls no attention" in told
-    assert "3 an iteration by 2 Adam, after 3 backward" in told
-    assert "2 ms an iteration" in told
-    assert "16 examples an iteration" in told
-
-
-def test_what_repeats_only_because_perfsweep_seeds_it_is_told_so() -> None:
-    assert command.repeats(None) == "yes: two runs computed the same"
-    assert command.repeats(None, ["torch"]).endswith(
-        "because perfsweep seeds torch; the script itself does not"
-    )
-
-
-def test_updates_that_a_scaler_leaves_out_are_shown() -> None:
-    counts = {"optimizer_steps": 0.25, "skipped_updates": 0.75, "backward_calls": 1.0}
-    told = command._updates({"updates": {"SGD": 1}}, counts)
-    assert told == "0.25 an iteration by 1 SGD, after 1 backward; 0.75 more skipped by its GradScaler"
-
-
-def test_runs_that_differ_in_their_parameters_alone_are_told_so() -> None:
-    assert "part in their parameters. Why" in command.repeats(Parting(None, "Why"))
-    assert "part at iteration 3. Why" in command.repeats(Parting(3, "Why"))
 
 
 def test_what_was_seen_of_a_script_has_a_line_each() -> None:
@@ -280,60 +215,6 @@ def test_what_was_seen_of_a_script_has_a_line_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "lines"),
-    [
-        (
-            Failure(type="KeyError", message="[x]", where="train.py:3"),
-            ["train.py raised KeyError: [x]", "at train.py:3"],
-        ),
-        (Failure(type="Ended", message="it ended", where=""), ["train.py: it ended"]),
-        (
-            Failure(type="ConfigError", message="train.py:3 wants to write", where="train.py:3"),
-            ["train.py:3 wants to write"],
-        ),
-    ],
-)
-def test_what_cannot_be_measured_is_told_with_its_place_and_its_log(
-    failure: Failure, lines: list[str]
-) -> None:
-    out = StringIO()
-    reason = NotMeasurable(failure, Path("here/log.txt"))
-    assert command.refused(Console(file=out, width=30), "train.py", reason) == 1
-    assert out.getvalue().splitlines() == [
-        f"cannot be measured: {lines[0]}",
-        *lines[1:],
-        "all that it printed: here/log.txt",
-    ]
-
-
-def test_the_next_commands_are_quoted_for_a_shell() -> None:
-    seen = Seen({"sight": {"obstacles": dict.fromkeys(QUICK, "no")}}, Evidence())
-    words = ["workload=script", "workload.path=x.py", "workload.args=--name 'a b'", "workload.blocks=$A 'y'"]
-    quoted = (
-        """workload=script workload.path=x.py "workload.args=--name 'a b'" 'workload.blocks=$A '"'"'y'"'"''"""
-    )
-    assert list(command._next(PastedLine("train.py"), words, seen)) == [
-        "next: where its time goes",
-        f"  perfsweep profile {quoted}",
-    ]
-
-
-QUICK = ("amp", "compile", "optimizer", "zero_grad", "num_workers", "tf32")
-
-
-def test_options_are_named_as_this_command_spells_them() -> None:
-    text = "say workload.iteration=loader, workload.units or measure.timeout_s, and workload.blocks"
-    assert command._spelled(text) == "say --iteration=loader, --units or --timeout, and workload.blocks"
-
-
-def test_the_next_commands_set_the_variables_of_the_line() -> None:
-    seen = Seen({"sight": {"obstacles": dict.fromkeys(QUICK, "no")}}, Evidence())
-    words = ["workload=script", "workload.path=x.py"]
-    lines = list(command._next(PastedLine("x.py", variables={"A": "x y"}), words, seen))
-    assert lines[1] == "  A='x y' perfsweep profile workload=script workload.path=x.py"
-
-
-@pytest.mark.parametrize(
     "line", ["train.py --lr=1", "script -- python train.py --lr=1", "python train.py --lr=1"]
 )
 def test_a_pasted_line_is_looked_at(
@@ -352,13 +233,38 @@ def test_a_pasted_line_is_looked_at(
     assert (end.value.code, seen) == (2, ["train.py --lr=1"])
 
 
-@pytest.mark.parametrize(
-    ("after", "told"),
-    [
-        (60, "which bounds what is timed"),
-        (20, "fewer than the 24 that a sweep compares.*evidence_iterations=10$"),
-    ],
-)
-def test_a_script_that_ends_by_itself_is_told_with_what_that_means(after: int, told: str) -> None:
-    (line,) = command._epoch({**SEEN, "ended_after": after})  # type: ignore[typeddict-item]
-    assert re.search(f"by itself after {after} iterations, {told}", line)
+LEVELS = {"amp": ["bf16"], "compile": ["default"], "optimizer": ["fused"], "zero_grad": ["none"]}
+LEVELS |= {"num_workers": [2], "tf32": ["on"]}
+
+
+def told(obstacles: dict[str, str], *args: str, step_ns: float = 1e6, setup_s: float = 1.0) -> list[str]:
+    answer: dict[str, Any] = {"sight": {"obstacles": obstacles}, "times_ns": [step_ns], "setup_s": setup_s}
+    line = PastedLine("train.py", args)
+    words = command.overrides_of(line, {"every": 2})
+    return list(command._next(line, words, Seen(answer, Evidence())))
+
+
+def composed(line: str) -> SweepCommand:
+    program, name, *words = shlex.split(line)
+    assert (program, name) == ("perfsweep", "sweep")
+    return validation.typed(composition.compose("sweep", words), SweepCommand)
+
+
+def test_the_sweep_has_the_toggles_that_can_act_and_no_others() -> None:
+    lines = told(
+        {"tf32": "needs CUDA", "num_workers=2": "no", "zero_grad=none": "no", "sdpa": "no"}, "--lr=1 2"
+    )
+    sweep = composed(lines[3])
+    assert sweep.axes == {name: LEVELS[name] for name in ("amp", "compile", "optimizer")}
+    assert (sweep.workload["args"], sweep.workload["every"]) == ("'--lr=1 2'", 2)
+
+
+def test_the_command_for_a_patch_has_the_scripts_arguments_and_what_an_iteration_is() -> None:
+    lines = told({}, "--lr=1", "a b")
+    assert lines[0].startswith("next: what wins together, as a patch, in about ")
+    assert lines[1] == "  perfsweep tune train.py workload.every=2 -- --lr=1 'a b'"
+
+
+def test_where_nothing_can_act_only_a_profile_is_offered() -> None:
+    lines = told(dict.fromkeys(LEVELS, "no"))
+    assert [line.split()[1] for line in lines if line.startswith("  perfsweep")] == ["profile"]
