@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -9,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from bench import alive
 from waiting import until
 
-from perfsweep.pipelines.execution import nodes
+from perfsweep.pipelines.execution import node_server, nodes
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, Unfit
 from perfsweep.pipelines.execution.nodes import Node, OtherNodes, Ranks
 from perfsweep.pipelines.execution.spawn import Termination, wait
@@ -169,6 +171,7 @@ while read order; do
     case $order in
     *end*) echo '{"code": -9, "oom": false}';;
     *gone*) exit;;
+    *deaf*) exec sleep 5;;
     *answer*) cat answer;;
     esac
 done
@@ -227,6 +230,33 @@ def test_a_server_that_ends_is_a_lost_node_and_started_anew_for_the_next_trial(
     )
     again = told("answer", '{"code": 0, "oom": false}')
     assert wait([again], 60) is None and again.pid != first.pid
+
+
+def test_a_server_that_does_not_obey_is_killed(
+    told: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "END_S", 0.1)
+    ranks = told("deaf")
+    server = ranks._node.worker.process
+    ranks.kill()
+    assert server.wait(60) < 0
+
+
+@pytest.mark.parametrize("seen_after", [3, 10**9])
+def test_a_file_of_another_node_that_is_not_seen_yet_is_waited_for_and_given_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_after: int
+) -> None:
+    file, looks = tmp_path / "spec.json", itertools.count(1)
+
+    def sleep(_: float) -> None:
+        if (look := next(looks)) == seen_after:
+            file.touch()
+        assert look <= min(seen_after, node_server.FILE_S)
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count().__next__)
+    monkeypatch.setattr(node_server, "time", clock)
+    node_server._wait_for(file)
+    assert next(looks) > min(seen_after, node_server.FILE_S - 1)
 
 
 def test_a_node_is_lost_that_gives_no_sign_of_life_and_any_sign_is_one(
