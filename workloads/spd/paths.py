@@ -8,7 +8,7 @@ from perfsweep.workloads.api import Device, LevelValue
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.variants import TOGGLES
 
 _COMMON: dict[str, LevelValue] = {
     "patching": "wrapper",
