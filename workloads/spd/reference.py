@@ -27,15 +27,7 @@ from perfsweep.workloads.spd.maths.adversarial_sources import KeptSources, Sprea
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.decomposition import Decomposition
 from perfsweep.workloads.spd.maths.divergence import Divergence, RecomputedKl, SquaredError
-from perfsweep.workloads.spd.maths.masked_passes import (
-    Drawn,
-    Masking,
-    Moment,
-    chosen,
-    evaluate,
-    make_masks,
-    singly,
-)
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, chosen, evaluate, make_masks, singly
 from perfsweep.workloads.spd.maths.masked_products import (
     Call,
     SiteMask,
@@ -317,13 +309,13 @@ class Reference(Loop):
         """How far masked outputs are from the target's, per position or element []."""
         return evaluate(self, self.names, moment, spec, self.prepare(moment, spec))
 
-    def prepare(self, moment: Moment, spec: LossSpec) -> list[Drawn]:
+    def prepare(self, moment: Moment, spec: LossSpec) -> list[Masking]:
         """The passes of a term, drawn and searched for; nothing in it belongs to the loss's graph."""
         kind, names = spec.kind, self.names
         if kind == "unmasked":
             return []
         if kind == "ci_masked":
-            return [Drawn()]
+            return [Masking()]
         if kind == "pgd_layerwise":
             return [self.worst(moment, spec, f"{kind}/{one}", self.alone(one, moment.lead)) for one in names]
         if spec.adversarial:
@@ -334,42 +326,40 @@ class Reference(Loop):
         drawn = self.draws.stochastic(moment.lead, kind == "stochastic_subset", binomial)
         if kind == "stochastic_layerwise":
             sources, deltas = singly(drawn.components), drawn.deltas and singly(drawn.deltas)
-            return [Drawn(sources, deltas, names=(one,)) for one in names]
-        return [self.gathered(Drawn(drawn.components, drawn.deltas, drawn.routes))]
+            return [Masking({}, sources, deltas, names=(one,)) for one in names]
+        return [self.gathered(Masking({}, drawn.components, drawn.deltas, drawn.routes))]
 
-    def routed(self, moment: Moment, spec: LossSpec) -> Drawn:
+    def routed(self, moment: Moment, spec: LossSpec) -> Masking:
         """A pass without sources; its routes are drawn where the term is of subsets."""
         return self.gathered(
-            Drawn(routes=self.draws.routes(moment.lead) if spec.kind.endswith("subset") else None)
+            Masking(routes=self.draws.routes(moment.lead) if spec.kind.endswith("subset") else None)
         )
 
-    def gathered(self, drawn: Drawn) -> Drawn:
+    def gathered(self, drawn: Masking) -> Masking:
         """A pass in which modules multiply all positions, routed or not."""
         return drawn
 
-    def alone(self, name: str, lead: torch.Size) -> Drawn:
+    def alone(self, name: str, lead: torch.Size) -> Masking:
         """A pass of which one module alone counts: the others have routes that are empty."""
         routes: Routes = {
             other: torch.full(lead, other == name, dtype=torch.bool, device=self.draws.device)
             for other in self.names
         }
-        return self.gathered(Drawn(routes=routes))
+        return self.gathered(Masking(routes=routes))
 
     # The search for the worst sources: projected gradient ascent (Madry et al. 2018).
 
-    def worst(self, moment: Moment, spec: LossSpec, term: str, about: Drawn) -> Drawn:
+    def worst(self, moment: Moment, spec: LossSpec, term: str, about: Masking) -> Masking:
         """A pass with the sources that a search finds."""
         start = chosen(self.draws.adversarial(moment.lead, spec), about.names)
         components, deltas = split(self.searched(moment, spec, term, about, start), self.draws.delta)
         return replace(about, sources=components, deltas=deltas)
 
-    def searched(self, moment: Moment, spec: LossSpec, term: str, about: Drawn, start: Stacks) -> Stacks:
-        """Sources [.., C+1] of a term, searched for anew from those that were drawn."""
+    def searched(self, moment: Moment, spec: LossSpec, term: str, about: Masking, start: Stacks) -> Stacks:
+        """Sources [.., C+1] of a term, searched for from where they were drawn."""
         count = self.search_steps(spec)
         lower = moment.lower if about.names is None else singly(moment.lower)
-        return (
-            self.search(moment, about.masking(lower), start, self.step_size(spec), count) if count else start
-        )
+        return self.search(moment, about.of(lower), start, self.step_size(spec), count) if count else start
 
     def search_steps(self, spec: LossSpec) -> int:
         """Steps of the search in this iteration."""
@@ -419,11 +409,11 @@ class Reference(Loop):
         about, operands = self.ingredients(about, moment.operands)
         return self.source_gradients(moment, about, operands, sources, spread)
 
-    def persistent(self, moment: Moment, spec: LossSpec) -> Drawn:
+    def persistent(self, moment: Moment, spec: LossSpec) -> Masking:
         """A pass with sources that are kept, after some steps on this batch; the loss moves them too."""
         kept, lead = self.kept, moment.lead
         for _ in range(self.search_steps(spec)):
-            about = self.routed(moment, spec).masking(moment.lower)
+            about = self.routed(moment, spec).of(moment.lower)
             spread = partial(kept.spread, spec, lead=lead)
             gradients = self.mean_gradients(moment, about, kept.of(spec, lead), spread)
             kept.climb(spec, gradients, self.step)

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, NullClock
-from perfsweep.workloads.spd import paths
+from perfsweep.workloads.spd import library
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.data import rows
 from perfsweep.workloads.spd.data.tokens import Rows
@@ -44,7 +44,7 @@ def one_thread() -> None:
 @pytest.fixture(autouse=True)
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """`decompose` builds no kernels, which take longer than all that is tested with it."""
-    monkeypatch.setattr(paths, "compiler_here", lambda: None)
+    monkeypatch.setattr(library, "compiler_here", lambda: None)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,9 +17,9 @@ from torch import nn
 from perfsweep import conf
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.native import compiler_here
-from perfsweep.workloads.spd import decompose, paths
+from perfsweep.workloads.spd import decompose, library
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.paths import PATHS
+from perfsweep.workloads.spd.library import PATHS
 from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
@@ -240,7 +240,7 @@ def test_the_function_says_which_path_it_ran_and_takes_another(network, tokens) 
 
 @pytest.mark.workloads
 def test_kernels_are_built_where_a_compiler_is_and_one_thread_runs(network, tokens, monkeypatch) -> None:
-    monkeypatch.setattr(paths, "compiler_here", compiler_here)
+    monkeypatch.setattr(library, "compiler_here", compiler_here)
     with decompose(network, tokens, {"body.*": 6}, steps=1) as found:
         assert (found.levels.get("draws"), found.levels.get("products")) == ("native", "native")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)

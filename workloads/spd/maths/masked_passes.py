@@ -62,7 +62,7 @@ class Masking:
 
     Attributes
     ----------
-    lower : importances [..., C]
+    lower : importances [..., C]; none yet in a pass that is drawn
     sources : s [..., C], broadcast over positions; None for masks equal to the importances
     deltas : mu [...]; None where deltas take no part
     routes : by module; None for all positions
@@ -70,33 +70,15 @@ class Masking:
     rows : in place of routes, the numbers of the routed positions
     """
 
-    lower: Stacks
+    lower: Stacks = field(default_factory=dict)
     sources: Stacks | None = None
     deltas: Stacks | None = None
     routes: Routes | None = None
     names: tuple[str, ...] | None = None
     rows: Routes | None = None
 
-
-@dataclass(frozen=True)
-class Drawn:
-    """One pass to come: everything about its masks but the importances.
-
-    Attributes
-    ----------
-    sources, deltas : [..., C] and [...]
-    routes, rows : which positions run through components, as booleans or as numbers
-    names : modules that are replaced, None for all
-    """
-
-    sources: Stacks | None = None
-    deltas: Stacks | None = None
-    routes: Routes | None = None
-    rows: Routes | None = None
-    names: tuple[str, ...] | None = None
-
-    def masking(self, lower: Stacks) -> Masking:
-        """The masks of the pass for some importances."""
+    def of(self, lower: Stacks) -> Masking:
+        """The same pass with some importances."""
         return Masking(lower, self.sources, self.deltas, self.routes, self.names, self.rows)
 
 
@@ -175,29 +157,32 @@ class Passes(Protocol):
 
     def divergence(self, moment: Moment, masking: Masking, operands: Mapping[str, Operands]) -> Tensor:
         """Sum over positions of the divergence of the masked output []."""
+        ...
 
     def output(
         self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
     ) -> Tensor:
         """The masked output."""
+        ...
 
     def inputs(
         self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
     ) -> dict[str, Tensor]:
         """What each module reads under masks."""
+        ...
 
 
 def evaluate(
-    passes: Passes, names: Sequence[str], moment: Moment, spec: LossSpec, drawn: Sequence[Drawn]
+    passes: Passes, names: Sequence[str], moment: Moment, spec: LossSpec, drawn: Sequence[Masking]
 ) -> Tensor:
     """The term of prepared passes, per position or element []."""
     if spec.kind == "unmasked":
         masks = {name: SiteMask(None) for name in names}
         return moment.divergence.mean(passes.output(moment, masks, moment.operands))
     if spec.kind == "hidden_acts":
-        return hidden_acts(passes, moment, masks_of(drawn[0].masking(moment.lower)))
+        return hidden_acts(passes, moment, masks_of(drawn[0].of(moment.lower)))
     lower = moment.lower if drawn[0].names is None else singly(moment.lower)
-    sums = [passes.divergence(moment, one.masking(lower), moment.operands) for one in drawn]
+    sums = [passes.divergence(moment, one.of(lower), moment.operands) for one in drawn]
     total = sums[0] if len(sums) == 1 else torch.stack(sums).mean()
     return total / moment.divergence.normaliser
 

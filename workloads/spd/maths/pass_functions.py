@@ -18,7 +18,7 @@ from perfsweep.workloads.spd.maths.divergence import (
     SquaredError,
 )
 from perfsweep.workloads.spd.maths.losses import minimality
-from perfsweep.workloads.spd.maths.masked_passes import Drawn, Masking, Moment, evaluate, make_masks
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, evaluate, make_masks
 from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask
 from perfsweep.workloads.spd.maths.sites import Names, Stacks
 from perfsweep.workloads.spd.maths.target import Target
@@ -99,7 +99,7 @@ class PassForm:
     names: tuple[str, ...] | None
 
     @staticmethod
-    def of(lower: Stacks, drawn: Drawn | Masking) -> PassForm:
+    def of(lower: Stacks, drawn: Masking) -> PassForm:
         """The structure of a pass."""
         return PassForm(
             tuple(lower),
@@ -109,14 +109,15 @@ class PassForm:
             drawn.names,
         )
 
-    def take(self, drawn: Drawn | Masking) -> list[list[Tensor]]:
+    def take(self, drawn: Masking) -> list[list[Tensor]]:
         """The tensors of a pass, without importances."""
         return [list((part or {}).values()) for part in (drawn.sources, drawn.deltas, drawn.routes)]
 
-    def give(self, tensors: Sequence[Sequence[Tensor]]) -> Drawn:
+    def give(self, tensors: Sequence[Sequence[Tensor]]) -> Masking:
         """The pass of some tensors."""
         sources, deltas, routes = tensors
-        return Drawn(
+        return Masking(
+            {},
             dict(zip(self.sources, sources, strict=True)) if self.sources else None,
             dict(zip(self.deltas, deltas, strict=True)) if self.deltas else None,
             dict(zip(self.routes, routes, strict=True)) if self.routes else None,
@@ -154,9 +155,7 @@ def pass_function(
     ) -> Tensor:
         moment = Moment(batch, {}, between, OfConstants(measure, constants, 1))
         lower = dict(zip(form.stacks, tensors[0], strict=True))
-        return traced.divergence(
-            moment, form.give(tensors[1:]).masking(lower), named_operands(pairs, operands)
-        )
+        return traced.divergence(moment, form.give(tensors[1:]).of(lower), named_operands(pairs, operands))
 
     return run
 

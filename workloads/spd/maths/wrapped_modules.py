@@ -1,4 +1,4 @@
-"""Modules in the place of those that are decomposed, for passes without hooks."""
+"""Modules in the place of decomposed ones, for passes without hooks."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perfsweep.workloads import variant
-from perfsweep.workloads.api import Levels
+from perfsweep.workloads.api import Levels, Toggle
 from perfsweep.workloads.spd.variants import (
     adversary,
     compilation,
@@ -39,9 +39,9 @@ ORDER = (
 )
 """Toggles as the report has them, and what it missed next to what it is about; others follow."""
 
-_FOUND = {one.toggle.name: one for family in FAMILIES for one in family.VARIANTS}
+_FOUND: dict[str, variant.Variant] = {one.toggle.name: one for family in FAMILIES for one in family.VARIANTS}
 VARIANTS = {name: _FOUND[name] for name in (*ORDER, *_FOUND)}
-TOGGLES = tuple(one.toggle for one in VARIANTS.values())
+TOGGLES: tuple[Toggle, ...] = tuple(one.toggle for one in VARIANTS.values())
 
 
 def arm(levels: Levels) -> type[Reference]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from perfsweep.workloads.spd.maths.adversarial_sources import Moments, Spread
     from perfsweep.workloads.spd.maths.components import Operands
-    from perfsweep.workloads.spd.maths.masked_passes import Drawn, Masking, Moment
+    from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment
     from perfsweep.workloads.spd.maths.sites import Names, Stacks
     from perfsweep.workloads.spd.presets import LossSpec
 
@@ -60,11 +60,11 @@ PGD_LAYERWISE = Toggle(
 class SingleModule(Part):
     """A layer's own pass replaces that module alone."""
 
-    def alone(self, name: str, lead: torch.Size) -> Drawn:
+    def alone(self, name: str, lead: torch.Size) -> Masking:
         """Without routes."""
-        from perfsweep.workloads.spd.maths.masked_passes import Drawn
+        from perfsweep.workloads.spd.maths.masked_passes import Masking
 
-        return Drawn(names=(name,))
+        return Masking(names=(name,))
 
 
 _DIFFERENT: dict[str, Any] = {"parity": Parity.STOCHASTIC, "witness": "pgd_passes", "refused": moves_sources}
@@ -119,7 +119,7 @@ class KeptSources(Part):
         self.kept_moments: dict[str, dict[Names, Moments]] = {}
         super().build()
 
-    def searched(self, moment: Moment, spec: LossSpec, term: str, about: Drawn, start: Stacks) -> Stacks:
+    def searched(self, moment: Moment, spec: LossSpec, term: str, about: Masking, start: Stacks) -> Stacks:
         """Where the last iteration left them; drawn at first."""
         kept = self.kept_sources.setdefault(term, start)
         leaves = {names: s.detach().requires_grad_(True) for names, s in kept.items()}

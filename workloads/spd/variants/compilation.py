@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.spd.maths.components import Operands
-    from perfsweep.workloads.spd.maths.masked_passes import Drawn, Masking, Moment
+    from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment
     from perfsweep.workloads.spd.maths.sites import Stacks
 
 COMPILED_PART = {"losses": 1e-5, "gradients": 1e-4}
@@ -184,7 +184,7 @@ class CompiledEverything(CompiledPasses, CompiledLosses):
         return found
 
     def together(
-        self, moment: Moment, drawn: Mapping[str, Sequence[Drawn]], p: float | Tensor
+        self, moment: Moment, drawn: Mapping[str, Sequence[Masking]], p: float | Tensor
     ) -> dict[str, Tensor]:
         """Every reconstruction term and the minimality [] of prepared passes."""
         from perfsweep.workloads.spd.maths.pass_functions import (
@@ -209,7 +209,7 @@ class CompiledEverything(CompiledPasses, CompiledLosses):
             self.built[key] = compiled(made)
         for passes in drawn.values():
             for one in passes:
-                self.note(one.masking(moment.lower), one.names or self.names)
+                self.note(one.of(moment.lower), one.names or self.names)
         tensors = {
             kind: [form.take(one) for form, one in zip(forms[kind], passes, strict=True)]
             for kind, passes in drawn.items()

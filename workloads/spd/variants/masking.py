@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.spd.maths.divergence import Divergence
-    from perfsweep.workloads.spd.maths.masked_passes import Drawn
+    from perfsweep.workloads.spd.maths.masked_passes import Masking
     from perfsweep.workloads.spd.maths.sites import Site
 
 
@@ -41,7 +41,7 @@ ROUTED_ROWS = Toggle(
 class RoutedRows(Part):
     """Modules multiply the routed positions only."""
 
-    def gathered(self, drawn: Drawn) -> Drawn:
+    def gathered(self, drawn: Masking) -> Masking:
         """Routes as row numbers."""
         from perfsweep.workloads.spd.maths.masked_passes import rows_of
 
