@@ -48,7 +48,7 @@ def totals(workload: Spd, iterations: int) -> list[float]:
     found = []
     for _ in range(iterations):
         workload.step(NullClock())
-        found.append(workload.training.total.item())
+        found.append(workload.arm.total.item())
     return found
 
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import NullClock
-from perfsweep.workloads.spd.maths.adversarial_search import FixedSteps
+from perfsweep.workloads.api import Check, Comparator, NullClock
+from perfsweep.workloads.spd.evaluation import one_feature_importances
 from perfsweep.workloads.spd.maths.losses import faithfulness
-from perfsweep.workloads.spd.maths.objective import Objective
-from perfsweep.workloads.spd.training.evaluation import ci_errors, one_feature_importances
-from perfsweep.workloads.spd.training.loop import Training
+from perfsweep.workloads.spd.oracle.recovery import ci_errors
+from perfsweep.workloads.spd.reference import Reference
+
+CHECKS = (
+    Check("losses", Comparator.RELATIVE),
+    Check("gradients", Comparator.RELATIVE),
+    # The same matrix twice, one row for each module's importance gradient, rows of unit length: the cosine of
+    # the whole is the mean over modules.
+    Check("importance_mean", Comparator.COSINE),
+    Check("importance_worst", Comparator.WORST_COSINE),
+    Check("divergence", Comparator.ABSOLUTE),  # nats per position
+    Check("exact_faithfulness", Comparator.AT_MOST, 1e-12, against="oracle"),
+)
 
 RANK = 48  # of the factorisation that faithfulness is tried on
 
@@ -30,29 +40,25 @@ class Probe:
 
     gradients: dict[str, Tensor]
     terms: dict[str, Tensor]
-    objective: Objective
+    arm: Reference
 
     @staticmethod
-    def of(training: Training, batch: Tensor) -> Probe:
+    def of(arm: Reference, batch: Tensor) -> Probe:
         """Run the probe on a batch and leave the training as it was."""
-        reconstruction = training.parts.objective.reconstruction
-        generator = reconstruction.draws.generator
-        kept, steps = generator.get_state(), reconstruction.steps
-        sources = reconstruction.kept.state()
-        reconstruction.steps = FixedSteps(0)
-        training.parts.updates.zero()
-        training.schedule()
-        terms, _ = training.gradients(batch, NullClock())
-        scale = training.parts.updates.scaler.get_scale()
-        gradients = {
-            name: grad / scale for name, grad in training.parts.decomposition.named_gradients().items()
-        }
-        training.parts.updates.zero()
-        reconstruction.steps = steps
-        reconstruction.after_backward()
-        reconstruction.kept.load(sources)
-        generator.set_state(kept)
-        return Probe(gradients, terms, training.parts.objective)
+        generator, kept = arm.draws.generator.get_state(), arm.kept.state()
+        recipe, still = arm.recipe, tuple(replace(loss, steps=0) for loss in arm.recipe.losses)
+        arm.recipe = replace(recipe, losses=still)
+        arm.updates.zero()
+        arm.schedule()
+        terms, _ = arm.gradients(batch, NullClock())
+        scale = arm.updates.scaler.get_scale()
+        gradients = {name: grad / scale for name, grad in arm.decomposition.named_gradients().items()}
+        arm.updates.zero()
+        arm.recipe = recipe
+        arm.ends.clear()
+        arm.kept.load(kept)
+        arm.draws.generator.set_state(generator)
+        return Probe(gradients, terms, arm)
 
     def tensors(self) -> dict[str, Tensor]:
         """All gradients in a row, the importance functions' by module, and the divergence of each term.
@@ -75,9 +81,9 @@ class Probe:
 
     def numbers(self) -> dict[str, float]:
         """For toys, how far importances of single features are from one component each."""
-        if not self.objective.recipe.toy:
+        if not self.arm.recipe.toy:
             return {}
-        return {"ci_errors": float(ci_errors(one_feature_importances(self.objective)["linear1"]))}
+        return {"ci_errors": float(ci_errors(one_feature_importances(self.arm)["linear1"]))}
 
 
 def importance_rows(gradients: Mapping[str, Tensor]) -> Tensor:

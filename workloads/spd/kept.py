@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import upstream
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.maths.sites import Site
-from perfsweep.workloads.spd.training.loop import Training
+from perfsweep.workloads.spd.reference import Reference
 from perfsweep.workloads.training.checkpoints import write
 from perfsweep.workloads.weight_files import write_safetensors
 
@@ -27,7 +25,7 @@ DECOMPOSITION, DESCRIPTION = "decomposition.safetensors", "decomposition.json"
 CHECKPOINT, UPSTREAM = "checkpoint.pt", "upstream.pth"
 
 
-def write_all(training: Training, sites: Sequence[Site], config: SpdConfig, folder: Path) -> None:
+def write_all(arm: Reference, folder: Path) -> None:
     """Write all files into an existing folder.
 
     Raises
@@ -37,29 +35,29 @@ def write_all(training: Training, sites: Sequence[Site], config: SpdConfig, fold
     DivergedError
         A loss is no number: there is nothing worth keeping.
     """
-    training.parts.metrics.check(training.step)
-    training.parts.writer.flush()
-    decomposition, target = training.parts.decomposition, training.parts.objective.patching.target
+    arm.check_losses()
+    arm.writer.flush()
+    decomposition = arm.decomposition
     values = {name: tensor.cpu() for name, tensor in decomposition.state().items()}
     try:
         write_safetensors(folder / DECOMPOSITION, values)
-        write(training.state(), folder / CHECKPOINT)
-        theirs = upstream.exported(values, target, sites, decomposition.frequencies)
+        write(arm.state(), folder / CHECKPOINT)
+        theirs = upstream.exported(values, arm.target, arm.sites, decomposition.frequencies)
         write({name: tensor.cpu().contiguous() for name, tensor in theirs.items()}, folder / UPSTREAM)
-        text = json.dumps(description(training, sites, config), indent=2)
+        text = json.dumps(description(arm), indent=2)
         (folder / DESCRIPTION).write_text(text + "\n")
     except OSError as error:
         raise ConfigError(f"keep={folder} cannot be written to: {error.strerror or error}") from error
 
 
-def description(training: Training, sites: Sequence[Site], config: SpdConfig) -> dict[str, Any]:
+def description(arm: Reference) -> dict[str, Any]:
     """What the tensors are, as plain values."""
-    recipe = training.parts.recipe
+    recipe, config = arm.recipe, arm.config
     return {
-        "iterations": training.step,
+        "iterations": arm.step,
         "modules": [
             {"name": site.name, "kind": site.kind, "in": site.d_in, "out": site.d_out, "C": site.count}
-            for site in sites
+            for site in arm.sites
         ],
         "importance": recipe.importance,
         "hidden": list(recipe.hidden),
@@ -68,9 +66,7 @@ def description(training: Training, sites: Sequence[Site], config: SpdConfig) ->
         "sigmoid": config.sigmoid,
         "configuration": _differing(config),
         "figures": {
-            name: value
-            for name, value in training.parts.evaluate(training.step).items()
-            if "ci_histogram" not in name
+            name: value for name, value in arm.evaluate(arm.step).items() if "ci_histogram" not in name
         },
     }
 

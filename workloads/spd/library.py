@@ -15,13 +15,75 @@ from torch import Tensor, nn
 
 from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.spd import upstream
-from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.maths.sites import unstack
-from perfsweep.workloads.spd.paths import NAIVE, default_path, levels_of
-from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.training.targets import Given
+from perfsweep.workloads.spd.variants import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
+
+_COMMON: dict[str, LevelValue] = {
+    "patching": "wrapper",
+    "delta": "folded",
+    "pgd_inner": "detached",
+    "pgd_layerwise": "single",
+    "target_softmax": "cached",
+    "metrics": "deferred",
+    "mask_checks": "off",
+    "optimizer": "fused",
+    "loader": "memmap_batched",
+    "draws": "native",
+    "products": "native",
+}
+EXACT: dict[str, LevelValue] = {**_COMMON, "component_kernel": "fused"}
+PATHS: dict[str, dict[str, LevelValue]] = {
+    "naive": {},
+    "exact": EXACT,
+    "gathered": {**EXACT, "routed_rows": "gathered"},
+    "stacked": {**EXACT, "stack_modules": "stacked"},
+    "compiled": {**_COMMON, "stack_modules": "stacked", "compile": "full"},
+}
+"""By the names of the headline's arms; all have the naive path's losses and gradients, but for rounding.
+
+What needs the stages of the target or freezes the objects of the process is left out.
+"""
+
+
+NAIVE: dict[str, LevelValue] = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
+
+
+def default_path(device: str) -> str:
+    """The fastest arm of the headline that compiles nothing."""
+    return "gathered" if device == "cpu" else "exact"
+
+
+def levels_of(path: str, amp: str, config: SpdConfig, device: str) -> dict[str, LevelValue]:
+    """One level for each toggle: those of a path that can act here, and the naive ones for the rest.
+
+    Raises
+    ------
+    ConfigError
+        There is no such path, or it cannot go with the configuration.
+    """
+    if path not in PATHS:
+        raise ConfigError(f"path={path}: no such path. Give one of {', '.join(PATHS)}.")
+    here = Device(device, compiler=compiler_here() is not None)
+    chosen = {**PATHS[path], "amp": amp}
+    if torch.get_num_threads() > 1:
+        chosen.pop("products", None)  # made by PyTorch's library anyway
+    toggles = {toggle.name: toggle for toggle in TOGGLES}
+    acting = {
+        name: value for name, value in chosen.items() if not toggles[name].level(value).unsupported(here)
+    }
+    levels = {**NAIVE, **acting}
+    for name, value in levels.items():
+        level = toggles[name].level(value)
+        unmet = [other for other, wanted in level.requires.items() if levels[other] not in wanted]
+        reason = f"it needs another {unmet[0]}" if unmet else level.refused(config, levels)
+        if reason:
+            raise ConfigError(f"{name}={value}: cannot go with path={path}, because {reason}.")
+    return levels
 
 
 @dataclass
@@ -44,28 +106,26 @@ class Decomposition:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """``components.X.V`` [in, C], ``.U`` [C, out] and importance functions, on the host."""
-        state = self._workload.training.parts.decomposition.state()
+        state = self._workload.arm.decomposition.state()
         return {name: tensor.cpu().clone() for name, tensor in state.items()}
 
     def upstream(self) -> dict[str, Tensor]:
         """The same and the frozen network by upstream's names: a state_dict of its ComponentModel."""
-        parts = self._workload.training.parts
-        target, frequencies = parts.objective.patching.target, parts.decomposition.frequencies
-        return upstream.exported(self.tensors, target, self._workload.builder.sites, frequencies)
+        arm = self._workload.arm
+        return upstream.exported(self.tensors, arm.target, arm.sites, arm.decomposition.frequencies)
 
     def importances(self, batch: Tensor | np.ndarray) -> dict[str, Tensor]:
         """Causal importances [..., C] in [0, 1] by module, for token ids [B, S] or vectors [B, f]."""
-        builder, objective = self._workload.builder, self._workload.training.parts.objective
-        rows = torch.as_tensor(batch).to(builder.device)
-        rows = rows.to(builder.dtype) if rows.is_floating_point() else rows.long()
+        arm = self._workload.arm
+        rows = torch.as_tensor(batch).to(arm.device)
+        rows = rows.to(arm.dtype) if rows.is_floating_point() else rows.long()
         with torch.no_grad():
-            moment = objective.moment(rows, objective.decomposition.operands(), NullClock())
+            moment = arm.moment(rows, arm.decomposition.operands(), NullClock())
         return {name: ci.cpu() for name, ci in unstack(moment.lower).items()}
 
     def figures(self) -> dict[str, float]:
         """Divergences, losses and counts of needed components on held-out rows, as ``eval/...``."""
-        training = self._workload.training
-        return dict(training.parts.evaluate(training.step))
+        return dict(self._workload.arm.evaluate(self._workload.arm.step))
 
     def keep(self, folder: str | Path) -> None:
         """Write the files of a kept decomposition into a new or empty folder; see
@@ -205,4 +265,4 @@ def _refuse_precision(amp: str, device: str) -> None:
 
 def _total_of_a_step(workload: Spd) -> Tensor:
     workload.step(NullClock())
-    return workload.training.total.detach().clone()
+    return workload.arm.total.detach().clone()

@@ -22,9 +22,9 @@ from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
 from perfsweep.workloads.errors import PerfsweepError
 from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.evaluation import one_feature_importances
 from perfsweep.workloads.spd.oracle.recovery import Recovery, judge
-from perfsweep.workloads.spd.toggles import TOGGLES
-from perfsweep.workloads.spd.training.evaluation import one_feature_importances
+from perfsweep.workloads.spd.variants import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
 
 PRESET = "tms_5-2_test"
@@ -53,19 +53,17 @@ def train(seed: int, steps: int | None, folder: Path) -> tuple[Recovery, float]:
         steps = config.recipe.steps
         totals = [_loss_of_a_step(workload) for _ in range(steps)]
         last = totals[-max(int(LAST * steps), 1) :]
-        objective = workload.training.parts.objective
-        pair = objective.decomposition.operands()["linear1"].detached()
-        weight: Tensor = objective.patching.target.get_submodule("linear1").weight  # type: ignore[assignment]
-        return judge(one_feature_importances(objective), pair.V, pair.U, weight.T), sum(last) / max(
-            len(last), 1
-        )
+        arm = workload.arm
+        pair = arm.decomposition.operands()["linear1"].detached()
+        weight: Tensor = arm.target.get_submodule("linear1").weight  # type: ignore[assignment]
+        return judge(one_feature_importances(arm), pair.V, pair.U, weight.T), sum(last) / max(len(last), 1)
     finally:
         workload.close()
 
 
 def _loss_of_a_step(workload: Spd) -> float:
     workload.step(NullClock())
-    return float(workload.training.total)
+    return float(workload.arm.total)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,17 +14,19 @@ from torch import Tensor
 
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
 from perfsweep.workloads.products import products
-from perfsweep.workloads.spd import kept
-from perfsweep.workloads.spd.build import Builder, Given
+from perfsweep.workloads.spd import kept, upstream
 from perfsweep.workloads.spd.claims import CLAIMS
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.cost import flops_per_position
-from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
+from perfsweep.workloads.spd.evaluation import Evaluation
+from perfsweep.workloads.spd.evidence import CHECKS, Probe, exact_faithfulness
 from perfsweep.workloads.spd.maths import user_models
 from perfsweep.workloads.spd.named_files import check_files
-from perfsweep.workloads.spd.toggles import CHECKS, TOGGLES
+from perfsweep.workloads.spd.training.checkpoints import read, read_values
+from perfsweep.workloads.spd.training.targets import Given, load_problem
+from perfsweep.workloads.spd.variants import TOGGLES, arm
 from perfsweep.workloads.toggles import product_type
-from perfsweep.workloads.training.precision import tf32_is_on
+from perfsweep.workloads.training.precision import set_tf32, tf32_is_on
 from perfsweep.workloads.training.toggles import DATA
 
 COUNTED = (
@@ -45,6 +47,8 @@ COUNTED = (
     "held_bytes",
     "graph_replays",
     "native_products",
+    "recorded_events",
+    "profiled_steps",
 )
 """Names of the counts that trials record, zero where nothing happened. Code paths add where they do the work:
 a path not taken counts nothing."""
@@ -109,33 +113,48 @@ class Spd(Workload):
             The configuration, the data and the target do not fit one another.
         """
         self.config, self.levels, self.context = config, levels, context
-        self.builder = Builder(config, levels, context, self._endings, self._given)
-        self._products = products(levels["products"], self._endings, self.builder.counts)
-        self.training = self.builder.training()
-        recipe, collector = config.recipe, self.training.parts.collector
-        periods = recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every
+        reference = arm(levels)
+        set_tf32(reference.tf32, self._endings)
+        saved = read(Path(config.resume).expanduser()) if config.resume else None
+        taken = int(saved["taken"]) if saved else 0
+        problem = load_problem(config, context.cache_dir, reference.fused_target, self._given, taken)
+        self.arm = reference(levels, config, context, problem, self._endings)
+        self._products = products(levels["products"], self._endings, self.arm.counts)
+        self.arm.evaluate = Evaluation(self.arm).run
+        self.arm.begin(saved, None if saved else self._first_values())
+        recipe = config.recipe
+        periods = recipe.log_every, recipe.eval_every * (self.arm.collector.every or 1), recipe.save_every
         self.cadence = math.lcm(*filter(None, periods))  # 0 is never
-        self.length = max(0, recipe.steps - self.training.step)  # of one that goes on: what is left
+        self.length = max(0, recipe.steps - self.arm.step)  # of one that goes on: what is left
         self._totals: list[Tensor] = []
         self._probe: Probe | None = None
-        self.training.parts.counts.clear()
+        self.arm.counts.clear()
+
+    def _first_values(self) -> Mapping[str, Tensor] | None:
+        path, values = self.config.values_path, self._given.values if self._given else None
+        if path is not None:
+            values = read_values(Path(path).expanduser())
+        if values is None:
+            return None
+        frequencies = self.arm.decomposition.frequencies
+        return upstream.from_any(values, self.config.recipe.importance, self.arm.target, frequencies)
 
     def prepare_evidence(self) -> None:
         """Gradients and terms of the first rows, at the initial values."""
         with self._products:
-            self._probe = Probe.of(self.training, self.builder.first_batch())
-        self.training.parts.counts.clear()
+            self._probe = Probe.of(self.arm, self.arm.first_batch())
+        self.arm.counts.clear()
 
     def step(self, clock: Clock) -> None:
         """One iteration."""
         with self._products:
-            self.training.iterate(clock)
+            self.arm.iterate(clock)
         if self._probe is not None:
-            self._totals.append(self.training.total.detach().clone())
+            self._totals.append(self.arm.total.detach().clone())
 
     def progress(self) -> float:
         """Positions trained on since `setup`."""
-        return float(self.training.parts.counts["positions"])
+        return float(self.arm.counts["positions"])
 
     def numbers(self) -> dict[str, float]:
         """The last loss.
@@ -145,64 +164,61 @@ class Spd(Workload):
         DivergedError
             A loss is no number: there is nothing to judge.
         """
-        self.training.parts.metrics.check(self.training.step)
-        return {"last_loss": float(self.training.total)}
+        self.arm.check_losses()
+        return {"last_loss": float(self.arm.total)}
 
     def evidence(self) -> Evidence:
         """Losses, gradients and divergences, and figures of the training."""
-        parts = self.training.parts
         numbers = {
             "positions": self.progress(),
-            "exact_faithfulness": exact_faithfulness(self.builder.device, self.builder.autocast()),
-            "pgd_steps": float(max((loss.steps for loss in parts.recipe.losses), default=0)),
+            "exact_faithfulness": exact_faithfulness(self.arm.device, self.arm.autocast),
+            "pgd_steps": float(max((loss.steps for loss in self.config.recipe.losses), default=0)),
         }
-        losses = torch.stack(self._totals).to(self.builder.dtype).cpu() if self._totals else torch.zeros(0)
+        losses = torch.stack(self._totals).to(self.arm.dtype).cpu() if self._totals else torch.zeros(0)
         if self._probe is None:
             return Evidence({"losses": losses}, numbers)
         return Evidence({"losses": losses, **self._probe.tensors()}, {**numbers, **self._probe.numbers()})
 
     def counters(self) -> Mapping[str, float]:
         """Counts since `setup`, made where the work is done and not where a level is read."""
-        parts = self.training.parts
-        parts.writer.flush()
-        counts = parts.counts
+        arm, counts = self.arm, self.arm.counts
+        arm.writer.flush()
         return {
             **{name: float(counts[name]) for name in COUNTED},
             "tf32_products": float(counts["iterations"] if tf32_is_on() else 0),
-            "collections": float(parts.collector.runs),
-            "evaluations": float(parts.collector.evaluations),
-            "background_saves": float(parts.writer.in_background),
-            **{name: float(value) for name, value in parts.profiler.counters().items()},
+            "collections": float(arm.collector.runs),
+            "evaluations": float(arm.collector.evaluations),
+            "background_saves": float(arm.writer.in_background),
         }
 
     def uncaptured(self) -> contextlib.AbstractContextManager[None]:
         """Iterations are done eagerly meanwhile, whatever level `cuda_graph` has."""
-        return self.training.uncaptured()
+        return self.arm.uncaptured()
 
     def work(self) -> Work:
         """Products of one position by the formula of `cost`."""
-        if self.builder.spec.own:
+        arm = self.arm
+        if arm.spec.own:
             return Work()  # of which no sizes are known
-        folds = self.levels["delta"] == "folded" or not self.config.delta_component
-        flops = flops_per_position(self.builder.sites, self.builder.spec, self.config.recipe, folds)
+        flops = flops_per_position(arm.sites, arm.spec, self.config.recipe, not arm.multiplies_deltas)
         return Work(flops, products=product_type(self.levels, self.config.dtype))
 
     def keep(self, folder: Path) -> None:
         """Write the decomposition, a checkpoint to go on from, upstream's form of it, and how good it is."""
-        kept.write_all(self.training, self.builder.sites, self.config, folder)
+        kept.write_all(self.arm, folder)
 
     def data_digest(self) -> str:
         """Identity of the training rows."""
-        return self.builder.rows.digest
+        return self.arm.rows.digest
 
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
-        return self.training.state()
+        return self.arm.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, the data included."""
-        self.training.load(state)
-        self.builder.restart_feed(self.training.parts, int(state["taken"]))
+        self.arm.load(state)
+        self.arm.restart_feed(int(state["taken"]))
 
     def replayable(self) -> Replayable | None:
         """What parity replays single iterations with; None where sources are searched for.
@@ -210,11 +226,10 @@ class Spd(Workload):
         A search follows signs, and rounding flips a few of them: an iteration would be replayed with other
         sources.
         """
-        parts = self.training.parts
-        if any(loss.steps or loss.persistent for loss in parts.recipe.losses):
+        if any(loss.steps or loss.persistent for loss in self.config.recipe.losses):
             return None
-        named = parts.decomposition.named_parameters()
-        return Replayable(named, parts.updates.optimizer, self.state_dict, self.load_state_dict)
+        named = self.arm.decomposition.named_parameters()
+        return Replayable(named, self.arm.updates.optimizer, self.state_dict, self.load_state_dict)
 
     def close(self) -> None:
         """End workers, writer, profiler; restore the process's settings; raise the writer's last error."""

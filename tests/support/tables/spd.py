@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.spd.claims import CLAIMS, QUICK_START
 from perfsweep.workloads.spd.config import SpdConfig as Config
-from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.variants import TOGGLES
 
 __all__ = [
     "BEST",

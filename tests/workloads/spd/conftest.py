@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, NullClock
-from perfsweep.workloads.spd import paths
-from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd import library
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.data import rows
+from perfsweep.workloads.spd.data.tokens import Rows
 from perfsweep.workloads.spd.presets import PRESETS
+from perfsweep.workloads.spd.reference import Reference
 from perfsweep.workloads.spd.training import targets
+from perfsweep.workloads.spd.training.targets import Given, Problem
+from perfsweep.workloads.spd.variants import TOGGLES, arm
 from perfsweep.workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -40,7 +44,7 @@ def one_thread() -> None:
 @pytest.fixture(autouse=True)
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """`decompose` builds no kernels, which take longer than all that is tested with it."""
-    monkeypatch.setattr(paths, "compiler_here", lambda: None)
+    monkeypatch.setattr(library, "compiler_here", lambda: None)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -109,6 +113,21 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
         workload.close()
 
 
+@pytest.fixture
+def arm_of(tmp_path: Path) -> Callable[..., Reference]:
+    """An arm of a target that a test makes: ``arm_of(target, sites, rows, config, gc="rarely")``."""
+
+    def make(target: Any, sites: Any, values: np.ndarray, config: dict[str, Any], **levels: Any) -> Reference:
+        data = "vectors_path" if values.dtype == np.float32 else "tokens_path"
+        made = SpdConfig(target="tests:One", warmup_steps=0, **{data: "given", "dtype": "float64"}, **config)
+        chosen = {toggle.name: toggle.levels[0].value for toggle in TOGGLES} | levels
+        given = Rows(values, "")
+        problem = Problem(target, made.recipe.target, tuple(sites), given, given)
+        return arm(chosen)(chosen, made, Context(HERE, tmp_path, tmp_path), problem, ExitStack())
+
+    return make
+
+
 class Network(nn.Module):
     """Somebody's network: an embedding, two linear layers and a head; what it returns has parts."""
 
@@ -155,12 +174,12 @@ def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
 
     def compute(**arm: Any) -> dict[str, torch.Tensor]:
         workload = start(**arm)
-        training = workload.training
-        training.parts.updates.zero()
+        training = workload.arm
+        training.updates.zero()
         training.schedule()
         with workload._products:
-            terms, _ = training.gradients(workload.builder.first_batch(), NullClock())
-        found = {"total": training.total, **terms, **training.parts.decomposition.named_gradients()}
+            terms, _ = training.gradients(workload.arm.first_batch(), NullClock())
+        found = {"total": training.total, **terms, **training.decomposition.named_gradients()}
         return {name: value.detach().double().cpu() for name, value in found.items()}
 
     return compute

@@ -27,7 +27,7 @@ def test_an_iteration_costs_within_half_of_what_upstream_counts(start, steps) ->
 
 def test_the_naive_path_multiplies_deltas_in_every_masked_pass(start) -> None:
     workload = start(config=QUIET)
-    deltas = workload.training.parts.deltas.all(workload.training.parts.decomposition.operands())
-    operands = workload.training.parts.decomposition.operands(deltas)
+    deltas = workload.arm.deltas(workload.arm.decomposition.operands())
+    operands = workload.arm.decomposition.operands(deltas)
     assert all(pair.delta is not None and pair.delta.requires_grad for pair in operands.values())
-    assert workload.training.parts.multiplies_deltas
+    assert workload.arm.multiplies_deltas

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.maths import losses
+from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
 
 QUIET: dict[str, Any] = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
@@ -50,8 +50,7 @@ OWN: dict[str, Any] = {
 
 def values(workload: Spd) -> dict[str, torch.Tensor]:
     return {
-        name: value.detach().clone()
-        for name, value in workload.training.parts.decomposition.named_tensors().items()
+        name: value.detach().clone() for name, value in workload.arm.decomposition.named_tensors().items()
     }
 
 
@@ -76,9 +75,9 @@ def test_every_way_to_the_device_brings_the_same_batches(start, run, config) -> 
 
 def test_a_seed_decides_on_values_masks_and_batches(start, run) -> None:
     first, same, other = (start(config=SMALL, seed=seed) for seed in (3, 3, 4))
-    orders = [one.training.parts.feed.fetch().values for one in (first, same, other)]
+    orders = [one.arm.feed.fetch().values for one in (first, same, other)]
     assert torch.equal(orders[0], orders[1]) and not torch.equal(orders[0], orders[2])
-    drawn = [one.training.parts.objective.reconstruction.draws.random((2, 3)) for one in (first, same, other)]
+    drawn = [one.arm.draws.random((2, 3)) for one in (first, same, other)]
     for name in drawn[0]:
         assert torch.equal(drawn[0][name], drawn[1][name]) and not torch.equal(drawn[0][name], drawn[2][name])
     for name, value in values(first).items():
@@ -87,21 +86,21 @@ def test_a_seed_decides_on_values_masks_and_batches(start, run) -> None:
 
 
 def faithfulness(workload: Spd) -> float:
-    parts = workload.training.parts
-    return losses.faithfulness(parts.deltas.all(parts.decomposition.operands())).item()
+    arm = workload.arm
+    return losses.faithfulness(arm.deltas(arm.decomposition.operands())).item()
 
 
 def test_a_warm_up_brings_components_near_their_weights_and_leaves_no_gradient(start) -> None:
     cold = start(config=SMALL)
     warm = start(config={**SMALL, "warmup_steps": 20, "warmup_lr": 0.01})
     assert faithfulness(warm) < 0.7 * faithfulness(cold)
-    parts = warm.training.parts.decomposition
+    parts = warm.arm.decomposition
     assert all(parameter.grad is None for parameter in parts.component_parameters())
     moved = {name for name, value in values(warm).items() if not torch.equal(value, values(cold)[name])}
     assert moved == {name for name in values(cold) if name.startswith("components.")}
     decayed = start(config={**SMALL, "warmup_steps": 20, "warmup_lr": 0.01, "warmup_decay": 5.0})
     (a, b) = (
-        sum(value.square().sum() for value in one.training.parts.decomposition.component_parameters())
+        sum(value.square().sum() for value in one.arm.decomposition.component_parameters())
         for one in (decayed, warm)
     )
     assert a < b
@@ -118,9 +117,9 @@ def test_a_training_begins_with_the_values_that_are_given_and_has_no_warm_up(sta
 def test_no_more_is_held_out_than_there_is(start, network, tokens, rows, asked, batches) -> None:
     given = Given(network, tokens[:rows])
     workload = start(config={**OWN, "eval_batches": asked}, given=given)
-    held_out = workload.builder._held_out_batches()
+    held_out = workload.arm.held_out_batches()
     assert [len(batch) for batch in held_out] == batches
-    assert np.array_equal(torch.cat(held_out), workload.builder.held_out.values[: sum(batches)])
+    assert np.array_equal(torch.cat(held_out), workload.arm.held_out.values[: sum(batches)])
 
 
 def test_a_training_that_goes_on_has_what_is_left_of_its_length(start, run) -> None:
@@ -131,4 +130,4 @@ def test_a_training_that_goes_on_has_what_is_left_of_its_length(start, run) -> N
     file = workload.context.scratch_dir / "checkpoint.pt"
     again = start(config={**SMALL, "steps": 10, "resume": str(file)})
     assert again.length == 6
-    assert again.training.parts.feed.taken == 4
+    assert again.arm.feed.taken == 4

@@ -23,7 +23,7 @@ def losses_of(workload, iterations: int) -> list[float]:
     found = []
     for _ in range(iterations):
         workload.step(NullClock())
-        found.append(workload.training.total.item())
+        found.append(workload.arm.total.item())
     return found
 
 
@@ -80,7 +80,7 @@ def test_an_iteration_never_waits_for_the_device(start, run) -> None:
         run(workload, 2)  # raises where anything waits
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert workload.training.step == 5
+    assert workload.arm.step == 5
 
 
 @pytest.mark.parametrize("level", ["bf16", "fp16"])
@@ -101,6 +101,6 @@ def test_the_device_trains_as_the_host_does(start) -> None:
     for each in (workload, host):
         from perfsweep.workloads.api import NullClock
 
-        found, _ = each.training.gradients(each.builder.first_batch(), NullClock())
+        found, _ = each.arm.gradients(each.arm.first_batch(), NullClock())
         terms.append([found[name].item() for name in ("unmasked", "ci_masked", "minimality", "faithfulness")])
     assert terms[0] == pytest.approx(terms[1], rel=1e-3)

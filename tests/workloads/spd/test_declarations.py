@@ -9,7 +9,7 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.presets import PRESETS
-from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.variants import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
 
 GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops", "compiled_graphs", "wandb_calls"}

@@ -17,13 +17,13 @@ from torch import nn
 from perfsweep import conf
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.native import compiler_here
-from perfsweep.workloads.spd import decompose, paths
-from perfsweep.workloads.spd.build import Given
+from perfsweep.workloads.spd import decompose, library
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.paths import PATHS
+from perfsweep.workloads.spd.library import PATHS
 from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
+from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
 from perfsweep.workloads.weight_files import read_safetensors
 
@@ -50,7 +50,7 @@ def kept(start, run, network, tokens, tmp_path):
 
 
 def values(workload: Any) -> dict[str, torch.Tensor]:
-    return workload.training.parts.decomposition.state()
+    return workload.arm.decomposition.state()
 
 
 def test_the_files_hold_the_decomposition_and_say_what_it_is(kept) -> None:
@@ -81,7 +81,7 @@ def test_a_training_goes_on_from_what_was_kept_to_the_bit(kept, start, run, netw
     second = start(config=config, given=Given(network, tokens))
     run(workload, 2)
     run(second, 2)
-    assert second.training.step == 5
+    assert second.arm.step == 5
     assert all(torch.equal(values(second)[name], value) for name, value in values(workload).items())
 
 
@@ -89,7 +89,7 @@ def test_values_alone_begin_a_new_training(kept, start, network, tokens) -> None
     workload, folder = kept
     config = {**OWN, "values_path": str(folder / "decomposition.safetensors")}
     second = start(config=config, given=Given(network, tokens))
-    assert second.training.step == 0
+    assert second.arm.step == 0
     assert all(torch.equal(values(second)[name], value) for name, value in values(workload).items())
 
 
@@ -158,7 +158,7 @@ def test_a_folder_that_takes_no_files_is_named(kept, tmp_path) -> None:
 def test_a_diverged_training_keeps_nothing(start, run, network, tokens, tmp_path) -> None:
     workload = start(config=OWN, given=Given(network, tokens), metrics="deferred", mask_checks="off")
     with torch.no_grad():
-        workload.training.parts.decomposition.component_parameters()[0].fill_(torch.nan)
+        workload.arm.decomposition.component_parameters()[0].fill_(torch.nan)
     run(workload, 1)
     with pytest.raises(DivergedError):
         workload.keep(tmp_path)
@@ -189,10 +189,7 @@ def test_the_function_trains_leaves_the_network_alone_and_keeps(network, tokens,
 def test_a_recipe_is_begun_from_by_its_name(network, tokens, monkeypatch) -> None:
     monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["lm_test"], batch=3, lr=0.5))
     with decompose(network, tokens, {"body.*": 6}, steps=0, preset="tiny") as found:
-        assert (found._workload.builder.config.recipe.batch, found._workload.builder.config.recipe.lr) == (
-            3,
-            0.5,
-        )
+        assert (found._workload.arm.config.recipe.batch, found._workload.arm.config.recipe.lr) == (3, 0.5)
 
 
 def test_the_functions_path_is_the_workloads_naive_one_in_result(start, run, network, tokens) -> None:
@@ -243,7 +240,7 @@ def test_the_function_says_which_path_it_ran_and_takes_another(network, tokens) 
 
 @pytest.mark.workloads
 def test_kernels_are_built_where_a_compiler_is_and_one_thread_runs(network, tokens, monkeypatch) -> None:
-    monkeypatch.setattr(paths, "compiler_here", compiler_here)
+    monkeypatch.setattr(library, "compiler_here", compiler_here)
     with decompose(network, tokens, {"body.*": 6}, steps=1) as found:
         assert (found.levels.get("draws"), found.levels.get("products")) == ("native", "native")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)

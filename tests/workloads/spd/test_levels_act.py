@@ -16,7 +16,7 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.trial.counting.counters import Counting
 from perfsweep.workloads.api import Device, NullClock
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.variants import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
 
 pytestmark = pytest.mark.workloads
@@ -179,10 +179,10 @@ def test_schedules_of_adversarial_steps_differ(start, run) -> None:
 def test_persistent_sources_move_by_the_losses_own_gradient(start, run) -> None:
     workload = start(config=SMALL, pgd_steps="persistent")
     run(workload, 2)
-    steps = workload.training.parts.objective.reconstruction.steps
-    first = {name: tensor.clone() for name, tensor in steps._kept["pgd_subset"].items()}
+    arm: Any = workload.arm
+    first = {name: tensor.clone() for name, tensor in arm.kept_sources["pgd_subset"].items()}
     run(workload, 1)
-    moved = steps._kept["pgd_subset"]
+    moved = arm.kept_sources["pgd_subset"]
     assert any(not torch.equal(first[name], moved[name]) for name in moved)
     assert all(tensor.min() >= 0 and tensor.max() <= 1 for tensor in moved.values())
 

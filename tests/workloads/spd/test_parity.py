@@ -8,13 +8,8 @@ import pytest
 import torch
 from tiers import longer
 
-from perfsweep.workloads.spd.maths import (
-    adversarial_search,
-    divergence,
-    masked_products,
-    reconstruction,
-    sites,
-)
+from perfsweep.workloads.spd.maths import divergence, masked_passes
+from perfsweep.workloads.spd.variants.patching import FromFirstMasked
 
 pytestmark = pytest.mark.workloads
 
@@ -196,15 +191,15 @@ def reversed_unstack(stacked):
 @pytest.mark.parametrize(
     ("where", "name", "mutant", "levels"),
     [
-        ("perfsweep.workloads.spd.maths.patching", "folded", forget_delta, {"delta": "folded"}),
-        ("perfsweep.workloads.spd.maths.patching", "folded", add_delta_twice, {"delta": "folded"}),
+        ("perfsweep.workloads.spd.maths.wrapped_modules", "folded", forget_delta, {"delta": "folded"}),
+        ("perfsweep.workloads.spd.maths.wrapped_modules", "folded", add_delta_twice, {"delta": "folded"}),
         (
             "perfsweep.workloads.spd.maths.masked_passes",
             "unstack",
             reversed_unstack,
             {"stack_modules": "stacked"},
         ),
-        ("perfsweep.workloads.spd.maths.adversarial_search", "ascend", step_down, {"pgd_inner": "detached"}),
+        ("perfsweep.workloads.spd.reference", "ascend", step_down, {"pgd_inner": "detached"}),
     ],
     ids=["no delta", "wrong sign", "wrong order", "descent"],
 )
@@ -221,24 +216,20 @@ def test_a_wrong_hand_written_gradient_is_rejected(gradients_of, naive, monkeypa
 
 
 def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -> None:
-    from perfsweep.workloads.spd.maths import reconstruction
-
-    base, rows_of = naive(dtype="float64", **FEW), reconstruction.rows_of
-    monkeypatch.setattr(reconstruction, "rows_of", lambda route: rows_of(~route))
+    base, rows_of = naive(dtype="float64", **FEW), masked_passes.rows_of
+    monkeypatch.setattr(masked_passes, "rows_of", lambda route: rows_of(~route))
     assert worst(gradients_of(config={"dtype": "float64", **FEW}, routed_rows="gathered"), base) > 1e-6
 
 
 def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monkeypatch) -> None:
-    from perfsweep.workloads.spd.maths.masked_passes import Passes, Where
-
     config = configuration("layerwise")
-    base, where = naive(**config), Passes.where
+    base, where = naive(**config), FromFirstMasked.where
 
     def late(self, moment, names):
         found = where(self, moment, names)
-        return Where(0, moment.between[1]) if found.first == 0 and self.reuse else found
+        return {"first": 0, "hidden": moment.between[1]} if found.get("first") == 0 else found
 
-    monkeypatch.setattr(Passes, "where", late)
+    monkeypatch.setattr(FromFirstMasked, "where", late)
     assert worst(gradients_of(config=config, prefix_reuse="on"), base) > 1e-6
 
 
@@ -252,16 +243,6 @@ def test_iterations_of_all_exact_levels_follow_the_naive_losses(start, run, iter
         totals = []
         for _ in range(iterations):
             run(workload, 1)
-            totals.append(workload.training.total.item())
+            totals.append(workload.arm.total.item())
         curves.append(torch.tensor(totals, dtype=torch.float64))
     assert ((curves[1] - curves[0]) / curves[0]).abs().max().item() <= 1e-5
-
-
-def test_the_mutants_above_stand_in_code_that_runs() -> None:
-    # The names that are replaced exist where they are looked up.
-    assert (
-        masked_products.folded
-        and sites.unstack
-        and adversarial_search.ascend
-        and reconstruction.Reconstruction
-    )

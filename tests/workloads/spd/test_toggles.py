@@ -10,7 +10,7 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.toggles import TOGGLES
+from perfsweep.workloads.spd.variants import TOGGLES
 
 OWN = {"target": "tests:Network", "tokens_path": "t.npy", "modules": ["a"], "components": 3}
 GRAPH = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}

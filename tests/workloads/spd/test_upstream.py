@@ -18,8 +18,8 @@ from torch import nn
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import upstream
-from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.training.targets import Given
 
 MODULES = {"mlp": ["embed", "body.0", "body.2"], "vector_mlp": ["body.0", "out"], "shared_mlp": ["body.*"]}
 P, BETA = 0.7, 0.2
@@ -190,11 +190,11 @@ NAMES = {**MODULES, "shared_mlp": ["body.0", "body.2"]}
 
 def terms_and_draws(workload: Any) -> tuple[dict[str, torch.Tensor], Any, Any]:
     """Terms of the first batch, and the sources and the noise that made them."""
-    draws = workload.training.parts.objective.reconstruction.draws
+    draws = workload.arm.draws
     binomial = workload.config.sampling == "binomial"
-    batch, state = workload.builder.first_batch(), draws.generator.get_state()
-    workload.training.schedule()
-    terms, _ = workload.training.gradients(batch, NullClock())
+    batch, state = workload.arm.first_batch(), draws.generator.get_state()
+    workload.arm.schedule()
+    terms, _ = workload.arm.gradients(batch, NullClock())
     draws.generator.set_state(state)
     noise = {names[0]: u for names, u in draws.noise(batch.shape).items()} if binomial else None
     return terms, draws.stochastic(batch.shape, routed=False, binomial=binomial), noise
@@ -207,13 +207,13 @@ def worst(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> 
 
 def compared(workload: Any, network: nn.Module, kind: str, shakes: bool = True) -> float:
     """The largest relative difference of a term between this workload and upstream's model."""
-    target = workload.training.parts.objective.patching.target
-    values = workload.training.parts.decomposition.state()
-    model = theirs(network, kind, upstream.exported(values, target, workload.builder.sites))
+    target = workload.arm.target
+    values = workload.arm.decomposition.state()
+    model = theirs(network, kind, upstream.exported(values, target, workload.arm.sites))
     found, drawn, noise = terms_and_draws(workload)
     single = {names[0]: s for names, s in drawn.components.items()}
     deltas = {names[0]: mu for names, mu in (drawn.deltas or {}).items()}
-    batch = workload.builder.first_batch()
+    batch = workload.arm.first_batch()
     return worst(found, model.terms(batch, single, deltas, noise if shakes else None))
 
 
@@ -232,7 +232,7 @@ def test_without_a_delta_component_masks_leave_its_source_out_as_upstream_does(
     assert terms_and_draws(workload)[1].deltas is None
     assert compared(workload, network, "shared_mlp") <= 1e-10
     searched = {**config, "coefficients": {"pgd": 1, "minimality": 1}, "pgd_steps": 1}
-    draws = start(config=searched, given=Given(network, tokens)).training.parts.objective.reconstruction.draws
+    draws = start(config=searched, given=Given(network, tokens)).arm.draws
     (spec,) = [one for one in SpdConfig(**searched).recipe.losses if one.kind == "pgd"]
     assert {s.shape[-1] for s in draws.adversarial(torch.Size([4, 5]), spec).values()} == {7}
 
@@ -250,33 +250,33 @@ def test_binomial_sampling_shakes_importances_as_upstream_does(start, network, t
 def test_an_upstream_checkpoint_comes_back_as_it_went(start, run, network, tokens, kind, tmp_path) -> None:
     first = start(config=configuration(kind), given=Given(network, tokens))
     run(first, 1)
-    target = first.training.parts.objective.patching.target
-    values = first.training.parts.decomposition.state()
-    torch.save(upstream.exported(values, target, first.builder.sites), tmp_path / "model_1.pth")
+    target = first.arm.target
+    values = first.arm.decomposition.state()
+    torch.save(upstream.exported(values, target, first.arm.sites), tmp_path / "model_1.pth")
     config = configuration(kind, values_path=str(tmp_path / "model_1.pth"))
     second = start(config=config, given=Given(network, tokens))
-    found = second.training.parts.decomposition.state()
+    found = second.arm.decomposition.state()
     assert found.keys() == values.keys()
     assert all(torch.equal(found[name], value) for name, value in values.items())
 
 
 def test_a_checkpoint_in_bfloat16_of_upstreams_newer_names_is_begun_with(network, tokens, start) -> None:
     first = start(config=configuration("shared_mlp"), given=Given(network, tokens))
-    target = first.training.parts.objective.patching.target
-    values = first.training.parts.decomposition.state()
+    target = first.arm.target
+    values = first.arm.decomposition.state()
     theirs = {
         f"ci_fn.{name}" if name.startswith("_ci_fns.") else name: value.bfloat16()
-        for name, value in upstream.exported(values, target, first.builder.sites).items()
+        for name, value in upstream.exported(values, target, first.arm.sites).items()
     }
     second = start(config=configuration("shared_mlp"), given=Given(network, tokens, theirs))
-    found = second.training.parts.decomposition.state()
+    found = second.arm.decomposition.state()
     assert found.keys() == values.keys()
     assert all(torch.equal(found[name], value.bfloat16().double()) for name, value in values.items())
 
 
 def test_first_layers_of_vector_networks_are_told_apart_by_component(network, tokens, start) -> None:
     workload = start(config=configuration("vector_mlp"), given=Given(network, tokens))
-    values = workload.training.parts.decomposition.state()
+    values = workload.arm.decomposition.state()
     swapped = {
         name: value.unflatten(1, (-1, 7)).transpose(1, 2).flatten(1) if name.endswith("weights.0") else value
         for name, value in values.items()
@@ -288,8 +288,8 @@ def test_first_layers_of_vector_networks_are_told_apart_by_component(network, to
 
 def test_what_is_no_checkpoint_of_this_network_is_refused(start, network, tokens, tmp_path) -> None:
     first = start(config=configuration("shared_mlp"), given=Given(network, tokens))
-    target = first.training.parts.objective.patching.target
-    state = upstream.exported(first.training.parts.decomposition.state(), target, first.builder.sites)
+    target = first.arm.target
+    state = upstream.exported(first.arm.decomposition.state(), target, first.arm.sites)
     for other, sentence in (
         ({**state, "target_model.out.bias": state["target_model.out.bias"] + 1}, "differs from the target"),
         ({**state, "target_model.more": torch.ones(1)}, "is not in the target"),

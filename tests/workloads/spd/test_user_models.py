@@ -14,8 +14,9 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.maths.masked_products import Call
+from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
 
 OWN: dict[str, Any] = {
@@ -73,10 +74,10 @@ class Tried(nn.Module):
 
 
 def terms(workload: Spd) -> dict[str, torch.Tensor]:
-    training = workload.training
+    training = workload.arm
     training.schedule()
-    found, _ = training.gradients(workload.builder.first_batch(), NullClock())
-    return {**found, **training.parts.decomposition.named_gradients()}
+    found, _ = training.gradients(workload.arm.first_batch(), NullClock())
+    return {**found, **training.decomposition.named_gradients()}
 
 
 def test_exact_forms_agree_on_a_network_of_ones_own(start, network, tokens) -> None:
@@ -102,7 +103,7 @@ def test_a_network_from_a_file_is_trained_on_the_users_tokens(start, run, tokens
     rows: list[Any] = []
     workload = start(config=config, log=rows.append, patching="wrapper", delta="folded")
     run(workload, 1)
-    assert [site.name for site in workload.builder.sites] == ["inner", "out"]
+    assert [site.name for site in workload.arm.sites] == ["inner", "out"]
     assert np.isfinite(rows[0]["eval/ce/target"])
     assert workload.work().flops is None
 
@@ -116,11 +117,11 @@ def test_a_network_that_reads_vectors_is_compared_by_squares(start, run, tmp_pat
         config={**config, "eval_every": 1, "batch_size": 8}, given=Given(module, vectors), log=rows.append
     )
     run(workload, 1)
-    assert workload.builder.rows.vectors
+    assert workload.arm.rows.vectors
     assert not any(name.startswith("eval/ce/") for name in rows[0])
     with torch.no_grad():
-        batch = workload.builder.first_batch()
-        ones = workload.training.parts.objective.patching.plain(batch)
+        batch = workload.arm.first_batch()
+        ones = workload.arm.run(batch, Call())
     torch.testing.assert_close(ones, module(batch))
 
 

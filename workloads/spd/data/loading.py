@@ -116,6 +116,11 @@ def collate(rows: Any) -> Loaded:
     return Loaded(torch.stack(rows), os.getpid(), len(rows))
 
 
+def on_host(rows: Rows, values: np.ndarray) -> Tensor:
+    """Some rows as a network reads them: vectors float32, token ids int64."""
+    return torch.from_numpy(np.array(values) if rows.vectors else values.astype(np.int64))
+
+
 def by_data_loader(
     rows: Rows, plan: Plan, workers: int, pinned: bool, stream: bool, sharded: bool
 ) -> Iterator[Loaded]:
@@ -139,9 +144,7 @@ def by_mapped_file(rows: Rows, plan: Plan, pinned: bool) -> Iterator[Loaded]:
 
 def on_device(rows: Rows, plan: Plan, device: torch.device) -> Iterator[Loaded]:
     """All rows live on the device; a batch is an indexed read there, and nothing travels but row numbers."""
-    values = torch.from_numpy(np.array(rows.values if rows.vectors else rows.values.astype(np.int64))).to(
-        device
-    )
+    values = on_host(rows, rows.values).to(device)
     epoch, order = -1, torch.empty(0)
     number = plan.start
     while True:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from perfsweep.workloads.spd.maths.sites import Site, weight_of
-from perfsweep.workloads.spd.maths.target import Target
+from perfsweep.workloads.spd.maths.sites import Site
 
 
 @dataclass
@@ -52,47 +50,3 @@ def normal(
 ) -> Tensor:
     """Normal numbers with std gain/sqrt(fan), drawn on the host so that every device starts alike."""
     return (torch.randn(*shape, generator=generator, dtype=torch.float64) * (gain / math.sqrt(fan))).to(dtype)
-
-
-class Deltas:
-    """D of every site; each call looks the frozen weights up in the target."""
-
-    def __init__(self, target: Target, sites: Sequence[Site], counts: Counter[str]) -> None:
-        self._target, self._sites, self._counts = target, sites, counts
-
-    def weight(self, site: Site) -> Tensor:
-        """W [out, in]."""
-        self._counts["weight_fetches"] += 1
-        return weight_of(self._target.get_submodule(site.name), site.kind, site.d_in)
-
-    def all(self, components: Mapping[str, Operands]) -> dict[str, Tensor]:
-        """D by name, with gradients towards V and U. Autocast is off: rounding would drown what is left."""
-        device_type = next(iter(components.values())).V.device.type
-        with torch.autocast(device_type, enabled=False):
-            return {site.name: self._one(site, components[site.name]) for site in self._sites}
-
-    def _one(self, site: Site, operands: Operands) -> Tensor:
-        return self.weight(site).to(operands.V) - (operands.V @ operands.U).T
-
-
-class CachedDeltas(Deltas):
-    """Fetches each weight once.
-
-    The field report caches by ``functools.lru_cache`` on the method, which keeps the model alive as long as
-    the class and goes on serving old weights after a reload. This cache belongs to the object and is emptied
-    by `forget`.
-    """
-
-    def __init__(self, target: Target, sites: Sequence[Site], counts: Counter[str]) -> None:
-        super().__init__(target, sites, counts)
-        self._weights: dict[str, Tensor] = {}
-
-    def weight(self, site: Site) -> Tensor:
-        """W [out, in], looked up at the first call."""
-        if site.name not in self._weights:
-            self._weights[site.name] = super().weight(site)
-        return self._weights[site.name]
-
-    def forget(self) -> None:
-        """Look weights up again: the target has been loaded again."""
-        self._weights.clear()

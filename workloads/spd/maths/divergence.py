@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -103,6 +104,25 @@ def kl_sum(logits: Tensor, p: Tensor, entropy: Tensor) -> Tensor:
     # Sixteen bits would leave nothing of a difference of three large sums.
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return entropy - (p * wide).sum() + torch.logsumexp(wide, -1).sum()
+
+
+class OfConstants(Divergence):
+    """A divergence whose constants are arguments of compiled code, by the formula of the eager form.
+
+    Parameters
+    ----------
+    measure : cached or recomputed for logits, squared for vectors
+    """
+
+    def __init__(self, measure: str, constants: Sequence[Tensor], normaliser: int) -> None:
+        self._measure, self._constants, self.normaliser = measure, tuple(constants), normaliser
+
+    def sum(self, prediction: Tensor) -> Tensor:
+        """Of a prediction []."""
+        if self._measure == "cached":
+            return kl_sum(prediction, *self._constants)
+        distance = RecomputedKl.distance if self._measure == "recomputed" else SquaredError.distance
+        return distance(prediction, *self._constants)
 
 
 class _KlOfLogits(torch.autograd.Function):

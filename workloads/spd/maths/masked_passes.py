@@ -1,13 +1,15 @@
-"""From importances and sources to the divergence of one masked pass.
+"""From importances and sources to the divergence of masked passes.
 
 A moment holds what one microbatch has computed once; a pass is asked for as importances, sources, deltas and
-routes.
+routes. `evaluate` runs the passes of a term, which have been drawn and searched for: it draws nothing, so
+compiled code may hold all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,9 +17,9 @@ from torch import Tensor
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.divergence import Divergence
 from perfsweep.workloads.spd.maths.masked_products import SiteMask
-from perfsweep.workloads.spd.maths.patching import Patching
 from perfsweep.workloads.spd.maths.random_draws import Routes
 from perfsweep.workloads.spd.maths.sites import Stacks, each, unstack
+from perfsweep.workloads.spd.presets import LossSpec
 
 
 @dataclass
@@ -47,6 +49,12 @@ class Moment:
         """Dimensions of positions: [B, S], or [B] for vectors."""
         return self.batch.shape if not self.batch.is_floating_point() else self.batch.shape[:-1]
 
+    def held_bytes(self) -> int:
+        """Bytes of outputs and importances that it keeps alive."""
+        tensors = [*self.inputs.values(), *self.lower.values(), *self.upper.values()]
+        tensors += [value for value in vars(self.divergence).values() if isinstance(value, Tensor)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
 
 @dataclass
 class Masking:
@@ -54,7 +62,7 @@ class Masking:
 
     Attributes
     ----------
-    lower : importances [..., C]
+    lower : importances [..., C]; none yet in a pass that is drawn
     sources : s [..., C], broadcast over positions; None for masks equal to the importances
     deltas : mu [...]; None where deltas take no part
     routes : by module; None for all positions
@@ -62,20 +70,16 @@ class Masking:
     rows : in place of routes, the numbers of the routed positions
     """
 
-    lower: Stacks
+    lower: Stacks = field(default_factory=dict)
     sources: Stacks | None = None
     deltas: Stacks | None = None
     routes: Routes | None = None
     names: tuple[str, ...] | None = None
     rows: Routes | None = None
 
-
-@dataclass(frozen=True)
-class Where:
-    """Where a pass begins."""
-
-    first: int = 0
-    hidden: Tensor | None = None
+    def of(self, lower: Stacks) -> Masking:
+        """The same pass with some importances."""
+        return Masking(lower, self.sources, self.deltas, self.routes, self.names, self.rows)
 
 
 def blend(lower: Tensor, source: Tensor) -> Tensor:
@@ -143,42 +147,49 @@ def chosen(stacks: Stacks, names: tuple[str, ...] | None) -> Stacks:
     return {(name,): stacks[key] if len(key) == 1 else stacks[key][k] for name, (key, k) in keys.items()}
 
 
-class Passes:
-    """Masked passes as the toggles have them.
+def singly(stacks: Stacks) -> Stacks:
+    """Every module under its own key; unbound once, since picking from a stack fills zeros for the rest."""
+    return {(name,): tensor for name, tensor in unstack(stacks).items()}
 
-    Parameters
-    ----------
-    reuse : begin at the first stage that holds a replaced module
-    inside : sources are blended with importances inside the product
-    """
 
-    def __init__(self, patching: Patching, reuse: bool, inside: bool = False) -> None:
-        self.patching, self.reuse, self.inside = patching, reuse, inside
+class Passes(Protocol):
+    """What runs masked passes: an arm, or the inside of compiled code."""
 
     def divergence(self, moment: Moment, masking: Masking, operands: Mapping[str, Operands]) -> Tensor:
         """Sum over positions of the divergence of the masked output []."""
-        masks = make_masks(masking, self.inside)
-        return moment.divergence.sum(self.output(moment, masks, operands))
+        ...
 
     def output(
         self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
     ) -> Tensor:
         """The masked output."""
-        where = self.where(moment, tuple(masks))
-        return self.patching.masked(moment.batch, masks, operands, first=where.first, hidden=where.hidden)
+        ...
 
     def inputs(
         self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
     ) -> dict[str, Tensor]:
         """What each module reads under masks."""
-        return self.patching.masked_cached(moment.batch, masks, operands)[1]
+        ...
 
-    def where(self, moment: Moment, names: tuple[str, ...]) -> Where:
-        """Where a pass that replaces these modules may begin: everything before it is as in the target."""
-        if not self.reuse:
-            return Where()
-        stages = [self.patching.sites[name].stage for name in names]
-        if None in stages or not stages:
-            return Where()
-        first = min(stage for stage in stages if stage is not None)
-        return Where(first, moment.between[first])
+
+def evaluate(
+    passes: Passes, names: Sequence[str], moment: Moment, spec: LossSpec, drawn: Sequence[Masking]
+) -> Tensor:
+    """The term of prepared passes, per position or element []."""
+    if spec.kind == "unmasked":
+        masks = {name: SiteMask(None) for name in names}
+        return moment.divergence.mean(passes.output(moment, masks, moment.operands))
+    if spec.kind == "hidden_acts":
+        return hidden_acts(passes, moment, masks_of(drawn[0].of(moment.lower)))
+    lower = moment.lower if drawn[0].names is None else singly(moment.lower)
+    sums = [passes.divergence(moment, one.of(lower), moment.operands) for one in drawn]
+    total = sums[0] if len(sums) == 1 else torch.stack(sums).mean()
+    return total / moment.divergence.normaliser
+
+
+def hidden_acts(passes: Passes, moment: Moment, masks: dict[str, SiteMask]) -> Tensor:
+    """Squared error of what modules read under masks []; token ids cannot differ and are left out."""
+    inputs = passes.inputs(moment, masks, moment.operands)
+    read = [name for name, x in moment.inputs.items() if x.is_floating_point()]
+    squares = torch.stack([(inputs[name] - moment.inputs[name]).square().sum() for name in read])
+    return squares.sum() / sum(moment.inputs[name].numel() for name in read)

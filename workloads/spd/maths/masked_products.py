@@ -109,9 +109,6 @@ class Call:
     inputs: dict[str, Tensor] | None = None
 
 
-Check = Callable[[Tensor], None]
-
-
 def check_waiting(mask: Tensor) -> None:
     """Refuse values outside [0, 1]; the host waits twice, once for each end.
 
@@ -125,13 +122,6 @@ def check_waiting(mask: Tensor) -> None:
     """
     if bool((mask < 0).any()) or bool((mask > 1).any()):
         raise ValueError("a mask must lie in [0, 1]; its sources or importances are out of range")
-
-
-def check_nothing(mask: Tensor) -> None:
-    """No test."""
-
-
-CHECKS: dict[str, Check] = {"sync": check_waiting, "off": check_nothing}
 
 
 class WeightedActivation(torch.autograd.Function):
@@ -175,9 +165,6 @@ def two_step(x: Tensor, site: Site, operands: Operands) -> Tensor:
 def fused(x: Tensor, site: Site, operands: Operands) -> Tensor:
     """By one product with V U: in*out multiplications a position, and once for all positions C*in*out."""
     return site.read(x, operands.V @ operands.U)
-
-
-UNMASKED: dict[str, UnmaskedForm] = {"two_step": two_step, "fused": fused}
 
 
 def with_delta(x: Tensor, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm) -> Tensor:

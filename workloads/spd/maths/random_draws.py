@@ -84,20 +84,16 @@ class Draws:
 
     def stochastic(self, lead: torch.Size, routed: bool, binomial: bool = False) -> Sources:
         """Draws of a stochastic term at positions `lead`, the batch first."""
-        made = self._once(lambda: self._stochastic(self._whole(lead), routed, binomial))
-        return self._sliced(made) if self._frozen else made
+        found = self._once(lambda: self._stochastic(self._whole(lead), routed, binomial))
+        return Sources(*(self._cut(part) for part in (found.components, found.deltas, found.routes)))
 
     def noise(self, lead: torch.Size) -> Stacks:
         """u in [0, 1] [..., C] for the importances of masks, drawn before all terms."""
-        made = self._once(lambda: self._filled(self._empty(self._whole(lead), extra=0), self.order))
-        if not self._frozen:
-            return made
-        return {names: self._cut(names, tensor) for names, tensor in made.items()}
+        return self._cut(self._once(lambda: self._filled(self._empty(self._whole(lead), 0), self.order)))
 
     def routes(self, lead: torch.Size) -> Routes:
         """A random number of modules at each position, 1 to M with equal chances, and which."""
-        made = self._once(lambda: self._subset(self._whole(lead)))
-        return {name: route[self._rows] for name, route in made.items()} if self._frozen else made
+        return self._cut(self._once(lambda: self._subset(self._whole(lead))))
 
     def adversarial(self, lead: torch.Size, spec: LossSpec) -> Stacks:
         """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] by position.
@@ -106,10 +102,8 @@ class Draws:
         """
         shared = spec.scope == "shared"
         shape = torch.Size([1] * len(lead)) if shared else self._whole(lead)
-        made = self._once(lambda: self._start(shape, spec.init))
-        if shared or not self._frozen:
-            return made
-        return {names: self._cut(names, tensor) for names, tensor in made.items()}
+        found = self._once(lambda: self._start(shape, spec.init))
+        return found if shared else self._cut(found)
 
     def kept(self, shape: torch.Size, normal: bool) -> Stacks:
         """Where sources begin that are kept [*shape, C+1]: uniform, or normal where a sigmoid bounds them."""
@@ -177,18 +171,16 @@ class Draws:
         self._fill([parts[name] for name in order] if parts else stacks.values(), self.generator)
         return stacks
 
-    def _cut(self, names: Names, tensor: Tensor) -> Tensor:
-        return tensor[self._rows] if len(names) == 1 else tensor[:, self._rows]
-
-    def _sliced(self, whole: Sources) -> Sources:
-        routes, deltas = whole.routes, whole.deltas
-        return Sources(
-            {names: self._cut(names, tensor) for names, tensor in whole.components.items()},
-            deltas and {names: self._cut(names, tensor) for names, tensor in deltas.items()},
-            None if routes is None else {name: route[self._rows] for name, route in routes.items()},
-        )
+    def _cut(self, whole: Any) -> Any:
+        """Of frozen draws, the rows of the microbatch."""
+        if not self._frozen or whole is None:
+            return whole
+        return {
+            names: tensor[:, self._rows] if _depth(names) else tensor[self._rows]
+            for names, tensor in whole.items()
+        }
 
 
-def _depth(names: Names) -> list[int]:
+def _depth(names: Names | str) -> list[int]:
     """The leading dimension of a stack: none for a single module."""
-    return [len(names)] if len(names) > 1 else []
+    return [len(names)] if isinstance(names, tuple) and len(names) > 1 else []

@@ -1,216 +1,237 @@
-"""The whole training loop: one iteration at a time, with logging, evaluation, collection and saving."""
+"""The loop around a decomposition: batches in, one iteration after another, log and checkpoints out."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Clock
-from perfsweep.workloads.spd.data.loading import Feed
-from perfsweep.workloads.spd.maths.components import Deltas, Operands
+from perfsweep.workloads.api import Clock, Context, Levels
+from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data.loading import Feed, Loaded, Mover, Plan, by_data_loader, on_host
+from perfsweep.workloads.spd.maths.adversarial_sources import KeptSources
 from perfsweep.workloads.spd.maths.decomposition import Decomposition
-from perfsweep.workloads.spd.maths.losses import annealed_p
-from perfsweep.workloads.spd.maths.masked_passes import Moment
-from perfsweep.workloads.spd.maths.objective import Objective
-from perfsweep.workloads.spd.maths.sites import Names, Stacks, alone, together
-from perfsweep.workloads.spd.presets import Recipe
+from perfsweep.workloads.spd.maths.random_draws import Draws
+from perfsweep.workloads.spd.maths.sites import Stacks, alone, together
 from perfsweep.workloads.spd.training.collector import EmptyingCollector
-from perfsweep.workloads.spd.training.metrics import EagerMetrics
-from perfsweep.workloads.spd.training.profiling import NoProfiler
+from perfsweep.workloads.spd.training.metrics import needed, refuse_nan
+from perfsweep.workloads.spd.training.targets import Problem
 from perfsweep.workloads.spd.training.updates import Updates
 from perfsweep.workloads.training.checkpoints import SyncWriter
 
 
-@dataclass
-class Parts:
-    """What a training is put together from; `build` chooses each part.
+class Loop(ABC):
+    """What is around the arithmetic of an iteration.
+
+    Parameters
+    ----------
+    levels : of all toggles, for variants; nothing here looks at them
+    endings : at whose close everything ends that the training holds
 
     Attributes
     ----------
-    evaluate : figures of the decomposition at a step
-    microbatches : pieces of a batch, one after the other
-    multiplies_deltas : masked passes multiply with D instead of folding it
-    p_tensor : the exponent as a tensor [], where compiled code or a graph must not be made again for each
-        value
-    frees_early : nothing of a microbatch is kept once its loss is there
+    step : iterations done
+    total : of the last one []
+    evaluate : figures of the decomposition at a step, which whatever sets a training up gives
+    decomposition, draws, kept, updates : what is trained, random numbers, sources of persistent terms, and
+        the optimiser, which `build` makes
     """
 
-    recipe: Recipe
-    decomposition: Decomposition
-    objective: Objective
-    deltas: Deltas
-    updates: Updates
-    feed: Feed
-    metrics: EagerMetrics
+    pinned, non_blocking, workers = False, False, 0
+    """Whether batches lie in pinned memory, whether copies are not waited for, and processes that load."""
     evaluate: Callable[[int], Mapping[str, float]]
-    collector: EmptyingCollector
-    writer: SyncWriter
-    profiler: NoProfiler
-    counts: Counter[str]
-    log: Callable[[Mapping[str, float]], None]
-    checkpoint_file: Path
-    microbatches: int = 1
-    multiplies_deltas: bool = True
-    p_tensor: Tensor | None = None
-    frees_early: bool = False
+    decomposition: Decomposition
+    draws: Draws
+    kept: KeptSources
+    updates: Updates
 
-
-Advance = Callable[[Tensor, Clock], tuple[dict[str, Tensor], Stacks]]
-"""Does the arithmetic of an iteration; see `Training.advance`."""
-
-
-class Training:
-    """The loop around the objective."""
-
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.step = 0
-        self.total = torch.zeros(())
-        self._held: Moment | None = None
-        self._advance: Advance = self.advance
-        self.uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._needs_deltas = parts.multiplies_deltas or any(
-            loss.kind == "faithfulness" for loss in parts.recipe.losses
-        )
-        self._logged_at, self._logged_step = time.perf_counter(), 0
-
-    def replace_advance(
-        self, advance: Advance, uncaptured: Callable[[], AbstractContextManager[None]]
+    def __init__(
+        self, levels: Levels, config: SpdConfig, context: Context, problem: Problem, endings: ExitStack
     ) -> None:
-        """Have the arithmetic of an iteration done by a captured graph of it, but for while `uncaptured`."""
-        self._advance, self.uncaptured = advance, uncaptured
+        self.levels, self.config, self.context, self.endings = levels, config, context, endings
+        self.recipe = config.recipe
+        self.target, self.spec, self.sites = problem.target, problem.spec, problem.sites
+        self.rows, self.held_out = problem.rows, problem.held_out
+        self.device, self.dtype = torch.device(context.device.type), getattr(torch, config.dtype)
+        self.counts: Counter[str] = Counter()
+        self.step, self.total = 0, torch.zeros(())
+        self.observed: dict[str, float] = {}
+        self.feed = self.fed(problem.taken)
+        self.build()
+        self.logged_at, self.logged_step = time.perf_counter(), 0
+        self.writer, self.collector = self.writing(), self.collecting()
+        endings.callback(self.writer.close)
+        endings.callback(self.collector.close)
+
+    @abstractmethod
+    def build(self) -> None:
+        """Make what iterations use."""
+
+    @abstractmethod
+    def advance(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
+        """Gradients and update of one iteration; its terms [], and the importances of the last microbatch."""
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Prepare values that were drawn."""
+
+    # Batches.
+
+    def fed(self, start: int) -> Feed:
+        """The batches of a training from the number `start` on."""
+        plan = Plan(len(self.rows), self.recipe.batch, self.context.seed, self.config.drop_last)
+        plan.start = start
+        feed = self.moved(self.batches(plan), start)
+        self.endings.callback(feed.close)
+        return feed
+
+    def batches(self, plan: Plan) -> Iterator[Loaded]:
+        """Batches on the host: fetched row by row."""
+        config = self.config
+        return by_data_loader(self.rows, plan, self.workers, self.pinned, config.iterable, config.sharded)
+
+    def moved(self, batches: Iterator[Loaded], start: int) -> Feed:
+        """Batches on the device: copied when they are asked for."""
+        return Feed(batches, self.mover(), start)
+
+    def mover(self) -> Mover:
+        """What copies batches."""
+        return Mover(self.device, self.non_blocking, self.counts, self.dtype)
+
+    def on_device(self, values: np.ndarray) -> Tensor:
+        """Rows as an iteration reads them."""
+        rows = on_host(self.rows, values).to(self.device)
+        return rows.to(self.dtype) if self.rows.vectors else rows
+
+    def first_batch(self) -> Tensor:
+        """The first rows of the data, a batch of them."""
+        return self.on_device(self.rows.values[: self.recipe.batch])
+
+    def held_out_batches(self) -> list[Tensor]:
+        """The first held-out batches, which are few where rows are few."""
+        size, values = self.recipe.batch, self.held_out.values
+        count = min(self.recipe.eval_batches, max(len(values) // size, 1))
+        return [self.on_device(values[i * size : (i + 1) * size]) for i in range(count)]
+
+    def restart_feed(self, taken: int) -> None:
+        """Go on with the batch after the first `taken` ones."""
+        self.feed.close()
+        self.feed = self.fed(taken)
+
+    # One iteration after another, and what is due after each.
+
+    def begin(self, state: Mapping[str, Any] | None, values: Mapping[str, Tensor] | None) -> None:
+        """Begin where a checkpoint was taken, with given values, or with a warm-up."""
+        if state is not None:
+            self.load(state)
+        elif values is not None:
+            self.decomposition.load(values)
+        else:
+            self.warm_up()
 
     def iterate(self, clock: Clock) -> None:
-        """One iteration, and the periodic work that is due after it."""
-        parts = self.parts
-        parts.profiler.iteration_starts()
+        """Load, compute, update; then log, evaluate, collect and save, each where it is due."""
         with clock.phase("data"):
-            fetched = parts.feed.fetch()
+            fetched = self.feed.fetch()
         with clock.phase("transfer"):
-            batch = parts.feed.move(fetched)
+            batch = self.feed.move(fetched)
         lr = self.schedule()
-        terms, lower = parts.collector.guard(lambda: self._advance(batch, clock))
+        terms, lower = self.attempt(batch, clock)
         with clock.phase("logging"):
-            parts.metrics.observe(self.step, {**terms, "total": self.total}, lower)
+            self.observe({**terms, "total": self.total}, lower)
         self.step += 1
-        parts.counts["iterations"] += 1
-        parts.counts["positions"] += batch.numel() if not batch.is_floating_point() else len(batch)
-        parts.collector.after_iteration(parts.counts["iterations"])
-        self._periodic(clock, lr)
-        parts.profiler.iteration_ends()
-
-    def schedule(self) -> float:
-        """Set exponent and learning rate of the coming iteration, and return the latter."""
-        parts = self.parts
-        if parts.p_tensor is not None:
-            parts.p_tensor.fill_(annealed_p(parts.recipe, self.step))
-        parts.objective.reconstruction.iteration = self.step
-        return parts.updates.schedule(self.step)
-
-    def _periodic(self, clock: Clock, lr: float) -> None:
-        recipe = self.parts.recipe
+        self.counts["iterations"] += 1
+        self.counts["positions"] += batch.numel() if not batch.is_floating_point() else len(batch)
+        self.collector.after_iteration(self.counts["iterations"])
+        recipe = self.recipe
         if self.step % recipe.log_every == 0:
             with clock.phase("logging"):
                 self.log_row(lr)
         if recipe.eval_every and self.step % recipe.eval_every == 0:
             with clock.phase("evaluate"):
-                self.parts.log(self.parts.evaluate(self.step))
+                self.context.log(self.evaluate(self.step))
             with clock.phase("gc"):
-                self.parts.collector.after_evaluation()
+                self.collector.after_evaluation()
         if recipe.save_every and self.step % recipe.save_every == 0:
             with clock.phase("checkpoint"):
                 self.save()
 
+    def schedule(self) -> float:
+        """Set the learning rate of the coming iteration, and return it."""
+        return self.updates.schedule(self.step)
+
+    def attempt(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
+        """Advance by a batch; where memory runs out, so does the training."""
+        return self.advance(batch, clock)
+
+    def uncaptured(self) -> AbstractContextManager[None]:
+        """Iterations are done eagerly meanwhile, which they are."""
+        return nullcontext()
+
+    def writing(self) -> SyncWriter:
+        """What writes checkpoints: the training waits."""
+        return SyncWriter()
+
+    def collecting(self) -> EmptyingCollector:
+        """When garbage is collected: after each evaluation, the allocator's cache being emptied before it."""
+        return EmptyingCollector(every=1, reversed_order=True)
+
+    # What is logged and saved.
+
+    def observe(self, terms: Mapping[str, Tensor], lower: Stacks) -> None:
+        """Read every loss and every module's count: each read waits for the device.
+
+        Raises
+        ------
+        DivergedError
+            A loss is no number.
+        """
+        self.observed = {f"train/loss/{name}": loss.item() for name, loss in terms.items()}
+        self.observed |= {f"train/l0/{name}": count.item() for name, count in needed(lower).items()}
+        refuse_nan(self.step, self.observed)
+
+    def check_losses(self) -> None:  # noqa: B027 - a variant has something to do
+        """Make sure that the last losses are numbers: they have been read already."""
+
+    def row(self, extra: Mapping[str, Tensor]) -> dict[str, float]:
+        """The row of the last iteration, with more numbers []."""
+        return {**self.observed, **{name: value.item() for name, value in extra.items()}}
+
     def log_row(self, lr: float) -> None:
         """Log the last iteration."""
-        parts = self.parts
-        row = parts.metrics.row(self.step, parts.updates.gradient_norms())
+        row = self.row(self.updates.gradient_norms())
         now = time.perf_counter()
-        iterations = max(self.step - self._logged_step, 1)
-        speed = {"perf/step_ms": 1e3 * (now - self._logged_at) / iterations}
-        self._logged_at, self._logged_step = now, self.step
-        parts.log({"step": float(self.step), **row, "train/schedules/lr": lr, **speed})
-
-    def advance(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
-        """Gradients and update of one iteration; its terms [], and the importances of the last microbatch."""
-        self.parts.updates.zero()
-        found = self.gradients(batch, clock)
-        with clock.phase("optimizer"):
-            self.parts.updates.apply()
-        self.parts.objective.reconstruction.after_backward()
-        return found
-
-    def gradients(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
-        """Add up the gradients of all microbatches."""
-        parts, pieces = self.parts, self.parts.microbatches
-        with clock.phase("deltas"):
-            deltas = parts.deltas.all(parts.decomposition.operands()) if self._needs_deltas else None
-        operands = parts.decomposition.operands(deltas if parts.multiplies_deltas else None)
-        p = annealed_p(parts.recipe, self.step) if parts.p_tensor is None else parts.p_tensor
-        sums: dict[str, Tensor] = {}
-        lower: Stacks = {}
-        rows = len(batch) // pieces
-        totals = []
-        for number in range(pieces):
-            piece = slice(number * rows, (number + 1) * rows) if pieces > 1 else slice(None)
-            parts.objective.reconstruction.draws.begin(piece)
-            terms, total, lower = self._microbatch(batch[piece], operands, deltas, p, clock)
-            with clock.phase("backward"):
-                # All microbatches share the deltas' graph, so only the last may take it apart.
-                parts.updates.backward(total / pieces, retain=number < pieces - 1 and deltas is not None)
-            totals.append(total.detach())
-            sums = {name: sums.get(name, 0) + term.detach() / pieces for name, term in terms.items()}
-        self.total = torch.stack(totals).mean() if pieces > 1 else totals[0]
-        return sums, lower
-
-    def _microbatch(
-        self,
-        batch: Tensor,
-        operands: Mapping[str, Operands],
-        deltas: Mapping[str, Tensor] | None,
-        p: float | Tensor,
-        clock: Clock,
-    ) -> tuple[dict[str, Tensor], Tensor, Stacks]:
-        parts = self.parts
-        if self._held is not None:
-            parts.counts["held_bytes"] = max(parts.counts["held_bytes"], held_bytes(self._held))
-        moment = parts.objective.moment(batch, operands, clock, parts.objective.reconstruction.draws)
-        terms = parts.objective.terms(moment, deltas, p, clock)
-        lower = {names: ci.detach() for names, ci in moment.lower.items()}
-        if not parts.frees_early:
-            # What a loop's local names do: they hold on until the next iteration overwrites them.
-            self._held = moment
-        return terms, parts.objective.total(terms), lower
+        speed = {"perf/step_ms": 1e3 * (now - self.logged_at) / max(self.step - self.logged_step, 1)}
+        self.logged_at, self.logged_step = now, self.step
+        self.context.log({"step": float(self.step), **row, "train/schedules/lr": lr, **speed})
 
     def save(self) -> None:
         """Save everything that goes on, unless a loss is no number."""
-        self.parts.metrics.check(self.step)
-        self.parts.writer.save(self.state(), self.parts.checkpoint_file)
+        self.check_losses()
+        self.writer.save(self.state(), self.context.scratch_dir / "checkpoint.pt")
 
     def state(self) -> dict[str, Any]:
         """Values, optimiser, step, random states and position in the data together."""
-        parts = self.parts
-        reconstruction = parts.objective.reconstruction
         return {
             "step": self.step,
-            "taken": parts.feed.taken,
-            "values": parts.decomposition.state(),
-            "generator": reconstruction.draws.generator.get_state(),
-            "sources": {
-                name: {part: _by_term(alone, terms) for part, terms in source.state().items()}
-                for name, source in (("steps", reconstruction.steps), ("persistent", reconstruction.kept))
-            },
-            **parts.updates.state(parts.decomposition.named_views),
+            "taken": self.feed.taken,
+            "values": self.decomposition.state(),
+            "generator": self.draws.generator.get_state(),
+            "sources": {name: _by_term(alone, parts) for name, parts in self.sources().items()},
+            **self.updates.state(self.decomposition.named_views),
         }
+
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """What kinds of adversaries keep, by term."""
+        return {"steps": {}, "persistent": self.kept.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken. The feed has been started there already.
@@ -220,24 +241,18 @@ class Training:
         ConfigError
             The state belongs to another architecture.
         """
-        parts = self.parts
-        reconstruction = parts.objective.reconstruction
-        parts.decomposition.load(state["values"])
-        parts.updates.load(state, parts.decomposition.named_views)
-        reconstruction.draws.generator.set_state(state["generator"])
-        own = partial(together, groups=parts.decomposition.groups)
-        for name, source in (("steps", reconstruction.steps), ("persistent", reconstruction.kept)):
-            source.load({part: _by_term(own, terms) for part, terms in state["sources"][name].items()})
-        self.step = self._logged_step = int(state["step"])
+        self.decomposition.load(state["values"])
+        self.updates.load(state, self.decomposition.named_views)
+        self.draws.generator.set_state(state["generator"])
+        own = partial(together, groups=self.decomposition.groups)
+        self.load_sources({name: _by_term(own, parts) for name, parts in state["sources"].items()})
+        self.step = self.logged_step = int(state["step"])
+
+    def load_sources(self, sources: Mapping[str, dict[str, Any]]) -> None:
+        """Take what kinds of adversaries kept; what only another level keeps is left."""
+        self.kept.load(sources["persistent"])
 
 
-def _by_term(change: Callable[..., dict[Names, Any]], terms: Mapping[str, Any]) -> dict[str, Any]:
+def _by_term(change: Callable[..., Any], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What a kind of adversary keeps of each term, in another layout."""
-    return {term: change(stacks) for term, stacks in terms.items()}
-
-
-def held_bytes(moment: Moment) -> int:
-    """Bytes of a microbatch's outputs and importances that something still refers to."""
-    tensors = [*moment.inputs.values(), *moment.lower.values(), *moment.upper.values()]
-    tensors += [value for value in vars(moment.divergence).values() if isinstance(value, Tensor)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return {part: {term: change(stacks) for term, stacks in terms.items()} for part, terms in parts.items()}

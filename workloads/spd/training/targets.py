@@ -1,23 +1,29 @@
-"""Where a target's values come from: a closed form, training here (kept), a draw, or a local folder."""
+"""What is decomposed: a target and its data, and where its values come from.
+
+These are a closed form, training here (kept), a draw, or a local folder.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.data.corpus import corpus_file
-from perfsweep.workloads.spd.data.loading import Plan
-from perfsweep.workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS
-from perfsweep.workloads.spd.data.tokens import feature_rows, token_rows
+from perfsweep.workloads.spd.data.loading import Plan, on_host
+from perfsweep.workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS, given_rows, load_rows
+from perfsweep.workloads.spd.data.tokens import Rows, feature_rows, token_rows
 from perfsweep.workloads.spd.maths.local_models import load_gpt2
+from perfsweep.workloads.spd.maths.sites import Site, find_sites
 from perfsweep.workloads.spd.maths.target import Superposition, Target, build, draw_values, freeze, set_star
 from perfsweep.workloads.spd.maths.user_models import UserModel, make, try_out
 from perfsweep.workloads.spd.presets import TargetSpec
@@ -26,6 +32,56 @@ from perfsweep.workloads.weight_files import read_safetensors, write_safetensors
 LM_TRAINING = {"steps": 400, "batch": 32, "lr": 3e-3}
 TOY_TRAINING = {"steps": 2000, "batch": 1024, "lr": 5e-3}
 INIT_STD = 0.02
+
+
+@dataclass(frozen=True)
+class Given:
+    """A network and its data that a program hands over, in the place of files.
+
+    Attributes
+    ----------
+    module : in whose place components stand; it is frozen and moved, so hand over a copy
+    data : token ids [n] or [n, S], or vectors [n, f]
+    values : V, U and importance functions to begin with, by their own names or upstream's
+    """
+
+    module: nn.Module
+    data: np.ndarray
+    values: Mapping[str, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a training decomposes.
+
+    Attributes
+    ----------
+    rows, held_out : for training, and for figures
+    taken : batches that an earlier training has had
+    """
+
+    target: Target
+    spec: TargetSpec
+    sites: tuple[Site, ...]
+    rows: Rows
+    held_out: Rows
+    taken: int = 0
+
+
+def load_problem(config: SpdConfig, cache_dir: Path, fused: bool, given: Given | None, taken: int) -> Problem:
+    """The target, its decomposed modules and its data.
+
+    Raises
+    ------
+    ConfigError
+        They do not fit one another.
+    """
+    target, spec = load_target(config, cache_dir, fused, given.module if given else None)
+    sites = find_sites(target, config.recipe.modules)
+    rows, held_out = given_rows(given.data, config, spec) if given else load_rows(config, spec, cache_dir)
+    if isinstance(target, UserModel):
+        try_out(target, sites, on_host(rows, rows.values[: config.recipe.batch]))
+    return Problem(target, spec, sites, rows, held_out, taken)
 
 
 def load_target(

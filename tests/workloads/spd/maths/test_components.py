@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+import gc
+import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from perfsweep.workloads.spd.maths.components import CachedDeltas, Components, Deltas, Operands, normal
+from perfsweep.workloads.spd.maths.components import Components, Operands, normal
 from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.maths.target import Target
 
 SITE = Site("one", "linear", 3, 5, 2, 0)
 
 
-def target() -> Any:
-    return nn.ModuleDict({"one": nn.Linear(3, 5)})
+ROWS = np.ones((4, 3), np.float32)
+
+
+class One(Target):
+    """A single linear module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(3, 5)
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.one(hidden)
 
 
 def test_a_component_matrix_is_the_transposed_product() -> None:
@@ -35,26 +47,26 @@ def test_values_begin_with_one_over_the_root_of_what_is_added_up() -> None:
     assert drawn.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("kind", "looked_up"), [(Deltas, 3), (CachedDeltas, 1)])
-def test_what_is_left_of_a_weight_and_how_often_it_is_looked_up(kind: type[Deltas], looked_up: int) -> None:
-    network, counts = target(), Counter[str]()
-    made = Components(SITE, torch.Generator().manual_seed(0))
-    deltas = kind(network, (SITE,), counts)
+@pytest.mark.parametrize(("level", "looked_up"), [("naive", 3), ("cached_w", 1)])
+def test_what_is_left_of_a_weight_and_how_often_it_is_looked_up(arm_of, level: str, looked_up: int) -> None:
+    network = One()
+    arm = arm_of(network, (SITE,), ROWS, {"modules": ["one"], "batch_size": 2}, delta=level)
+    pair = arm.decomposition.operands()["one"]
     for _ in range(3):
-        left = deltas.all({"one": Operands(made.V, made.U)})["one"]
-        assert torch.allclose(left + made.weight, network["one"].weight, atol=1e-6)
+        left = arm.deltas({"one": pair})["one"]
+        assert torch.allclose(left + (pair.V @ pair.U).T, network.one.weight, atol=1e-6)
     assert left.requires_grad
-    assert counts["weight_fetches"] == looked_up
+    assert arm.counts["weight_fetches"] == looked_up
 
 
-def test_weights_that_were_loaded_anew_are_looked_up_again() -> None:
-    network, counts = target(), Counter[str]()
-    deltas = CachedDeltas(network, (SITE,), counts)
-    deltas.weight(SITE)
-    network["one"] = nn.Linear(3, 5)
-    assert not torch.equal(deltas.weight(SITE), network["one"].weight)
-    deltas.forget()
-    assert torch.equal(deltas.weight(SITE), network["one"].weight)
+def test_cached_weights_do_not_outlive_the_training(arm_of) -> None:
+    network = One()
+    arm = arm_of(network, (SITE,), ROWS, {"modules": ["one"], "batch_size": 2}, delta="cached_w")
+    arm.deltas(arm.decomposition.operands())
+    alive = weakref.ref(network)
+    del network, arm
+    gc.collect()
+    assert alive() is None
 
 
 def test_detached_operands_have_the_values_and_no_graph() -> None:

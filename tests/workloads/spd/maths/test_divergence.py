@@ -9,8 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.spd.maths.divergence import CachedKl, Divergence, RecomputedKl, SquaredError, kl_sum
-from perfsweep.workloads.spd.training.compiled import Given, constants_of
+from perfsweep.workloads.spd.maths.divergence import (
+    CachedKl,
+    Divergence,
+    OfConstants,
+    RecomputedKl,
+    SquaredError,
+    kl_sum,
+)
+from perfsweep.workloads.spd.maths.pass_functions import constants_of
 
 HEAD = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -93,6 +100,6 @@ def test_compiled_code_that_is_given_the_constants_measures_the_same(
 ) -> None:
     target, prediction = hidden(1), hidden(2)
     eager = form(target)
-    given = Given(*constants_of(eager), eager.normaliser)
+    given = OfConstants(*constants_of(eager), eager.normaliser)
     assert given.sum(prediction).item() == pytest.approx(eager.sum(prediction).item(), rel=1e-12)
     assert given.normaliser == eager.normaliser

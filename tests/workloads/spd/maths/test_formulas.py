@@ -13,8 +13,7 @@ from perfsweep.workloads.api import Device, NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.kernels.native import PARTS, ToyKernel
-from perfsweep.workloads.spd.maths import formulas
-from perfsweep.workloads.spd.training import written_gradients
+from perfsweep.workloads.spd.maths import formulas, masked_products
 from perfsweep.workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -56,16 +55,16 @@ def test_in_single_precision_they_agree_to_its_rounding(gradients_of, level) -> 
 def saturated(start, level: str, shift: float) -> dict[str, torch.Tensor]:
     """Gradients with importances moved by `shift`: above 1 or below 0, where leaky sigmoids bend."""
     workload = start(config={**TOY, "dtype": "float64"}, gradients=level, stack_modules="stacked")
-    training = workload.training
-    values = training.parts.decomposition.named_tensors()
+    training = workload.arm
+    values = training.decomposition.named_tensors()
     with torch.no_grad():
         for name, value in values.items():
             if ".biases.1" in name:
                 value += shift
-    training.parts.updates.zero()
+    training.updates.zero()
     training.schedule()
-    training.gradients(workload.builder.first_batch(), NullClock())
-    return training.parts.decomposition.named_gradients()
+    training.gradients(workload.arm.first_batch(), NullClock())
+    return training.decomposition.named_gradients()
 
 
 @pytest.mark.parametrize("shift", [-3.0, 3.0])
@@ -81,7 +80,7 @@ def test_a_training_by_formulas_follows_that_of_the_graph(start, run, level) -> 
         # The fused update takes gradients for granted as they lie in memory.
         workload = start(config={**TOY, "dtype": "float64"}, gradients=chosen, optimizer="fused")
         run(workload, 20)
-        totals.append(workload.training.total.item())
+        totals.append(workload.arm.total.item())
     assert totals[1] == pytest.approx(totals[0], rel=1e-9)
 
 
@@ -97,7 +96,7 @@ def first_draw_only(rows, gradients):
 
 @pytest.mark.parametrize(
     ("module", "name", "mutant"),
-    [(written_gradients, "lower_leaky_gradient", upside_down), (formulas, "_product", first_draw_only)],
+    [(masked_products, "lower_leaky_gradient", upside_down), (formulas, "_product", first_draw_only)],
 )
 def test_a_planted_mistake_is_rejected(gradients_of, monkeypatch, module, name, mutant) -> None:
     config = {**TOY, "dtype": "float64"}

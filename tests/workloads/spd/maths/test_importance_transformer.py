@@ -16,8 +16,8 @@ import torch
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd import decompose, upstream
-from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.training.targets import Given
 
 MODULES = ["embed", "out", "body.*"]
 KIND = "global_shared_transformer"
@@ -92,9 +92,9 @@ def plain(read: dict[str, np.ndarray], w: dict[str, np.ndarray], blocks: int) ->
 
 
 def exported(workload: Any) -> dict[str, torch.Tensor]:
-    decomposition = workload.training.parts.decomposition
-    target = workload.training.parts.objective.patching.target
-    return upstream.exported(decomposition.state(), target, workload.builder.sites, decomposition.frequencies)
+    decomposition = workload.arm.decomposition
+    target = workload.arm.target
+    return upstream.exported(decomposition.state(), target, workload.arm.sites, decomposition.frequencies)
 
 
 @pytest.mark.parametrize("levels", [{}, {"patching": "wrapper", "stack_modules": "stacked"}], ids=len)
@@ -102,13 +102,13 @@ def test_importances_are_those_of_the_published_transformer(start, run, network,
     workload = start(config=OWN, given=Given(network, tokens), **levels)
     run(workload, 1)
     with torch.no_grad():
-        for parameter in workload.training.parts.decomposition.importance_parameters():
+        for parameter in workload.arm.decomposition.importance_parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     theirs = exported(workload)
     w = {n.removeprefix("ci_fn._global_ci_fn."): t.numpy() for n, t in theirs.items() if "_global_ci_fn" in n}
     assert w["_blocks.1.attn.rope.inv_freq"].shape == (2,)
-    batch = workload.builder.first_batch()
-    objective = workload.training.parts.objective
+    batch = workload.arm.first_batch()
+    objective = workload.arm
     moment = objective.moment(batch, objective.decomposition.operands(), NullClock())
     names, V = sorted(moment.inputs), theirs["_components.embed.V"]
     read = {name: (V[batch] if name == "embed" else x).numpy() for name, x in moment.inputs.items()}
@@ -126,10 +126,10 @@ def each_module(stacks: Any) -> dict[str, torch.Tensor]:
 
 
 def terms(workload: Any) -> dict[str, torch.Tensor]:
-    training = workload.training
+    training = workload.arm
     training.schedule()
-    found, _ = training.gradients(workload.builder.first_batch(), NullClock())
-    return {**found, **training.parts.decomposition.named_gradients()}
+    found, _ = training.gradients(workload.arm.first_batch(), NullClock())
+    return {**found, **training.decomposition.named_gradients()}
 
 
 def test_exact_forms_agree_and_every_weight_learns(start, network, tokens) -> None:
@@ -144,10 +144,10 @@ def test_exact_forms_agree_and_every_weight_learns(start, network, tokens) -> No
 def test_it_goes_to_upstreams_names_and_comes_back(start, run, network, tokens) -> None:
     first = start(config=OWN, given=Given(network, tokens))
     run(first, 1)
-    values, theirs = first.training.parts.decomposition.state(), exported(first)
+    values, theirs = first.arm.decomposition.state(), exported(first)
     assert theirs["ci_fn._global_ci_fn._blocks.1.mlp.4.W"].shape == (6, 8)
     second = start(config=OWN, given=Given(network, tokens, theirs))
-    found = second.training.parts.decomposition.state()
+    found = second.arm.decomposition.state()
     assert found.keys() == values.keys()
     assert all(torch.equal(found[name], value) for name, value in values.items())
 

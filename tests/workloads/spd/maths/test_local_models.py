@@ -146,7 +146,7 @@ def test_a_local_gpt2_is_decomposed(start, tmp_path) -> None:
         "warmup_steps": 1,
     }
     workload = start(config=config)
-    assert [site.kind for site in workload.builder.sites] == ["conv1d"] * 3
+    assert [site.kind for site in workload.arm.sites] == ["conv1d"] * 3
     with pytest.raises(ConfigError, match=r"wpe is never called in a pass of the target"):
         start(config={**config, "modules": ["wpe"], "importance": "mlp"})
 
@@ -163,7 +163,7 @@ def test_a_head_may_be_decomposed(start, tmp_path) -> None:
         "seq_len": 16,
         "warmup_steps": 0,
     }
-    assert [site.stage for site in start(config=config).builder.sites] == [None]
+    assert [site.stage for site in start(config=config).arm.sites] == [None]
 
 
 OFF_DEFAULT: list[dict[str, Any]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.workloads.spd.maths.masked_products import CHECKS, FORMS, WeightedActivation, shaken
+from perfsweep.workloads.spd.maths.masked_products import FORMS, WeightedActivation, check_waiting, shaken
 
 G = [-1.0, 0.0, 0.25, 1.0, 3.0]
 
@@ -49,11 +49,10 @@ def test_importances_are_shaken_below_one() -> None:
 
 @pytest.mark.parametrize("bad", [-1e-6, 1 + 1e-6])
 def test_a_mask_beyond_its_range_is_refused_and_the_ends_are_none(bad: float) -> None:
-    CHECKS["sync"](torch.tensor([0.0, 1.0, float("nan")]))
+    check_waiting(torch.tensor([0.0, 1.0, float("nan")]))
     mask = torch.tensor([0.5, bad, 0.5])
     with pytest.raises(ValueError, match=r"a mask must lie in \[0, 1\]"):
-        CHECKS["sync"](mask)
-    CHECKS["off"](mask)
+        check_waiting(mask)
 
 
 @pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (0,), (1,), (2,), (3,), (0, 3)])

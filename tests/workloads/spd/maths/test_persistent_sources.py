@@ -7,7 +7,6 @@ moves of the sources by itself, and imports nothing from what it checks.
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -19,8 +18,8 @@ from torch import Tensor, nn
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.build import Given
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
 
 NAMES = ["body.0", "body.2"]
@@ -126,30 +125,28 @@ def each_module(stacks: Any) -> dict[str, Tensor]:
 
 def compared(workload: Spd, network: nn.Module, adversary: dict[str, Any], iterations: int) -> float:
     """The worst relative difference of a loss or a source over some iterations."""
-    training, batches, routes = workload.training, [], []
-    objective = training.parts.objective
-    reconstruction = objective.reconstruction
+    arm, batches, routes = workload.arm, [], []
     (spec,) = workload.config.recipe.losses
 
     def watched(batch: Tensor, clock: Any) -> Any:
         batches.append(batch)
-        return training.advance(batch, clock)
+        return advance(batch, clock)
 
-    drawn, importances = reconstruction.draws.routes, []
-    original = objective.functions.importances
+    advance, drawn, importances = arm.advance, arm.draws.routes, []
+    original = arm.importances
 
     def seen(*inputs: Any) -> Any:
         importances.append(original(*inputs))
         return importances[-1]
 
-    objective.functions.importances = seen
-    reconstruction.draws.routes = lambda lead: routes.append(drawn(lead)) or routes[-1]
-    training.replace_advance(watched, nullcontext)
-    first = each_module(reconstruction.kept.of(spec, LEAD))
+    arm.importances = seen
+    arm.draws.routes = lambda lead: routes.append(drawn(lead)) or routes[-1]
+    arm.advance = watched
+    first = each_module(arm.kept.of(spec, LEAD))
     reference = Reference(network.double(), first, adversary, workload.config.recipe.steps)
     worst = 0.0
     for step in range(iterations):
-        values = {n: t.detach().clone() for n, t in training.parts.decomposition.state().items()}
+        values = {n: t.detach().clone() for n, t in arm.decomposition.state().items()}
         for kept in (batches, routes, importances):
             kept.clear()
         workload.step(NullClock())
@@ -160,8 +157,8 @@ def compared(workload: Spd, network: nn.Module, adversary: dict[str, Any], itera
         expected = reference.loss(values, ci, batches[0], subset and next(subset))
         reference.climb(expected, step)
         assert subset is None or next(subset, None) is None
-        worst = max(worst, abs(training.total.item() / (0.5 * expected.item()) - 1))
-        for name, s in each_module(reconstruction.kept.of(spec, LEAD)).items():
+        worst = max(worst, abs(arm.total.item() / (0.5 * expected.item()) - 1))
+        for name, s in each_module(arm.kept.of(spec, LEAD)).items():
             worst = max(worst, (s - reference.sources[name]).abs().max().item())
     return worst
 
@@ -188,9 +185,9 @@ def test_sources_climb_as_a_plain_loop_has_them(start, network, tokens, levels, 
         **levels,
     )
     (spec,) = workload.config.recipe.losses
-    first = each_module(workload.training.parts.objective.reconstruction.kept.of(spec, LEAD))
+    first = each_module(workload.arm.kept.of(spec, LEAD))
     assert compared(workload, network, adversary, iterations=4) <= 1e-9
-    moved = each_module(workload.training.parts.objective.reconstruction.kept.of(spec, LEAD))
+    moved = each_module(workload.arm.kept.of(spec, LEAD))
     assert all((moved[name] - s).abs().max() > 0.01 for name, s in first.items())
 
 
@@ -201,8 +198,8 @@ def test_a_training_goes_on_with_its_sources(start, run, network, tokens, tmp_pa
     run(first, 2)
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     run(second, 2)
-    assert first.training.total.item() == second.training.total.item()
-    one, other = (w.training.parts.objective.reconstruction.kept for w in (first, second))
+    assert first.arm.total.item() == second.arm.total.item()
+    one, other = (w.arm.kept for w in (first, second))
     (spec,) = first.config.recipe.losses
     for name, s in each_module(one.of(spec, LEAD)).items():
         assert torch.equal(s, each_module(other.of(spec, LEAD))[name])

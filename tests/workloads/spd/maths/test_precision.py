@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.workloads.spd.toggles import BFLOAT16, HALF_IN_MAIN_PASS
+from perfsweep.workloads.spd.variants.precision import BFLOAT16, HALF_IN_MAIN_PASS
 
 QUIET = {
     "modules": ["layers.*.attn.q", "layers.*.mlp.fc"],
@@ -76,14 +76,14 @@ def test_gradients_are_unscaled_before_they_are_clipped(start, run) -> None:
     from dataclasses import replace
 
     workload = start(config=QUIET, amp="fp16", pgd_inner="detached")
-    updates = workload.training.parts.updates
+    updates = workload.arm.updates
     updates.recipe = replace(updates.recipe, clip_components=1e-3)
     assert updates.scaler.is_enabled() and updates.scaler.get_scale() > 1
     run(workload, 1)
     plain = start(config=QUIET, pgd_inner="detached")
-    plain.training.parts.updates.recipe = updates.recipe
+    plain.arm.updates.recipe = updates.recipe
     run(plain, 1)
-    norms = [each.training.parts.updates.norms["components"].item() for each in (workload, plain)]
+    norms = [each.arm.updates.norms["components"].item() for each in (workload, plain)]
     assert norms[0] == pytest.approx(norms[1], rel=0.05)
 
 

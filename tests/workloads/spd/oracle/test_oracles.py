@@ -9,8 +9,7 @@ from torch import nn
 
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.layers import Conv1D
-from perfsweep.workloads.spd.maths.masked_products import UNMASKED, SiteMask, check_waiting, two_step
-from perfsweep.workloads.spd.maths.patching import PersistentHooks, TemporaryHooks, Wrappers
+from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask, fused, two_step
 from perfsweep.workloads.spd.maths.sites import find_sites
 from perfsweep.workloads.spd.maths.target import Target
 from perfsweep.workloads.spd.oracle.recovery import ci_errors
@@ -50,16 +49,17 @@ def dense(target: Mixed, name: str) -> torch.Tensor:
     return weights[name]
 
 
-PATCHINGS = {"temp_hooks": TemporaryHooks, "persistent_hooks": PersistentHooks, "wrapper": Wrappers}
+@pytest.fixture
+def patched(arm_of):
+    """An arm of a target, and its sites."""
 
+    def make(kind: str, target: Mixed):
+        sites = find_sites(target, [("*", COUNT)], identity_width=WIDTH)
+        levels = {"patching": "wrapper", "delta": "folded"} if kind == "folded" else {"patching": kind}
+        config = {"modules": ["*"], "importance": "mlp", "batch_size": 2, "seq_len": 5}
+        return arm_of(target, sites, TOKENS.numpy().astype("uint16"), config, **levels), sites
 
-def patched(kind: str, target: Mixed, **own):
-    from collections import Counter
-
-    sites = find_sites(target, [("*", COUNT)], identity_width=WIDTH)
-    make = PATCHINGS["wrapper" if kind == "folded" else kind]
-    extra = {"folds": True} if kind == "folded" else {}
-    return make(target, sites, check_waiting, two_step, Counter(), **extra, **own), sites
+    return make
 
 
 def some_operands(target: Mixed, sites, kind: str):
@@ -78,7 +78,7 @@ KINDS = ["temp_hooks", "persistent_hooks", "wrapper", "folded"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_all_masks_one_the_output_is_the_targets(kind) -> None:
+def test_with_all_masks_one_the_output_is_the_targets(patched, kind) -> None:
     target = Mixed()
     expected = target(TOKENS)
     patching, sites = patched(kind, target)
@@ -89,11 +89,11 @@ def test_with_all_masks_one_the_output_is_the_targets(kind) -> None:
     found = patching.masked(TOKENS, ones, some_operands(Mixed(), sites, kind))
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     if kind == "folded":
-        assert torch.equal(found, patching.plain(TOKENS))
+        assert torch.equal(found, patching.run(TOKENS, Call()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_nothing_is_routed_the_output_is_the_targets_to_the_bit(kind) -> None:
+def test_where_nothing_is_routed_the_output_is_the_targets_to_the_bit(patched, kind) -> None:
     target = Mixed()
     patching, sites = patched(kind, target)
     nowhere = torch.zeros(2, 5, dtype=torch.bool)
@@ -101,12 +101,12 @@ def test_where_nothing_is_routed_the_output_is_the_targets_to_the_bit(kind) -> N
         s.name: SiteMask(torch.rand(2, 5, COUNT).double(), torch.rand(2, 5).double(), nowhere) for s in sites
     }
     assert torch.equal(
-        patching.masked(TOKENS, masks, some_operands(Mixed(), sites, kind)), patching.plain(TOKENS)
+        patching.masked(TOKENS, masks, some_operands(Mixed(), sites, kind)), patching.run(TOKENS, Call())
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_deltas_it_is_the_model_whose_weights_are_the_products(kind) -> None:
+def test_without_deltas_it_is_the_model_whose_weights_are_the_products(patched, kind) -> None:
     target, replaced = Mixed(), Mixed()
     patching, sites = patched(kind, target)
     operands = some_operands(Mixed(), sites, kind)
@@ -123,7 +123,7 @@ def test_without_deltas_it_is_the_model_whose_weights_are_the_products(kind) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_module_computes_what_its_dense_matrix_would(kind) -> None:
+def test_every_kind_of_module_computes_what_its_dense_matrix_would(patched, kind) -> None:
     target = Mixed()
     patching, sites = patched(kind, target)
     operands = some_operands(Mixed(), sites, kind)
@@ -148,13 +148,13 @@ def test_every_kind_of_module_computes_what_its_dense_matrix_would(kind) -> None
     torch.testing.assert_close(patching.masked(TOKENS, masks, operands), x, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("form", UNMASKED)
+@pytest.mark.parametrize("form", [two_step, fused])
 def test_unmasked_forms_agree(form) -> None:
     target = Mixed()
     site = find_sites(target, [("linear", COUNT)])[0]
     pair = Operands(torch.randn(WIDTH, COUNT).double(), torch.randn(COUNT, WIDTH).double())
     x = torch.randn(2, 5, WIDTH).double()
-    torch.testing.assert_close(UNMASKED[form](x, site, pair), x @ pair.V @ pair.U)
+    torch.testing.assert_close(form(x, site, pair), x @ pair.V @ pair.U)
 
 
 def test_ci_errors_count_what_no_assignment_of_columns_can_mend() -> None:
@@ -169,23 +169,23 @@ def test_ci_errors_count_what_no_assignment_of_columns_can_mend() -> None:
 
 
 @pytest.mark.parametrize("kind", ["temp_hooks", "persistent_hooks", "wrapper"])
-def test_an_error_inside_a_pass_leaves_nothing_behind(kind) -> None:
+def test_an_error_inside_a_pass_leaves_nothing_behind(patched, kind) -> None:
     target = Mixed()
     expected = target(TOKENS)
     patching, sites = patched(kind, target)
     wrong = {sites[1].name: SiteMask(torch.rand(4, 4, COUNT).double())}
     with pytest.raises(RuntimeError):
         patching.masked(TOKENS, wrong, some_operands(Mixed(), sites, kind))
-    torch.testing.assert_close(patching.plain(TOKENS), expected)
-    patching.close()
+    torch.testing.assert_close(patching.run(TOKENS, Call()), expected)
+    patching.endings.close()
     assert torch.equal(target(TOKENS), expected)
     assert all(not module._forward_hooks for module in target.modules())
 
 
-def test_wrappers_keep_names_and_state_keys() -> None:
+def test_wrappers_keep_names_and_state_keys(patched) -> None:
     target = Mixed()
     before = {name: value.clone() for name, value in target.state_dict().items()}
     patching, _ = patched("wrapper", target)
     assert target.state_dict().keys() == before.keys()
-    patching.close()
+    patching.endings.close()
     assert all(torch.equal(target.state_dict()[name], value) for name, value in before.items())

@@ -8,7 +8,20 @@ import pytest
 import torch
 
 from perfsweep.workloads.spd.training import collector
-from perfsweep.workloads.spd.training.collector import collector_for
+from perfsweep.workloads.spd.training.collector import EmptyingCollector
+from perfsweep.workloads.spd.variants import TOGGLES, arm
+
+
+def arm_at(level: str) -> Any:
+    """An arm of which nothing is made."""
+    levels = {toggle.name: toggle.levels[0].value for toggle in TOGGLES} | {"gc": level}
+    made = object.__new__(arm(levels))
+    made.levels = levels
+    return made
+
+
+def collector_for(level: str) -> EmptyingCollector:
+    return arm_at(level).collecting()
 
 
 @pytest.fixture
@@ -25,7 +38,6 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("level", "evaluations", "expected"),
     [
-        ("automatic", 20, []),
         ("each_eval", 2, ["empty", "collect"] * 2),  # as the field report does it
         ("rarely", 9, []),
         ("rarely", 20, ["collect", "empty"] * 2),
@@ -57,38 +69,39 @@ def test_what_exists_is_frozen_after_the_third_iteration_until_the_end(
     assert done == expected
 
 
-@pytest.mark.parametrize("level", ["oom_only", "rarely"])
-def test_work_is_tried_once_more_after_a_collection_at_one_level_alone(level: str, done: list[str]) -> None:
-    tried: list[int] = []
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch, done: list[str]) -> Any:
+    """What an attempt gives whose first tries raise these errors, and how often the work was tried."""
 
-    def work() -> Any:
-        tried.append(len(tried))
-        if len(tried) == 1:
-            raise torch.OutOfMemoryError("full")
-        return "result"
+    def make(level: str, errors: list[Exception]) -> tuple[Any, int]:
+        made, left, tried = arm_at(level), list(errors), []
+        made.collector = made.collecting()
 
-    made = collector_for(level)
-    if level == "oom_only":
-        assert made.guard(work) == "result"
-        assert done == ["collect", "empty"]
-        assert made.guard(work) == "result"
-        assert (len(tried), made.runs) == (3, 1)
-    else:
-        with pytest.raises(torch.OutOfMemoryError):
-            made.guard(work)
-        assert done == []
+        def advance(batch: Any, clock: Any) -> Any:
+            tried.append(batch)
+            if left:
+                raise left.pop(0)
+            return "result"
+
+        made.advance = advance
+        return made.attempt(torch.zeros(1), None), len(tried)
+
+    return make
 
 
-def test_work_that_fails_twice_or_otherwise_fails(done: list[str]) -> None:
-    def full() -> None:
-        raise torch.OutOfMemoryError("full")
-
-    def wrong() -> None:
-        raise ValueError("wrong")
-
+def test_work_is_tried_once_more_after_a_collection_at_one_level_alone(worked: Any, done: list[str]) -> None:
+    assert worked("oom_only", []) == ("result", 1) and done == []
+    assert worked("oom_only", [torch.OutOfMemoryError("full")]) == ("result", 2)
+    assert done == ["collect", "empty"]
     with pytest.raises(torch.OutOfMemoryError):
-        collector_for("oom_only").guard(full)
+        worked("rarely", [torch.OutOfMemoryError("full")])
+    assert done == ["collect", "empty"]
+
+
+def test_work_that_fails_twice_or_otherwise_fails(worked: Any, done: list[str]) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        worked("oom_only", [torch.OutOfMemoryError("full")] * 2)
     assert done == ["collect", "empty"]
     with pytest.raises(ValueError, match="wrong"):
-        collector_for("oom_only").guard(wrong)
+        worked("oom_only", [ValueError("wrong")])
     assert done == ["collect", "empty"]

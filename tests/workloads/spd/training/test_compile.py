@@ -10,7 +10,7 @@ import torch
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.spd.maths.importance import ImportanceFn
 from perfsweep.workloads.spd.maths.masked_passes import Masking
-from perfsweep.workloads.spd.training import compiled
+from perfsweep.workloads.spd.variants import compilation
 
 TOY = {
     "preset": "tms_5-2_test",
@@ -52,10 +52,10 @@ def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None
     arm, base = (gradients_of(config=TOY, compile=scope) for scope in ("ci_fns", "off"))
     assert worst(arm, base) <= 1e-4
     workload = start(config=TOY, compile="ci_fns")
-    functions = workload.training.parts.decomposition.importance.functions
+    functions = workload.arm.decomposition.importance.functions
     assert all(isinstance(function, ImportanceFn) for function in functions.values())
-    keys = start(config=TOY).training.parts.decomposition.state().keys()
-    assert workload.training.parts.decomposition.state().keys() == keys
+    keys = start(config=TOY).arm.decomposition.state().keys()
+    assert workload.arm.decomposition.state().keys() == keys
 
 
 @pytest.mark.workloads
@@ -74,7 +74,7 @@ def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(
     gradients_of, monkeypatch, losses
 ) -> None:
     """The functions to be compiled, run as they are: quick enough for all sets of terms and searches."""
-    monkeypatch.setattr(compiled, "compiled", lambda function, fullgraph=True: function)
+    monkeypatch.setattr(compilation, "compiled", lambda function, fullgraph=True: function)
     few = {**SMALL, "pgd_steps": 2, "dtype": "float64"}
     config: dict[str, Any] = {**QUIET, **few, **({"losses": losses} if losses else {})}
     assert worst(gradients_of(config=config, compile="full", **FAST), gradients_of(config=config)) <= 1e-12
@@ -124,13 +124,11 @@ def test_a_compiled_target_still_sees_masks_and_fills_its_cache(start, no_genera
     eager = start(config=config, patching=patching)
     outputs = []
     for each in (workload, eager):
-        objective = each.training.parts.objective
-        deltas = each.training.parts.deltas.all(objective.decomposition.operands())
-        moment = objective.moment(
-            each.builder.first_batch(), objective.decomposition.operands(deltas), NullClock()
-        )
+        arm = each.arm
+        deltas = arm.deltas(arm.decomposition.operands())
+        moment = arm.moment(arm.first_batch(), arm.decomposition.operands(deltas), NullClock())
         assert len(moment.inputs) == 2
-        masked = objective.passes.divergence(
+        masked = arm.divergence(
             moment, Masking({n: torch.zeros_like(c) for n, c in moment.lower.items()}), moment.operands
         )
         outputs.append((moment.inputs, masked.item()))

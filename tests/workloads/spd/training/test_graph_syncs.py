@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,9 +16,9 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Clock, Device, LevelValue, NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.training import cuda_graph
-from perfsweep.workloads.spd.training.cuda_graph import EAGER_ITERATIONS
-from perfsweep.workloads.spd.training.loop import Training
+from perfsweep.workloads.spd.reference import Reference
+from perfsweep.workloads.spd.variants import cuda_graph
+from perfsweep.workloads.spd.variants.cuda_graph import EAGER_ITERATIONS
 from perfsweep.workloads.spd.workload import Spd
 
 pytestmark = pytest.mark.workloads
@@ -60,15 +59,15 @@ class Watched:
 
     found: list[str]
 
-    def __init__(self, training: Training, counts: Counter[str]) -> None:
-        self._training, self._done = training, 0
+    def __init__(self, advance: Any, arm: Reference) -> None:
+        self._advance, self._done = advance, 0
 
     def __call__(self, batch: Tensor, clock: Clock) -> Any:
         self._done += 1
         if self._done <= EAGER_ITERATIONS:
-            return self._training.advance(batch, NullClock())
+            return self._advance(batch, NullClock())
         with HostSyncs() as watch:
-            result = self._training.advance(batch, NullClock())
+            result = self._advance(batch, NullClock())
         Watched.found += watch.found
         return result
 
@@ -114,17 +113,17 @@ def test_no_two_levels_together_make_a_captured_iteration_wait(start: Any, run: 
 @pytest.mark.parametrize(
     "mutant",
     [
-        lambda training: training.parts.updates.groups["components"][0].sum().item(),
-        lambda training: training.parts.updates.groups["components"][0].nonzero(),
+        lambda arm: arm.updates.groups["components"][0].sum().item(),
+        lambda arm: arm.updates.groups["components"][0].nonzero(),
     ],
 )
 def test_a_planted_wait_is_found(start: Any, run: Any, monkeypatch: pytest.MonkeyPatch, mutant: Any) -> None:
-    advance = Training.advance
+    advance = Reference.advance
 
-    def slower(self: Training, batch: Tensor, clock: Clock) -> Any:
+    def slower(self: Reference, batch: Tensor, clock: Clock) -> Any:
         mutant(self)
         return advance(self, batch, clock)
 
-    monkeypatch.setattr(Training, "advance", slower)
+    monkeypatch.setattr(Reference, "advance", slower)
     run(start(config=TOY, **GRAPH), EAGER_ITERATIONS + 1)
     assert Watched.found

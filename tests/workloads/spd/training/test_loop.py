@@ -11,7 +11,6 @@ from phase_times import PhaseNames
 
 from perfsweep.workloads.spd.maths.losses import learning_rate
 from perfsweep.workloads.spd.training import checkpoints
-from perfsweep.workloads.spd.training.loop import held_bytes
 
 SMALL: dict[str, Any] = {
     "modules": ["layers.0.attn.k", "layers.1.mlp.fc"],
@@ -68,7 +67,7 @@ def test_positions_are_tokens_or_vectors(start, run, config, positions) -> None:
     workload = start(config=config)
     run(workload, 3)
     assert workload.progress() == 3 * positions
-    assert workload.training.parts.counts["iterations"] == 3
+    assert workload.arm.counts["iterations"] == 3
 
 
 def test_a_row_has_the_rate_of_its_iteration_and_the_time_since_the_row_before(
@@ -100,13 +99,13 @@ def test_what_the_loop_holds_on_to_is_counted_unless_it_is_freed(start, run) -> 
     held, freed = start(config=SMALL), start(config=SMALL, free_early="on")
     for workload in (held, freed):
         run(workload, 2)
-    assert freed.training.parts.counts["held_bytes"] == 0
-    moment = held.training._held
+    assert freed.arm.counts["held_bytes"] == 0
+    moment = held.arm.held
     assert moment is not None
-    assert held.training.parts.counts["held_bytes"] == held_bytes(moment)
-    logits = 4 * 8 * held.builder.spec.vocab
+    assert held.arm.counts["held_bytes"] == moment.held_bytes()
+    logits = 4 * 8 * held.arm.spec.vocab
     importances = 2 * 2 * (4 * 8 * 6)  # for masks and for minimality, of two modules
-    assert held_bytes(moment) == 4 * (logits + importances + 2 * (4 * 8 * 32))
+    assert moment.held_bytes() == 4 * (logits + importances + 2 * (4 * 8 * 32))
 
 
 def test_the_exponent_falls_by_the_iterations_done(start, run) -> None:
@@ -114,9 +113,9 @@ def test_the_exponent_falls_by_the_iterations_done(start, run) -> None:
     config = {**SMALL, "steps": 3, "lr": 1e-9, "pnorm": 4.0, "final_p": 0.1, "log_every": 1}
     rows: list[dict[str, float]] = []
     workload = start(config=config, log=rows.append)
-    name = next(name for name in workload.training.parts.decomposition.named_tensors() if "biases.1" in name)
+    name = next(name for name in workload.arm.decomposition.named_tensors() if "biases.1" in name)
     with torch.no_grad():
-        workload.training.parts.decomposition.named_tensors()[name].fill_(0.5)
+        workload.arm.decomposition.named_tensors()[name].fill_(0.5)
     run(workload, 3)
     seen = [row["train/loss/minimality"] for row in rows]
     assert seen[0] < seen[1] < seen[2]

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from perfsweep.workloads.spd.training import profiling
-from perfsweep.workloads.spd.training.profiling import RING, EventTimes, profiler_for
-
-NOTHING = {"recorded_events": 0, "profiled_steps": 0}
+from perfsweep.workloads.spd.variants.host_work import ACTIVE, RING, WAIT, WARMUP, EventTimes, TorchProfiled
 
 
-def iterate(profiler: Any, iterations: int) -> None:
+class Iterations:
+    """A training that does nothing."""
+
+    def build(self) -> None:
+        """Nothing."""
+
+    def iterate(self, clock: Any) -> None:
+        """Nothing."""
+
+
+def profiled(part: type[Any], folder: Path) -> Any:
+    made = type("Profiled", (part, Iterations), {})()
+    made.counts, made.endings, made.context = Counter(), ExitStack(), SimpleNamespace(scratch_dir=folder)
+    made.build()
+    return made
+
+
+def iterate(training: Any, iterations: int) -> None:
     for _ in range(iterations):
-        profiler.iteration_starts()
-        profiler.iteration_ends()
+        training.iterate(None)
 
 
 class Event:
@@ -44,18 +60,11 @@ def test_the_last_times_are_kept_in_a_ring_and_read_in_their_order(
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     Event.now = 0.0
-    profiler = profiler_for("events", Path())
-    assert isinstance(profiler, EventTimes)
-    iterate(profiler, iterations)
+    training = profiled(EventTimes, Path())
+    iterate(training, iterations)
     kept = range(max(iterations - RING, 0), iterations)
-    assert profiler.milliseconds() == [1000.0 * (2 * i + 2) + 2 * i + 1 for i in kept]
-    assert profiler.counters() == {**NOTHING, "recorded_events": 2 * iterations}
-
-
-def test_without_a_profiler_nothing_is_recorded(tmp_path: Path) -> None:
-    profiler = profiler_for("off", tmp_path)
-    iterate(profiler, 3)
-    assert profiler.counters() == NOTHING and not list(tmp_path.iterdir())
+    assert training.milliseconds() == [1000.0 * (2 * i + 2) + 2 * i + 1 for i in kept]
+    assert training.counts["recorded_events"] == 2 * iterations
 
 
 class Profile:
@@ -88,16 +97,18 @@ class Profile:
 def test_a_trace_of_the_active_steps_is_written_once_and_profiling_ends_with_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(profiling, "profile", Profile)
-    profiler: Any = profiler_for("torch", tmp_path)
-    iterate(profiler, profiling.WAIT + profiling.WARMUP + profiling.ACTIVE - 1)
-    assert profiler._profile.running and not (tmp_path / "trace.json").exists()
-    iterate(profiler, 1)
-    assert not profiler._profile.running and (tmp_path / "trace.json").read_text() == "trace"
-    iterate(profiler, 4)
-    assert profiler.counters() == {**NOTHING, "profiled_steps": profiling.ACTIVE}
-    profiler.close()
-    unfinished: Any = profiler_for("torch", tmp_path)
-    iterate(unfinished, profiling.WAIT)
-    unfinished.close()
-    assert not unfinished._profile.running and unfinished.counters()["profiled_steps"] == 0
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    training = profiled(TorchProfiled, tmp_path)
+    profile = training.profile
+    iterate(training, WAIT + WARMUP + ACTIVE - 1)
+    assert profile.running and not (tmp_path / "trace.json").exists()
+    iterate(training, 1)
+    assert not profile.running and (tmp_path / "trace.json").read_text() == "trace"
+    iterate(training, 4)
+    assert training.counts["profiled_steps"] == ACTIVE
+    training.endings.close()
+    unfinished = profiled(TorchProfiled, tmp_path)
+    profile = unfinished.profile
+    iterate(unfinished, WAIT)
+    unfinished.endings.close()
+    assert not profile.running and unfinished.counts["profiled_steps"] == 0

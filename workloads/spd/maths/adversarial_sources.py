@@ -1,12 +1,13 @@
-"""Adversarial sources that are kept from iteration to iteration, upstream's persistent PGD.
+"""Sources that make reconstruction as bad as possible: how they are moved, and how some are kept.
 
-A term begins where its last iteration ended, takes some steps uphill on the batch at hand, and after the
-backward pass one more with the gradient of the loss itself: the search is spread over the training.
+Projected gradient ascent repeats ``s <- clip(s + step * sign(d loss / d s), 0, 1)``. Upstream's persistent
+PGD spreads the search over the training: a term begins where its last iteration ended, takes some steps
+uphill on the batch at hand, and after the backward pass one more with the gradient of the loss itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +21,21 @@ from perfsweep.workloads.spd.specs import Adversary
 
 Moments = tuple[Tensor, Tensor, int]
 """Averages of gradients and of their squares, and how many."""
+Spread = Callable[[Stacks], Stacks]
+"""From sources that are kept to those of all positions."""
+
+
+def split(sources: Stacks, delta: bool = True) -> tuple[Stacks, Stacks | None]:
+    """Component sources [..., C] and delta sources [...] of sources [..., C+1], or of [..., C] alone."""
+    if not delta:
+        return sources, None
+    return each(lambda s: s[..., :-1], sources), each(lambda s: s[..., -1], sources)
+
+
+def ascend(sources: Stacks, gradients: Stacks, size: float) -> Stacks:
+    """One step of the search."""
+    # The sign makes a step as long where the gradient is tiny (PGD: Madry et al. 2018).
+    return each(lambda s, g: (s.detach() + size * g.sign()).clamp_(0.0, 1.0), sources, gradients)
 
 
 def climbed(
@@ -84,6 +100,11 @@ class KeptSources:
                 sources[names], gradient, moments.get(names), adversary, lr
             )
         self._sources[spec.kind] = sources
+
+    def climb_by_loss(self, spec: LossSpec, leaves: Stacks, iteration: int) -> None:
+        """The step with the loss's own gradient, which the backward pass leaves times its coefficient."""
+        reached = {names: s.grad / spec.coeff for names, s in leaves.items() if s.grad is not None}
+        self.climb(spec, reached, iteration)
 
     def state(self) -> dict[str, Any]:
         """Sources and moments by term; no later step changes them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -10,19 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from perfsweep.workloads.api import NullClock
-from perfsweep.workloads.spd.maths.adversarial_search import Search, split
+from perfsweep.workloads.spd.maths.adversarial_sources import split
 from perfsweep.workloads.spd.maths.components import Operands
-from perfsweep.workloads.spd.maths.decomposition import Decomposition
-from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, masks_of
-from perfsweep.workloads.spd.maths.masked_products import SiteMask
-from perfsweep.workloads.spd.maths.objective import Objective
-from perfsweep.workloads.spd.maths.random_draws import Draws
-from perfsweep.workloads.spd.maths.reconstruction import hidden_acts
+from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, hidden_acts, masks_of
+from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask
 from perfsweep.workloads.spd.maths.sites import unstack
 from perfsweep.workloads.spd.oracle.recovery import ci_errors
 from perfsweep.workloads.spd.presets import LossSpec
+from perfsweep.workloads.spd.reference import Reference
 from perfsweep.workloads.spd.training.metrics import needed
 
+EVALUATION_SEED = 977
 WORST_CASE = LossSpec("pgd", 1.0, steps=20, step_size=0.1, scope="shared")
 BINS = 20
 FEATURE = 0.75  # value of the one active feature that shows a toy's components
@@ -31,39 +29,18 @@ FEATURE = 0.75  # value of the one active feature that shows a toy's components
 class Evaluation:
     """Evaluation of a decomposition along the passes of its arm.
 
-    Parameters
-    ----------
-    batches : held-out batches on the device
-    draws : of evaluation alone, so that evaluating changes no later training
+    Its random numbers are its own, so that evaluating changes no later training.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        search: Search,
-        batches: Callable[[], Sequence[Tensor]],
-        draws: Draws,
-        seed: int,
-    ) -> None:
-        self.objective, self.search, self.batches, self.draws, self.seed = (
-            objective,
-            search,
-            batches,
-            draws,
-            seed,
-        )
-        self.vectors = objective.recipe.target.reads_vectors
-
-    @property
-    def decomposition(self) -> Decomposition:
-        """What is evaluated."""
-        return self.objective.decomposition
+    def __init__(self, arm: Reference) -> None:
+        self.arm, self.draws = arm, arm.drawing(EVALUATION_SEED, frozen=False)
+        self.vectors = arm.spec.reads_vectors
 
     def run(self, step: int) -> dict[str, float]:
         """All figures as ``eval/<section>/<name>``, by one read."""
-        self.draws.generator.manual_seed(self.seed)
+        self.draws.generator.manual_seed(EVALUATION_SEED)
         sums: dict[str, Tensor] = {}
-        batches = self.batches()
+        batches = self.arm.held_out_batches()
         for batch in batches:
             for name, value in self._of_batch(batch).items():
                 sums[name] = sums.get(name, torch.zeros_like(value)) + value / len(batches)
@@ -73,30 +50,26 @@ class Evaluation:
             part, flat = flat[: value.numel()], flat[value.numel() :]
             found |= {name: part[0]} if value.dim() == 0 else {f"{name}_{i}": x for i, x in enumerate(part)}
         found |= self._unrecovered(found)
-        if self.objective.recipe.toy:
-            found["eval/toy/ci_errors"] = float(ci_errors(self._one_feature_importances()))
+        if self.arm.recipe.toy:
+            found["eval/toy/ci_errors"] = float(ci_errors(one_feature_importances(self.arm)["linear1"]))
         return found
 
     def _of_batch(self, batch: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
-            moment = self.objective.moment(batch, self._operands(), NullClock(), self.draws)
+            moment = self.arm.moment(batch, self._operands(), NullClock(), self.draws)
             found = {f"eval/l0/{name}": count for name, count in needed(moment.lower).items()}
             for name, ci in unstack(moment.lower).items():
                 found[f"eval/ci_histogram/{name}"] = torch.histc(ci, BINS, 0.0, 1.0) / ci.numel()
             found |= self._maskings(moment, batch)
-            found["eval/hidden_acts/mse"] = hidden_acts(
-                self.objective.passes, moment, masks_of(Masking(moment.lower))
-            )
+            found["eval/hidden_acts/mse"] = hidden_acts(self.arm, moment, masks_of(Masking(moment.lower)))
         found["eval/recon/pgd"] = self._worst_case(moment)
         return found
 
     def _operands(self) -> dict[str, Operands]:
-        deltas = self.deltas() if self.deltas is not None else None
-        pairs = self.decomposition.operands(deltas)
+        arm, pairs = self.arm, self.arm.decomposition.operands()
+        if arm.multiplies_deltas:
+            pairs = arm.decomposition.operands(arm.deltas(pairs))
         return {name: Operands(pair.V.detach(), pair.U.detach(), pair.delta) for name, pair in pairs.items()}
-
-    deltas: Callable[[], Mapping[str, Tensor]] | None = None
-    """Makes D where masked passes multiply with it."""
 
     def _maskings(self, moment: Moment, batch: Tensor) -> dict[str, Tensor]:
         """Divergence, and for tokens cross-entropy, under six maskings and in the target itself."""
@@ -107,7 +80,7 @@ class Evaluation:
             if not self.vectors:
                 found[f"eval/ce/{name}"] = self._cross_entropy(output, batch)
         if not self.vectors:
-            plain = self.objective.patching.plain(batch)
+            plain = self.arm.run(batch, Call())
             found["eval/ce/target"] = self._cross_entropy(plain, batch)
         return found
 
@@ -134,8 +107,8 @@ class Evaluation:
         }
 
     def _output(self, moment: Moment, masks: Mapping[str, SiteMask]) -> Tensor:
-        with self.objective.autocast:
-            return self.objective.passes.output(moment, masks, moment.operands)
+        with self.arm.autocast:
+            return self.arm.output(moment, masks, moment.operands)
 
     @staticmethod
     def _cross_entropy(logits: Tensor, batch: Tensor) -> Tensor:
@@ -144,11 +117,13 @@ class Evaluation:
 
     def _worst_case(self, moment: Moment) -> Tensor:
         sources = self.draws.adversarial(moment.lead, WORST_CASE)
-        with self.objective.autocast:
-            found = self.search(moment, Masking(moment.lower), sources, WORST_CASE, WORST_CASE.steps)
+        with self.arm.autocast:
+            found = self.arm.search(
+                moment, Masking(moment.lower), sources, WORST_CASE.step_size, WORST_CASE.steps
+            )
             components, deltas = split(found, self.draws.delta)
             with torch.no_grad():
-                worst = self.objective.passes.divergence(
+                worst = self.arm.divergence(
                     moment, Masking(moment.lower, components, deltas), moment.operands
                 )
         return worst / moment.divergence.normaliser
@@ -166,15 +141,12 @@ class Evaluation:
             for name in names
         }
 
-    def _one_feature_importances(self) -> np.ndarray:
-        return one_feature_importances(self.objective)["linear1"]
-
 
 @torch.no_grad()
-def one_feature_importances(objective: Objective) -> dict[str, np.ndarray]:
+def one_feature_importances(arm: Reference) -> dict[str, np.ndarray]:
     """Importances [f, C] of a toy's modules when one feature at a time has the value 0.75."""
-    first = next(iter(objective.decomposition.named_tensors().values()))
-    features = objective.recipe.target.features
+    first = next(iter(arm.decomposition.named_tensors().values()))
+    features = arm.spec.features
     batch = FEATURE * torch.eye(features, device=first.device, dtype=first.dtype)
-    moment = objective.moment(batch, objective.decomposition.operands(), NullClock())
+    moment = arm.moment(batch, arm.decomposition.operands(), NullClock())
     return {name: ci.double().cpu().numpy() for name, ci in unstack(moment.lower).items()}

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from perfsweep.workloads.spd.training import evaluation
+from perfsweep.workloads.spd import evaluation
+from perfsweep.workloads.spd.maths.masked_products import Call
 from perfsweep.workloads.spd.workload import Spd
 
 MODULES = ("layers.0.attn.q", "layers.1.mlp.fc")
@@ -35,26 +36,26 @@ def figures(
 
     def evaluated(g: float, config: dict[str, Any] = SMALL, **levels: Any) -> tuple[dict[str, float], Spd]:
         workload = start(config=config, **levels)
-        tensors = workload.training.parts.decomposition.named_tensors()
+        tensors = workload.arm.decomposition.named_tensors()
         last = max(name.rpartition(".")[2] for name in tensors if ".biases." in name)
         with torch.no_grad():
             for name, tensor in tensors.items():
                 if name.endswith(f".{last}"):
                     tensor.fill_(g if ".biases." in name else 0.0)
-        return dict(workload.training.parts.evaluate(7)), workload
+        return dict(workload.arm.evaluate(7)), workload
 
     return evaluated
 
 
 def without_weights(workload: Spd) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
     """Held-out batches, and the target's outputs of them as it is and with its decomposed weights at zero."""
-    batches = workload.builder._held_out_batches()
-    patching = workload.training.parts.objective.patching
-    plain = [patching.plain(batch) for batch in batches]
-    kept = {site.name: patching.target.get_submodule(site.name).weight for site in workload.builder.sites}
+    batches = workload.arm.held_out_batches()
+    arm = workload.arm
+    plain = [arm.run(batch, Call()) for batch in batches]
+    kept = {site.name: arm.target.get_submodule(site.name).weight for site in arm.sites}
     for weight in kept.values():
         weight.zero_()  # type: ignore[operator]
-    return batches, plain, [patching.plain(batch) for batch in batches]
+    return batches, plain, [arm.run(batch, Call()) for batch in batches]
 
 
 def next_token(logits: torch.Tensor, batch: torch.Tensor) -> float:
@@ -113,7 +114,7 @@ def test_importances_are_rounded_at_a_half(figures, g: float, as_if: str, place:
 def test_figures_are_the_same_in_a_second_look_and_whatever_computes_them(figures) -> None:
     config = {**SMALL, "eval_batches": 1}
     first, workload = figures(0.3, config)
-    assert dict(workload.training.parts.evaluate(7)) == first
+    assert dict(workload.arm.evaluate(7)) == first
     assert {name for name, value in first.items() if value} >= {f"eval/ce/{name}" for name in MASKINGS}
     other, _ = figures(0.3, config, delta="folded", patching="wrapper")
     assert other.keys() == first.keys()
