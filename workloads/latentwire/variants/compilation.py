@@ -27,9 +27,14 @@ class CompiledLayers(Part):
 
     compiling: dict[str, Any] = {}
 
-    @cached_property
+    @property
     def block(self) -> Callable[..., Any] | None:
         """A compiled layer."""
+        return self.compiled
+
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        """The one function that is every layer of every model."""
         import torch
 
         from perfsweep.workloads.latentwire.maths.lm import run_layer
@@ -48,12 +53,12 @@ class Replayed(CompiledLayers):
     compiling: dict[str, Any] = {"mode": "reduce-overhead"}
 
     @cached_property
-    def block(self) -> Callable[..., Any] | None:
-        """A compiled layer."""
+    def compiled(self) -> Callable[..., Any]:
+        """The one function that is every layer of every model."""
         from torch._inductor import config
 
         config.triton.cudagraph_unexpected_rerecord_limit = RECORDING_LIMIT
-        return super().block
+        return super().compiled
 
     def mark_step(self) -> None:
         """Nothing that graphs of the last step wrote is read any more: replays may overwrite it."""

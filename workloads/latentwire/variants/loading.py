@@ -112,7 +112,7 @@ class Resident(Part):
         return self.resident.piece(order, index, weights, self.shape, self.wants_prompts())
 
 
-class ResidentIndex(Part):
+class ResidentIndex(Resident):
     """An epoch's order and weights are put on the device at its start, and a step takes slices of them."""
 
     def of_epoch(self, lists: list[list[int]]) -> Iterator[Window]:
