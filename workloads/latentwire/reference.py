@@ -162,7 +162,7 @@ class Reference(Updates):
         return nullcontext()
 
     def products(self, endings: Any) -> AbstractContextManager[Any]:
-        """What a step's products are made under; `endings` are called when the training is over."""
+        """What a step's products are made under; `endings` are called when the training has ended."""
         return nullcontext()
 
     # Rows on their way to the device.

@@ -164,7 +164,7 @@ class Updates:
 
     @property
     def row_share(self) -> tuple[int, int]:
-        """Place of this process among those that have rows of their own, and how many these are."""
+        """Place of this process among all that have rows of their own, and how many these are."""
         return 0, 1
 
     def own_models(self, models: int) -> list[int]:
