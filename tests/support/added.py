@@ -52,6 +52,6 @@ def derivatives(out: Tensor, of: list[Tensor]) -> list[Tensor]:
 
 def learn(made: LatentWire) -> LatentWire:
     """A training whose additions are not zero any more."""
-    for number, trained in enumerate(made._trained):
+    for number, trained in enumerate(made.arm.trained):
         with_values(trained, 10 + number)
     return made

@@ -1,69 +1,63 @@
-"""What evidence shows: one window's terms and gradient, and greedy answers."""
+"""What evidence shows: one window's terms and gradient, and greedy answers; and how these are judged."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Levels
-from perfsweep.workloads.latentwire.build import model_shapes
-from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.api import Check, Comparator
 from perfsweep.workloads.latentwire.data import batches
-from perfsweep.workloads.latentwire.data.batches import Piece, Shape, Window
-from perfsweep.workloads.latentwire.data.corpus import Corpus
-from perfsweep.workloads.latentwire.data.row_layout import Layout
-from perfsweep.workloads.latentwire.maths.attention import KERNELS, Allowed, Attend, eager
-from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
-from perfsweep.workloads.latentwire.maths.objective import Objective, Phase
+from perfsweep.workloads.latentwire.data.batches import Piece, Window
+from perfsweep.workloads.latentwire.maths.attention import Allowed, Attend, eager
 from perfsweep.workloads.latentwire.presets import LMConfig
-from perfsweep.workloads.latentwire.training.accumulate import Accumulator
-from perfsweep.workloads.latentwire.training.ranks import Ranks
-from perfsweep.workloads.latentwire.training.updates import Updates
+from perfsweep.workloads.latentwire.reference import Reference
+
+CHECKS = (
+    Check("terms", Comparator.RELATIVE),  # each loss term and the total, of a fixed probe batch
+    Check("grad_norm", Comparator.RELATIVE),
+    Check("gradient", Comparator.RELATIVE),
+    Check("gradient_direction", Comparator.COSINE),
+    # Once a runner-up is within rounding, another choice is legitimate, and so is all that follows it.
+    Check("greedy_ids", Comparator.IDENTICAL, excused="greedy_close"),
+    # AdamW turns rounding of zero gradients into steps, so losses are compared after some, not weights.
+    Check("losses", Comparator.RELATIVE, bound=1e-3),
+)
 
 
 @torch.no_grad()
-def greedy_answers(
-    objective: Objective,
-    layouts: Sequence[Layout],
-    corpus: Corpus,
-    config: LatentWireConfig,
-    trim: bool,
-    batched: bool,
-) -> dict[int, tuple[Tensor, Tensor]]:
+def greedy_answers(training: Reference) -> dict[int, tuple[Tensor, Tensor]]:
     """Greedy answers after latents of some held-out rows; where choices turn close; [rows, t] by model."""
+    corpus, config = training.corpus, training.config
     texts = [example.source.encode()[: corpus.max_bytes] for example in corpus.held_out[: config.eval_rows]]
-    width = max(map(len, texts)) if trim else corpus.max_bytes
-    device = objective.encoder.pooler.queries.device
-    source = batches.source_bytes(texts, width).to(device)
-    z = objective.latents(Piece(source, source[:, 0], tuple(range(len(texts))), []))
+    width = max(map(len, texts)) if training.shape.trim else corpus.max_bytes
+    source = batches.source_bytes(texts, width).to(training.encoder.pooler.queries.device)
+    z = training.latents(Piece(source, source[:, 0], tuple(range(len(texts))), []))
     found = {}
-    for number, model in objective.models.items():
-        decoder = Decoder(
-            model.lm, layouts[number].tokenizer.end, config.max_new, batched, model.student.lora
-        )
-        with objective.autocast():
-            start = model.student.start(model.prefix(z))
-            ids, close = decoder(start.tokens, [start.tokens.shape[1]] * len(texts), start.past)
+    for number, model in training.models.items():
+        end = training.layouts[number].tokenizer.end
+        decode = training.decoder(model.lm, end, config.max_new, model.trained.lora)
+        with training.autocast():
+            start = training.around(model, training.prefix(model, z))
+            ids, close = decode(start.tokens, [start.tokens.shape[1]] * len(texts), start.past)
         found[number] = ids.cpu(), close.cpu()
     return found
 
 
-def attention_speedup(
-    config: LatentWireConfig, levels: Levels, layouts: Sequence[Layout], shape: Shape, device: torch.device
-) -> dict[str, float]:
+def attention_speedup(training: Reference) -> dict[str, float]:
     """How many times as fast the attention layers alone are; nothing where they are the baseline's."""
-    attend, half = KERNELS[str(levels["attn"])], levels["lm_dtype"] != "fp32"
-    if attend is eager or not layouts:
+    if training.attend is eager or not training.models:
         return {}
-    dtype = torch.bfloat16 if half or levels["amp"] != "off" else shape.dtype
-    length = layouts[0].prefix + config.sizes.answer_tokens
+    number, model = next(iter(training.models.items()))
+    length = training.layouts[number].prefix + training.sizes.answer_tokens
+    stored = model.lm.table.dtype
+    half = stored in (torch.bfloat16, torch.float16) or not isinstance(training.autocast(), nullcontext)
+    dtype = torch.bfloat16 if half else training.shape.dtype
     return {
         "attention_speedup": kernel_speedup(
-            attend, model_shapes(config)[0], shape.micro, length, device, dtype
+            training.attend, model.lm.config, training.shape.micro, length, training.device, dtype
         )
     }
 
@@ -96,23 +90,16 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def probe_gradient(
-    window: Window,
-    accumulator: Accumulator,
-    objective: Objective,
-    updates: Updates,
-    ranks: Ranks,
-    phase: Phase,
-) -> dict[str, Tensor]:
+def probe_gradient(training: Reference, window: Window) -> dict[str, Tensor]:
     """Terms [6], norm [1] and flat gradient of a window; the gradient is cleared at the end."""
-    terms = accumulator.window(window, phase)
-    ranks.add_up(updates.parameters, Counter())
+    terms = training.gradients(window)
+    training.add_up()
     flat = torch.cat(
-        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in updates.parameters]
+        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in training.parameters]
     )
-    updates.optimizer.zero_grad(set_to_none=True)
-    for model in objective.models.values():
+    training.optimizer.zero_grad(set_to_none=True)
+    for model in training.models.values():
         model.lm.zero_grad(set_to_none=True)
-    flat = (flat / updates.loss_scale).cpu()
-    probe = {"terms": ranks.total(terms).cpu(), "gradient": flat, "gradient_direction": flat}
+    flat = (flat / training.loss_scale).cpu()
+    probe = {"terms": training.total(terms).cpu(), "gradient": flat, "gradient_direction": flat}
     return {**probe, "grad_norm": flat.double().norm().to(flat.dtype).reshape(1)}

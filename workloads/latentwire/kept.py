@@ -20,7 +20,7 @@ from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.trainables import Trained
-from perfsweep.workloads.latentwire.training.evaluate import Score
+from perfsweep.workloads.latentwire.scores import Score
 from perfsweep.workloads.weight_files import write_safetensors
 
 PLACES = {

@@ -31,7 +31,7 @@ from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.data.row_layout import Layout
 from perfsweep.workloads.latentwire.maths.answer_scores import exact_match
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
-from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath
 from perfsweep.workloads.latentwire.maths.lm import Path as PassPath
 from perfsweep.workloads.latentwire.maths.local_models import parameters_of
@@ -114,7 +114,7 @@ def exact_matches(lm: CausalLM, layout: Layout, held_out: Sequence[Example], dev
     rows = [layout.scaffold(example.source) for example in held_out]
     ids = batches.padded(rows, max(map(len, rows)), layout.tokenizer.pad).to(device)
     end = layout.tokenizer.end
-    found, _ = Decoder(lm, end, layout.answer_tokens, True)(lm.embed(ids), [len(row) for row in rows])
+    found, _ = BatchDecoder(lm, end, layout.answer_tokens)(lm.embed(ids), [len(row) for row in rows])
     texts = [layout.tokenizer.decode(row[: row.index(end)] if end in row else row) for row in found.tolist()]
     hits = [exact_match(text, example.answers) for text, example in zip(texts, held_out, strict=True)]
     return sum(hits) / len(hits)

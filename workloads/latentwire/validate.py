@@ -22,11 +22,10 @@ import torch
 
 from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
 from perfsweep.workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
-from perfsweep.workloads.latentwire.arms import PRESETS
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.maths.answer_scores import bootstrap, resolvable
-from perfsweep.workloads.latentwire.toggles import TOGGLES
-from perfsweep.workloads.latentwire.training import evaluate
+from perfsweep.workloads.latentwire.scores import Score
+from perfsweep.workloads.latentwire.variants import PRESETS, TOGGLES
 from perfsweep.workloads.latentwire.workload import LatentWire
 
 LOSS_BOUND = {"exact": 1e-3, "rounded": 2e-2}
@@ -40,7 +39,7 @@ class Side:
     losses: tuple[float, ...]
     gradient: np.ndarray
     peak_mb: float
-    scores: list[evaluate.Score]
+    scores: list[Score]
 
 
 def levels_of(chosen: dict[str, LevelValue], batch: int) -> dict[str, LevelValue]:
@@ -131,7 +130,7 @@ def compare(base: Side, arm: Side, rounded: bool) -> tuple[list[str], bool]:
     return lines, same and not lost
 
 
-def _paired(before: evaluate.Score, after: evaluate.Score) -> tuple[str, bool]:
+def _paired(before: Score, after: Score) -> tuple[str, bool]:
     """Line on the answers of one model and arm, and whether its F1 is surely lower."""
     interval = bootstrap([a - b for a, b in zip(after.f1_each, before.f1_each, strict=True)])
     line = (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.latentwire.arms import BEST, PRESETS
 from perfsweep.workloads.latentwire.claims import CLAIMS
 from perfsweep.workloads.latentwire.config import LatentWireConfig as Config
-from perfsweep.workloads.latentwire.toggles import TOGGLES
+from perfsweep.workloads.latentwire.variants import BEST, PRESETS, TOGGLES
 
 __all__ = [
     "BEST",

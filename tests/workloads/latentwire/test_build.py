@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.latentwire.build import groups_of, model_shapes
 from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.maths.frozen import model_shapes
+from perfsweep.workloads.latentwire.maths.trainables import groups_of
 from perfsweep.workloads.latentwire.presets import LMS
 
 QUICK = {"passes": "merged", "teacher": "slice"}
@@ -17,8 +18,8 @@ QUICK = {"passes": "merged", "teacher": "slice"}
 @pytest.mark.parametrize(("amp", "on"), [("off", False), ("bf16", True)])
 def test_student_teacher_and_encoder_have_one_precision(start, monkeypatch, amp: str, on: bool) -> None:
     workload = start({**QUICK, "amp": amp}, models=1)
-    (piece,) = workload._windows.of([0, 1]).pieces
-    model, seen = workload._objective.models[0], []
+    (piece,) = workload.arm.window_of([0, 1]).pieces
+    model, seen = workload.arm.models[0], []
 
     def watch(owner: Any, name: str) -> None:
         calling = getattr(owner, name)
@@ -30,55 +31,50 @@ def test_student_teacher_and_encoder_have_one_precision(start, monkeypatch, amp:
         monkeypatch.setattr(owner, name, watched)
 
     watch(model.lm, "run")
-    watch(workload._objective.encoder.bytes, "forward")
-    z = workload._objective.latents(piece)
-    model.teacher(piece.models[0].prompts)
-    with workload._objective.autocast():
-        model.student(model.prefix(z), piece.models[0].answer)
+    watch(workload.arm.encoder.bytes, "forward")
+    z = workload.arm.latents(piece)
+    workload.arm.teach(model, piece.models[0].prompts)
+    with workload.arm.autocast():
+        workload.arm.ask(model, workload.arm.prefix(model, z), piece.models[0].answer)
     assert len(seen) >= 3 and set(seen) == {on}
     assert z.dtype == torch.float32
 
 
 def test_the_optimiser_is_the_configurations(start) -> None:
     config = {"lr": 0.5, "weight_decay": 0.25, "clip": 2.0, "epochs": 3}
-    updates = start({**QUICK, "optimizer": "fused"}, models=1, **config)._updates
-    for group in updates.optimizer.param_groups:
+    arm = start({**QUICK, "optimizer": "fused"}, models=1, **config).arm
+    for group in arm.optimizer.param_groups:
         assert (group["lr"], group["weight_decay"], group["fused"]) == (0.5, 0.25, True)
-    assert updates._total == 3 * 4
-    assert updates._clip == 2.0
-    assert not updates.scaled and updates.loss_scale.item() == 1
+    assert arm.steps == 3 * 4
+    assert arm.loss_scale.item() == 1
 
 
 def test_trainables_are_drawn_by_the_seed_and_frozen_models_by_their_place(start) -> None:
     first, same, other = (start(QUICK, seed=seed) for seed in (1, 1, 2))
 
     def encoder(workload: Any) -> list[torch.Tensor]:
-        return list(workload._objective.encoder.parameters())
+        return list(workload.arm.encoder.parameters())
 
     assert all(torch.equal(a, b) for a, b in zip(encoder(first), encoder(same), strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(encoder(first), encoder(other), strict=True))
-    assert first._fingerprints == other._fingerprints and len(set(first._fingerprints.values())) == 2
-    assert set(first._fingerprints) == {0, 1}
-    frozen = [p for model in first._objective.models.values() for p in model.lm.parameters()]
+    assert first.arm.fingerprints == other.arm.fingerprints and len(set(first.arm.fingerprints.values())) == 2
+    assert set(first.arm.fingerprints) == {0, 1}
+    frozen = [p for model in first.arm.models.values() for p in model.lm.parameters()]
     assert not any(p.requires_grad for p in frozen)
 
 
 def test_a_group_is_named_by_what_it_is_and_by_its_model(start) -> None:
     workload = start(QUICK, lora_rank=2, deep_prefix=True)
-    found = groups_of(workload._objective.encoder, workload._trained)
+    found = groups_of(workload.arm.encoder, workload.arm.trained)
     assert list(found) == ["encoder", "adapter0", "lora0", "deep0", "adapter1", "lora1", "deep1"]
-    assert found["lora1"] == list(workload._trained[1].lora.parameters())
+    assert found["lora1"] == list(workload.arm.trained[1].lora.parameters())
 
 
 def folders(start, **arms: Any) -> dict[str, str]:
     """The folder of the first model's cache, of trainings that differ."""
     found = {}
     for name, (levels, config) in arms.items():
-        cache = (
-            start({**QUICK, "teacher": "cache_h", **levels}, models=1, **config)
-            ._objective.models[0]
-            .teacher.cache
-        )
+        cache = start({**QUICK, "teacher": "cache_h", **levels}, models=1, **config).arm.caches[0]
         found[name] = str(cache.folder)
     return found
 
@@ -107,6 +103,6 @@ def test_activations_are_recomputed_where_the_level_says_so(start) -> None:
     found = []
     for level in ("off", "on", "selective"):
         workload = start({**QUICK, "grad_checkpointing": level}, models=1)
-        assert workload._objective.encoder.bytes.recompute is (level == "on")
+        assert workload.arm.encoder.bytes.recompute is (level == "on")
         found.append(workload._probe_gradient()["terms"])
     assert torch.allclose(found[0], found[1]) and torch.allclose(found[0], found[2])

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.trial.counting.counters import Counting
-from perfsweep.workloads.latentwire.arms import FAST_EXACT
 from perfsweep.workloads.latentwire.data.tokens import bpe_available
+from perfsweep.workloads.latentwire.variants import FAST_EXACT
 
 STORED = Path(__file__).with_name("counters.json")
 BATCH = {"effective_batch": 8, "micro_batch": 8}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.latentwire.arms import FAST_EXACT
+from perfsweep.workloads.latentwire.variants import FAST_EXACT
 
 pytestmark = [
     pytest.mark.gpu,
@@ -81,7 +81,7 @@ def test_a_late_step_waits_for_nothing(start, run, config) -> None:
 
 
 def test_the_allocator_is_asked_for_the_size_that_fits(start) -> None:
-    assert start({"micro_batch": "auto"}, device=gpu())._shape.micro == 4
+    assert start({"micro_batch": "auto"}, device=gpu()).arm.shape.micro == 4
 
 
 @pytest.mark.slow

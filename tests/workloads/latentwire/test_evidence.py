@@ -48,7 +48,7 @@ def test_evidence_has_the_speed_of_attention_where_it_is_not_the_baselines(evide
 
 def test_a_whole_training_is_so_many_steps(start) -> None:
     numbers = start(data_n=32, epochs=3).evidence().numbers
-    effective = start()._shape.effective
+    effective = start().arm.shape.effective
     assert numbers["training_steps"] == math.ceil(32 / effective) * 3
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiers import tiered
 
-from perfsweep.workloads.latentwire.arms import FAST_EXACT
+from perfsweep.workloads.latentwire.variants import FAST_EXACT
 
 transformers = pytest.importorskip("transformers")
 safetensors_torch = pytest.importorskip("safetensors.torch")

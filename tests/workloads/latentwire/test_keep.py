@@ -27,8 +27,8 @@ TEXTS = ["Context: The capital of Ba is Den.\nQuestion: Which?\n", "Question: Q?
 
 
 def losses(workload: Any) -> list[float]:
-    workload._metrics.flush()
-    return list(workload._metrics.history)
+    workload.arm.flush()
+    return list(workload.arm.history)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_training_goes_on_where_it_was_kept(optimizer, start, run, kept) -> None
     assert losses(resumed) == pytest.approx(losses(whole)[2:], rel=1e-10)
     # The mutant begins with the weights and without the moments of AdamW.
     forgetful = start(QUICK, dtype="float64", resume=path, **ADDED)
-    forgetful._updates.optimizer.state.clear()
+    forgetful.arm.optimizer.state.clear()
     assert losses(run(forgetful, 2))[1] != pytest.approx(losses(whole)[3], rel=1e-10)
 
 
@@ -160,7 +160,7 @@ def trained(start, run, local_model, tmp_path) -> tuple[Any, Path]:
     """A training for a local model with additions large enough to matter, and what it kept."""
     workload = run(start(QUICK, lm_path=str(local_model), tokenizer="auto", **ADDED), 1)
     with torch.no_grad():
-        for parameter in workload._trained[0].lora.parameters():
+        for parameter in workload.arm.trained[0].lora.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     (tmp_path / "kept").mkdir()
     workload.keep(tmp_path / "kept")
@@ -169,11 +169,11 @@ def trained(start, run, local_model, tmp_path) -> tuple[Any, Path]:
 
 def own_logits(workload: Any, texts: list[str]) -> torch.Tensor:
     """What the training itself predicts behind the anchor."""
-    model = workload._objective.models[0]
+    model = workload.arm.models[0]
     sources = [text.encode() for text in texts]
-    z = workload._objective.encoder(source_bytes(sources, 128))
-    start = model.student.start(model.prefix(z))
-    hidden = model.lm.run(start.tokens, AttentionContext(start.past), lora=model.student.lora)
+    z = workload.arm.encoder(source_bytes(sources, 128))
+    start = workload.arm.around(model, workload.arm.prefix(model, z))
+    hidden = model.lm.run(start.tokens, AttentionContext(start.past), lora=model.trained.lora)
     return model.lm.logits(hidden[:, -1])
 
 

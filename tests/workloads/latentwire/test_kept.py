@@ -12,16 +12,16 @@ import torch
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire import checkpoint
+from perfsweep.workloads.latentwire.checkpoint import facts_of_training
 from perfsweep.workloads.latentwire.config import SIZES, LatentWireConfig
 from perfsweep.workloads.latentwire.data.readers import Example
-from perfsweep.workloads.latentwire.facts import of_training
 from perfsweep.workloads.latentwire.kept import write_additions, write_results
 from perfsweep.workloads.latentwire.maths.answer_scores import Interval
 from perfsweep.workloads.latentwire.maths.encoder import Adapter
 from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.trainables import Trained
 from perfsweep.workloads.latentwire.presets import LMS
-from perfsweep.workloads.latentwire.training.evaluate import Score
+from perfsweep.workloads.latentwire.scores import Score
 
 HALF = Interval(0.5, 0.25, 0.75)
 EXAMPLES = [Example("a", "s", "Den", ("Den", "den")), Example("b", "s", "Grün", ("Grün",))]
@@ -94,7 +94,7 @@ def test_additions_are_an_adapter_of_the_model_they_belong_to(
 
 def test_facts_are_what_must_agree_where_a_training_goes_on() -> None:
     config = LatentWireConfig(preset="test", latents=3, lora_rank=2, lora_targets=["q"], dropout=0.5)
-    facts = of_training(config, {1: "y", 0: "x"}, ("d0", "d1"), (7, 2))
+    facts = facts_of_training(config, {1: "y", 0: "x"}, ("d0", "d1"), (7, 2))
     assert facts["sizes"] == {name: getattr(config.sizes, name) for name in SIZES}
     assert facts["sizes"]["latents"] == 3
     assert facts["frozen_models"] == ["x", "y"]

@@ -138,11 +138,11 @@ def test_every_witness_is_a_counter(start) -> None:
 
 def test_a_cache_that_is_filled_lazily_pays_once_for_each_row(start, run, tmp_path) -> None:
     workload = start({"teacher": "cache_h"}, teacher_fill="lazy", cache=tmp_path)
-    steps = workload._windows.per_epoch
+    steps = workload.arm.per_epoch
     run(workload, steps)
-    assert workload.counters()["teacher_rows"] == 2 * len(workload._corpus)
+    assert workload.counters()["teacher_rows"] == 2 * len(workload.arm.corpus)
     run(workload, steps)
-    assert workload.counters()["teacher_rows"] == 2 * len(workload._corpus)
+    assert workload.counters()["teacher_rows"] == 2 * len(workload.arm.corpus)
 
 
 def test_tokens_are_made_in_every_step_or_never(start, run, tmp_path) -> None:
@@ -188,10 +188,12 @@ def test_workers_load_what_the_main_process_would(start, run) -> None:
 
 def test_rows_chosen_by_memory_halve_with_it(start) -> None:
     """Bytes for each row are measured, so half the memory takes at most half the rows."""
-    roomy = start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=100_000)._shape.micro
+    roomy = start(
+        {"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=100_000
+    ).arm.shape.micro
     per_row = 1
     sizes = [
-        start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=mb)._shape.micro
+        start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=mb).arm.shape.micro
         for mb in (40, 20)
     ]
     assert roomy == 16

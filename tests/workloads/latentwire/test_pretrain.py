@@ -71,7 +71,7 @@ def test_a_written_tokenizer_gives_the_ids_of_the_training(number, cache_dir, tm
 def test_a_training_uses_them(start, run, folder) -> None:
     path = ",".join(str(folder / name) for name in ("nano-l", "nano-q"))
     workload = run(start(lm_path=path, tokenizer="auto", max_prompt=400), 1)
-    assert workload._corpus.excluded == 0
+    assert workload.arm.corpus.excluded == 0
 
 
 @pytest.mark.workloads

@@ -12,8 +12,8 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 from perfsweep.workloads.latentwire import validate
 from perfsweep.workloads.latentwire.maths import answer_scores
-from perfsweep.workloads.latentwire.maths.student import Student
-from perfsweep.workloads.latentwire.training import evaluate
+from perfsweep.workloads.latentwire.scores import Score
+from perfsweep.workloads.latentwire.variants.student_passes import Merged
 
 SMALL = ["--steps", "3", "--examples", "4"]
 
@@ -24,9 +24,9 @@ def test_arms_that_agree_pass_and_an_arm_that_learns_other_tokens_does_not(capsy
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "verdict: the same"
     assert lines[1].startswith("3 steps: loss")
-    merged = Student._merged
+    ask = Merged.ask
     monkeypatch.setattr(
-        Student, "_merged", lambda self, start, answer: merged(self, start, torch.roll(answer, 1, dims=1))
+        Merged, "ask", lambda self, *given: ask(self, *given[:-1], torch.roll(given[-1], 1, dims=1))
     )
     assert validate.main(["--arm", "k_loss=batched,passes=merged", *SMALL]) == 1
     assert capsys.readouterr().out.endswith("verdict: different\n")
@@ -62,7 +62,7 @@ def test_what_is_kept_for_the_backward_pass_is_counted_once_for_each_memory() ->
 
 def side(loss: float = 2.0, gradient: float = 1.0, f1: tuple[float, ...] = (0.0, 1.0) * 20) -> validate.Side:
     mean = answer_scores.bootstrap(f1)
-    score = evaluate.Score(1, "latent", mean, mean, f1, 1.0, 0.5, 0.5, 9.0, 0.1)
+    score = Score(1, "latent", mean, mean, f1, 1.0, 0.5, 0.5, 9.0, 0.1)
     return validate.Side((4.0, loss), np.array([0.0, gradient]), 3.0, [score])
 
 

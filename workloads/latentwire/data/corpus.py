@@ -102,13 +102,11 @@ def _with_template(
 class Corpus:
     """Examples to train on and held-out ones, with their ids for every model.
 
-    `level` is the toggle tokenise's. Examples whose answer would be tokenised differently behind the scaffold
-    are left out and counted in `excluded`.
+    Ids are made again whenever they are asked for, unless they are `stored`. Examples whose answer would be
+    tokenised differently after the scaffold are left out and counted in `excluded`.
     """
 
-    def __init__(
-        self, config: LatentWireConfig, layouts: Sequence[Layout], level: str, cache_dir: Path
-    ) -> None:
+    def __init__(self, config: LatentWireConfig, layouts: Sequence[Layout]) -> None:
         self.layouts = list(layouts)
         self.counts = Counter[str]()
         self.max_bytes = config.sizes.max_bytes
@@ -123,9 +121,7 @@ class Corpus:
         self.examples = usable[: -config.held_out]
         self.held_out = usable[-config.held_out :]
         self.sources = [example.source.encode("utf-8")[: self.max_bytes] for example in self.examples]
-        self._stored = (
-            None if level == "per_batch" else [self._prepare(layout, level, cache_dir) for layout in layouts]
-        )
+        self.stored: list[list[Row]] | None = None
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -141,35 +137,35 @@ class Corpus:
         """Name of everything that model `number`'s ids depend on."""
         return cache.key_of(self.layouts[number].key(), self.digest())
 
-    def _prepare(self, layout: Layout, level: str, cache_dir: Path) -> list[Row]:
-        if level == "pre":
-            return self._tokenised(layout)
+    def tokenised(self, layout: Layout) -> list[Row]:
+        """Ids of all examples for one model."""
+        self.counts["rows_prepared"] += len(self.examples)
+        return [layout.row(example) for example in self.examples]
+
+    def cached(self, layout: Layout, cache_dir: Path) -> list[Row]:
+        """As `tokenised`, from a file that is made once for all runs."""
         folder = cache_dir / f"latentwire-tokens-{cache.key_of(layout.key(), self.digest())}"
         rows = cache.load_rows(folder, len(self.examples))
         if rows is None:
             with cache.locked(folder):
                 rows = cache.load_rows(folder, len(self.examples))
                 if rows is None:
-                    rows = self._tokenised(layout)
+                    rows = self.tokenised(layout)
                     cache.save_rows(folder, rows)
                     self.counts["token_caches_built"] += 1
         return rows
 
-    def _tokenised(self, layout: Layout) -> list[Row]:
-        self.counts["rows_prepared"] += len(self.examples)
-        return [layout.row(example) for example in self.examples]
-
     def row(self, model: int, number: int) -> Row:
         """Ids of example `number` for a model; made again unless they are stored."""
-        if self._stored is not None:
-            return self._stored[model][number]
+        if self.stored is not None:
+            return self.stored[model][number]
         self.counts["rows_tokenised"] += 1
         return self.layouts[model].row(self.examples[number])
 
     def answer_length(self, model: int, number: int) -> int:
         """Tokens of an answer, its end included."""
-        if self._stored is not None:
-            return len(self._stored[model][number].answer)
+        if self.stored is not None:
+            return len(self.stored[model][number].answer)
         return len(self.layouts[model].answer(self.examples[number].answer))
 
     def header(self, model: int) -> list[int]:

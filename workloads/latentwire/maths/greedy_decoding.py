@@ -17,13 +17,11 @@ CLOSE = 0.05  # logits of standard deviation one: 16-bit rounding stays below
 
 
 class Decoder:
-    """Continues embedded prefixes greedily until `stop` or `max_new`; `lora` is added to the model."""
+    """Continues embedded prefixes greedily, row by row, until `stop` or `max_new`; `lora` is added."""
 
-    def __init__(
-        self, lm: CausalLM, stop: int, max_new: int, batched: bool, lora: Lora | None = None
-    ) -> None:
+    def __init__(self, lm: CausalLM, stop: int, max_new: int, lora: Lora | None = None) -> None:
         self.lm, self._lora = lm, lora
-        self._stop, self._max_new, self._batched = stop, max_new, batched
+        self._stop, self._max_new = stop, max_new
         self._counts = lm.chosen.counts
 
     @torch.no_grad()
@@ -35,8 +33,6 @@ class Decoder:
         x [B, S, d] are embedded prefixes of `lengths` positions each, padded right, behind the keys and
         values `past` [B, g, M, e] of every layer.
         """
-        if self._batched:
-            return self._together(x, lengths, past)
         rows = [self._alone(x[i : i + 1, :length], of_row(past, i)) for i, length in enumerate(lengths)]
         return torch.cat([ids for ids, _ in rows]), torch.cat([close for _, close in rows])
 
@@ -62,8 +58,15 @@ class Decoder:
         device = x.device
         return torch.tensor([ids], device=device), torch.tensor([close], device=device).cummax(dim=1).values
 
-    def _together(self, x: Tensor, lengths: Sequence[int], past: KeyValues | None) -> tuple[Tensor, Tensor]:
-        """All rows: pads of shorter prefixes are never seen, and each row goes on at its own position."""
+
+class BatchDecoder(Decoder):
+    """Continues all rows together."""
+
+    @torch.no_grad()
+    def __call__(
+        self, x: Tensor, lengths: Sequence[int], past: KeyValues | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `Decoder`: pads of shorter prefixes are never seen, and each row goes on at its own position."""
         rows, width = x.shape[:2]
         ends = torch.tensor(lengths, device=x.device)
         held: KeyValues = []

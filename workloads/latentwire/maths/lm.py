@@ -347,9 +347,3 @@ def _turns_of(rows: Rows | None, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     if isinstance(rows.positions, slice):
         return cos[rows.positions], sin[rows.positions]
     return cos[rows.positions].unsqueeze(1), sin[rows.positions].unsqueeze(1)
-
-
-def store_as(model: CausalLM, level: str) -> None:
-    """Store weights in another type: fp32 leaves them, bf16 rounds once."""
-    if level == "bf16":
-        model.to(torch.bfloat16)

@@ -42,6 +42,18 @@ class StudentOut:
     states: list[Tensor]
 
 
+@dataclass
+class Given:
+    """What distillation compares with: the teacher's logits [B, K, V], and states."""
+
+    logits: Tensor
+    states: list[Tensor]
+
+    def distance(self, student: Tensor) -> Tensor:
+        """Divergence [B, K] of the student's logits [B, K, V]."""
+        return divergence(student, self.logits.to(student.dtype))
+
+
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """logits [.., V] and targets [..] -> [..], at least in single precision"""
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none").view(targets.shape)

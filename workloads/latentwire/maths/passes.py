@@ -27,6 +27,20 @@ def of_row(past: KeyValues | None, row: int) -> KeyValues | None:
     return None if past is None else [(k[row : row + 1], v[row : row + 1]) for k, v in past]
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """The tokens before an answer.
+
+    Attributes
+    ----------
+    tokens : soft tokens [B, M, d], or all that comes before the answer [B, P, d], embedded
+    past : keys and values [B, g, M, e] of every layer before all tokens; None: there are none
+    """
+
+    tokens: Tensor
+    past: KeyValues | None = None
+
+
 @dataclass
 class Rows:
     """Positions that are read: the last layer computes queries and MLP for these alone.

@@ -5,10 +5,12 @@ Dimensions: B rows, M latents, d model width, g key heads, e head width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.maths.encoder import Adapter
+from perfsweep.workloads.latentwire.maths.encoder import Adapter, LatentEncoder
 from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.presets import LMConfig
 
@@ -59,3 +61,11 @@ def _lora(config: LatentWireConfig, shape: LMConfig) -> Lora | None:
     if config.lora_rank is None:
         return None
     return Lora(shape, config.lora_targets, config.lora_rank, config.lora_alpha, config.lora_layers)
+
+
+def groups_of(encoder: LatentEncoder, trained: Sequence[Trained]) -> dict[str, list[nn.Parameter]]:
+    """All trainables by group: encoder, then adapter0, lora0, deep0, adapter1 ..., where models have them."""
+    found = {"encoder": list(encoder.parameters())}
+    for number, one in enumerate(trained):
+        found |= {f"{name}{number}": list(part.parameters()) for name, part in one.named_children()}
+    return found

@@ -1,68 +1,16 @@
-"""Losses and monitoring on their way to the log."""
+"""What rows of the log are made of."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
 
 NAMES = ("tf", "first", "kce", "kd", "extra", "loss", "grad_norm", "skipped")
+"""Names of a step's metrics, in their order."""
 KEPT = 1000
-
-Log = Callable[[Mapping[str, float]], None]
-
-
-class Metrics:
-    """Takes one vector of metrics per step, [8] in the order of `NAMES`.
-
-    ``chatty`` reads each entry at once. ``late`` keeps them in a ring on the device and copies it whole every
-    `every` steps: rows arrive up to that many steps late, and nothing waits in between.
-    """
-
-    def __init__(
-        self, late: bool, every: int, device: torch.device, dtype: torch.dtype, log: Log, counts: Counter[str]
-    ) -> None:
-        self.history: deque[float] = deque(maxlen=KEPT)
-        self._late, self._every, self._log, self._counts = late, every, log, counts
-        self._ring = torch.zeros(every, len(NAMES), device=device, dtype=dtype)
-        self._filled = 0
-        self._hosts: list[dict[str, float]] = []
-        self._monitor = Monitor(device)
-
-    def push(self, values: Tensor, host: Mapping[str, float]) -> None:
-        """Metrics of a step: `values` [8] on the device, `host` known here already."""
-        if not self._late:
-            read = []
-            for value in values.unbind():
-                read.append(value.item())
-                self._counts["syncs"] += 1
-            self._write(read, {**host, **self._monitor.sample()})
-            return
-        self._ring[self._filled].copy_(values)
-        self._hosts.append(dict(host))
-        self._filled += 1
-        if self._filled == self._every:
-            self.flush()
-
-    def flush(self) -> None:
-        """Copy what the ring holds and hand it over."""
-        if not self._filled:
-            return
-        self._counts["syncs"] += 1
-        rows = self._ring[: self._filled].cpu().tolist()
-        sample = self._monitor.sample()
-        for read, host in zip(rows, self._hosts, strict=True):
-            self._write(read, {**host, **sample})
-        self._filled, self._hosts = 0, []
-
-    def _write(self, read: list[float], host: Mapping[str, float]) -> None:
-        row = dict(zip(NAMES, read, strict=True))
-        self.history.append(row["loss"])
-        self._log({**row, **host})
+"""Losses that are remembered."""
 
 
 class Monitor:

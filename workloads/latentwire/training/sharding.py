@@ -18,15 +18,6 @@ from perfsweep.workloads.latentwire.data.batches import Shape
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer
 from perfsweep.workloads.latentwire.maths.passes import LayerContext
 from perfsweep.workloads.latentwire.presets import NORMS
-from perfsweep.workloads.latentwire.training.ranks import Ranks
-
-
-def spread(model: CausalLM, level: str, ranks: Ranks, counts: Counter[str]) -> None:
-    """Put a model where a level of the toggle parallel wants it."""
-    if level == "layer_split":
-        split_layers(model, [torch.device("cuda", i) for i in range(torch.cuda.device_count())])
-    elif level == "fsdp" and ranks.world > 1:
-        shard(model, ranks.rank, ranks.world, counts)
 
 
 def check_shards(config: LatentWireConfig, shape: Shape, examples: int, world: int) -> None:

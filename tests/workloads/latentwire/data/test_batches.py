@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from bare_arms import bare
 
 from perfsweep.workloads.latentwire.data.batches import (
     GLOBAL_BLOCK,
     Collator,
     Numbers,
     Piece,
-    Resident,
     Shape,
     Window,
     epoch_order,
@@ -29,7 +29,6 @@ from perfsweep.workloads.latentwire.data.batches import (
 from perfsweep.workloads.latentwire.data.row_layout import Row
 from perfsweep.workloads.latentwire.data.term_weights import term_weights
 from perfsweep.workloads.latentwire.presets import PAD_BYTE
-from perfsweep.workloads.latentwire.training.moving import Mover, Picker, counted
 
 CPU = torch.device("cpu")
 PAD = 9
@@ -152,6 +151,15 @@ def same(one: Window, other: Window) -> bool:
     ] == [(piece.index, *(m.prompts.lengths for m in piece.models)) for piece in other.pieces]
 
 
+def resident_arm(made: Collator, loader: str) -> Any:
+    """An arm of `loader` whose rows are on the device."""
+    arm = bare({"resident_data": "on", "loader": loader, "effective_batch": made.shape.effective})
+    arm.context = dataclasses.replace(arm.context, seed=1)
+    arm.corpus, arm.shape, arm.collator = made.corpus, made.shape, made
+    arm.prepare_rows()
+    return arm
+
+
 @pytest.mark.parametrize("by_list", [False, True])
 @pytest.mark.parametrize(
     "changed",
@@ -165,12 +173,10 @@ def same(one: Window, other: Window) -> bool:
 )
 def test_rows_that_are_on_the_device_make_the_same_windows(changed: dict[str, Any], by_list: bool) -> None:
     made = collator(**changed)
-    resident = Resident.of(made.corpus, made.shape, CPU)
-    counts: Counter[str] = Counter()
-    picker = Picker(resident, made, CPU, by_list, lambda: True, counts)
-    numbers = Numbers(made.corpus, made.shape, seed=1, start=1)
+    picker = resident_arm(made, "index" if by_list else "resident_index")
+    counts = picker.counts
     lists = list(islice(iter(Numbers(made.corpus, made.shape, seed=1)), 4))[1:]
-    for row_numbers, window in zip(lists, picker.windows(numbers, 1, 2), strict=False):
+    for row_numbers, window in zip(lists, picker.windows(1), strict=False):
         assert same(window, made.window(row_numbers))
         assert window.examples == len(row_numbers)
     assert counts["loader_batches"] == (0 if by_list else 3)
@@ -179,9 +185,9 @@ def test_rows_that_are_on_the_device_make_the_same_windows(changed: dict[str, An
 
 def test_rows_on_the_device_leave_prompts_out_that_nobody_wants() -> None:
     made = collator()
-    resident = Resident.of(made.corpus, made.shape, CPU)
-    picker = Picker(resident, made, CPU, True, lambda: False, Counter())
-    prompts = picker.of_list([0, 1]).pieces[0].models[0].prompts
+    picker = resident_arm(made, "index")
+    picker.wants_prompts = lambda: False
+    prompts = picker.window_of([0, 1]).pieces[0].models[0].prompts
     assert prompts.ids.shape[0] == prompts.positions.shape[0] == 0
     assert prompts.index == (0, 1)
 
@@ -244,23 +250,14 @@ def test_rows_of_a_piece_are_cut_together() -> None:
 
 
 def test_moving_counts_each_tensor_and_keeps_what_a_window_says() -> None:
-    counts: Counter[str] = Counter()
-    window = collator().window([0, 1, 2])
-    moved = Mover(CPU, True, False, counts)(window)
+    made, window = bare(), collator().window([0, 1, 2])
+    moved = made.moved(window)
     assert same(moved, window)
     assert (moved.examples, moved.tokenised) == (3, 3)
-    assert counts == {"pinned_batches": 0, "unwaited_copies": 1, "host_copies": 14}
+    assert made.counts == {"host_copies": 14}
     doubled = window.pieces[0].map(lambda tensor: 2 * tensor)
     assert isinstance(doubled, Piece)
     assert all(
         torch.equal(2 * one, other)
         for one, other in zip(window.pieces[0].tensors(), doubled.tensors(), strict=True)
     )
-
-
-def test_windows_are_counted_as_they_come() -> None:
-    counts: Counter[str] = Counter()
-    windows: Any = iter("abc")
-    given = counted(windows, counts, "one", "other")
-    next(given), next(given)
-    assert counts == {"one": 2, "other": 2}

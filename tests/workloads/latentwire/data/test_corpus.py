@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bare_arms import bare
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.config import LatentWireConfig
@@ -25,7 +26,12 @@ def config(**changed: Any) -> LatentWireConfig:
 
 def corpus(folder: Path, level: str = "pre", **changed: Any) -> Corpus:
     made = config(**changed)
-    return Corpus(made, layouts_for(made, [SHAPE, LMS["nano-q"]], folder), level, folder)
+    arm = bare({"tokenise": level})
+    arm.context = dataclasses.replace(arm.context, cache_dir=folder)
+    arm.layouts = layouts_for(made, [SHAPE, LMS["nano-q"]], folder)
+    arm.corpus = Corpus(made, arm.layouts)
+    arm.prepare_tokens()
+    return arm.corpus
 
 
 def test_the_last_examples_are_held_out_and_sources_cut(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_template_of_ones_own_replaces_any(
     with pytest.raises(ConfigError, match="no system here"):
         start(lm_path=str(tmp_path), tokenizer="auto")
     workload = start(lm_path=str(tmp_path), tokenizer="auto", chat_template="{system} {user} <|sep|>")
-    assert workload._layouts[0].tokenizer.template == "{system} {user} <|sep|>"
+    assert workload.arm.layouts[0].tokenizer.template == "{system} {user} <|sep|>"
     with pytest.raises(ConfigError, match="ends with the opened thought <think>"):
         start(lm_path=str(tmp_path), tokenizer="auto", chat_template="{system} {user}<think>")
 
@@ -175,9 +175,9 @@ def test_a_tokenizer_that_puts_blanks_before_pieces_is_refused(tmp_path, byte_le
 
 def test_a_local_model_is_trained_for_with_its_own_ids(start, run, local_model) -> None:
     workload = run(start({"micro_batch": 1}, lm_path=str(local_model), tokenizer="auto"), 1)
-    assert workload._layouts[0].tokenizer.key == read_tokenizer(local_model).key
-    assert workload._corpus.excluded == 0
-    assert len(workload._objective.models) == 1
+    assert workload.arm.layouts[0].tokenizer.key == read_tokenizer(local_model).key
+    assert workload.arm.corpus.excluded == 0
+    assert len(workload.arm.models) == 1
 
 
 @pytest.mark.parametrize(

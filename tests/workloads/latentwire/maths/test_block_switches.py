@@ -12,7 +12,7 @@ from tiers import tiered
 from torch import Tensor
 
 from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask
-from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 from perfsweep.workloads.latentwire.presets import LMConfig
@@ -119,8 +119,8 @@ def test_answers_are_the_same_together_and_row_by_row(switch, deep) -> None:
     past = None
     if deep:
         past = [(torch.randn(ROWS, 2, 3, 8).double(), torch.randn(ROWS, 2, 3, 8).double()) for _ in range(3)]
-    for batched in (False, True):
-        found, _ = Decoder(lm, stop=-1, max_new=8, batched=batched)(x, [5, LENGTH], past)
+    for decoder in (Decoder, BatchDecoder):
+        found, _ = decoder(lm, stop=-1, max_new=8)(x, [5, LENGTH], past)
         ids.append(found)
     assert torch.equal(*ids)
 

@@ -125,7 +125,7 @@ def test_keys_and_values_are_linear_in_the_soft_tokens_by_layer_and_head() -> No
 def test_the_row_follows_the_deep_prefix_in_a_training(start) -> None:
     """The teacher-forced loss, from the reference model and the trained parts alone."""
     made = learn(start({"passes": "merged"}, dtype="float64", models=1, deep_prefix=True))
-    model, layout, corpus = made._objective.models[0], made._layouts[0], made._corpus
+    model, layout, corpus = made.arm.models[0], made.arm.layouts[0], made.arm.corpus
     found = {}
     with torch.no_grad():
         for first in (layout.latents, 0):  # the mutant counts the row's positions from 0
@@ -133,7 +133,7 @@ def test_the_row_follows_the_deep_prefix_in_a_training(start) -> None:
             reference = Reference(model.lm, first=first)
             for number in range(4):
                 text = list(corpus.examples[number].source.encode()[: corpus.max_bytes])
-                soft = model.trained.adapter(made._objective.encoder(torch.tensor([text])))
+                soft = model.trained.adapter(made.arm.encoder(torch.tensor([text])))
                 loud = soft * (table_rms(model.lm.table) / soft.square().mean().sqrt())
                 answer = layout.answer(corpus.examples[number].answer)
                 before, anchor, said = (

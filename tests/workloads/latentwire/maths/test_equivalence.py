@@ -8,8 +8,8 @@ from tiers import longer, tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity
-from perfsweep.workloads.latentwire.arms import FAST_EXACT
 from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.variants import FAST_EXACT
 from perfsweep.workloads.latentwire.workload import LatentWire
 
 pytestmark = pytest.mark.workloads
@@ -112,15 +112,15 @@ def test_optional_losses_agree_between_separate_and_merged_passes(
 
 def test_a_wrong_shift_is_told_apart_from_rounding(evidence_of, deviations, monkeypatch) -> None:
     """The planted mutant reads one position too early in the merged pass."""
-    from perfsweep.workloads.latentwire.maths.student import Student
+    from perfsweep.workloads.latentwire.variants.student_passes import Merged
 
-    start = Student._merged
+    ask = Merged.ask
 
-    def early(self, x, answer):
-        return start(self, x, torch.roll(answer, 1, dims=1))
+    def early(self, model, prefix, answer):
+        return ask(self, model, prefix, torch.roll(answer, 1, dims=1))
 
     reference = evidence_of()
-    monkeypatch.setattr(Student, "_merged", early)
+    monkeypatch.setattr(Merged, "ask", early)
     assert deviations(evidence_of({"passes": "merged"}), reference)["terms"] > 1e-4
 
 
@@ -178,7 +178,7 @@ def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
     again = start(**arguments)
     again.load_state_dict(state)
     run(again, 3)
-    assert list(again._metrics.history) == pytest.approx(list(whole._metrics.history)[3:], rel=1e-12)
+    assert list(again.arm.history) == pytest.approx(list(whole.arm.history)[3:], rel=1e-12)
 
 
 @pytest.mark.workloads
@@ -193,7 +193,7 @@ def test_recomputed_activations_see_the_same_dropout(evidence_of, deviations) ->
 @pytest.mark.workloads
 def test_frozen_weights_stay_as_they_are(start, run) -> None:
     workload = start()
-    frozen = [p for model in workload._objective.models.values() for p in model.lm.parameters()]
+    frozen = [p for model in workload.arm.models.values() for p in model.lm.parameters()]
     before = [p.clone() for p in frozen]
     run(workload, 3)
     assert all(p.grad is None for p in frozen)

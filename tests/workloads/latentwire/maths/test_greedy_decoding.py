@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.latentwire.maths.greedy_decoding import CLOSE, Decoder
+from perfsweep.workloads.latentwire.maths.greedy_decoding import CLOSE, BatchDecoder, Decoder
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext
 
 STOP = 0
@@ -68,7 +68,7 @@ DOUBT = [[False] * 4, [False, True, True, True], [False] * 4]
 def test_rows_go_on_until_their_end_or_the_limit(batched: bool) -> None:
     lm: Any = Scripted(SCRIPTS)
     lengths = [2, 3, 1]
-    ids, close = Decoder(lm, STOP, 4, batched)(lm.prefixes(lengths), lengths)
+    ids, close = (BatchDecoder if batched else Decoder)(lm, STOP, 4)(lm.prefixes(lengths), lengths)
     assert ids.tolist() == IDS
     assert close.tolist() == DOUBT
     assert lm.counts["decode_calls"] == (4 if batched else 3 + 4 + 1)
@@ -80,6 +80,6 @@ def test_rows_go_on_until_their_end_or_the_limit(batched: bool) -> None:
 @pytest.mark.parametrize(("longest", "calls", "syncs"), [(3, 4, 1), (4, 8, 2), (5, 8, 2), (8, 10, 2)])
 def test_all_rows_stop_together_at_a_test_of_every_fourth_token(longest: int, calls: int, syncs: int) -> None:
     lm: Any = Scripted([[1] * longest, [STOP]])
-    ids, _ = Decoder(lm, STOP, 10, batched=True)(lm.prefixes([1, 1]), [1, 1])
+    ids, _ = BatchDecoder(lm, STOP, 10)(lm.prefixes([1, 1]), [1, 1])
     assert ids.tolist() == [[1] * longest + [0] * (10 - longest), [0] * 10]
     assert (lm.counts["decode_calls"], lm.counts["syncs"]) == (calls, syncs)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from perfsweep.workloads.latentwire.maths.attention import eager, sdpa
-from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, rms_norm, store_as
+from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, rms_norm
 from perfsweep.workloads.latentwire.maths.passes import Rows
 from perfsweep.workloads.latentwire.presets import LMS, LMConfig
 
@@ -114,9 +114,7 @@ def test_bytes_are_those_of_the_stored_type() -> None:
     lm = build()
     entries = LM.body_parameters + LM.head_parameters + 8 + 3 * 2 * 8
     assert lm.stored_bytes() == 8 * entries
-    store_as(lm, "fp32")
-    assert lm.stored_bytes() == 8 * entries
-    store_as(lm, "bf16")
+    lm.to(torch.bfloat16)
     assert lm.stored_bytes() == 2 * entries
     assert lm.logits(torch.ones(1, 1, 8, dtype=torch.bfloat16)).dtype == torch.float32
 

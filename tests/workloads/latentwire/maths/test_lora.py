@@ -80,8 +80,8 @@ def test_the_teacher_knows_nothing_of_additions(start, monkeypatch, tmp_path, le
         )
         if learned:
             learn(made)
-        prompts = made._windows.collator.window([0, 1, 2, 3]).pieces[0].models[0].prompts
-        return made._objective.models[0].teacher(prompts).logits, sorted(
+        prompts = made.arm.collator.window([0, 1, 2, 3]).pieces[0].models[0].prompts
+        return made.arm.teach(made.arm.models[0], prompts).logits, sorted(
             path.name for path in tmp_path.glob("*teacher*")
         )
 

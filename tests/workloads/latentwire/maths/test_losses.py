@@ -116,13 +116,13 @@ def test_the_terms_of_a_training_are_those_of_a_separate_computation(start) -> N
     """
 
     workload = start({"passes": "merged"}, kind="evidence", dtype="float64", models=1)
-    model, layout, corpus = workload._objective.models[0], workload._layouts[0], workload._corpus
+    model, layout, corpus = workload.arm.models[0], workload.arm.layouts[0], workload.arm.corpus
     found, shifted, tokens = 0.0, 0.0, 0
     with torch.no_grad():
         for number in range(workload._config.sizes.probe_rows):
             text = list(corpus.examples[number].source.encode()[: corpus.max_bytes])
-            z = workload._objective.encoder(torch.tensor([text]))
-            x = model.student.start(model.prefix(z)).tokens
+            z = workload.arm.encoder(torch.tensor([text]))
+            x = workload.arm.around(model, workload.arm.prefix(model, z)).tokens
             answer = layout.answer(corpus.examples[number].answer)
             ids = torch.tensor([answer])
             logits = model.lm.logits(model.lm.run(torch.cat((x, model.lm.embed(ids)), 1)))[0].log_softmax(-1)

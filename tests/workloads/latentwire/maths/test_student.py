@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from bare_arms import bare, with_model
 
 from perfsweep.workloads.latentwire.maths.attention import eager
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.student import Prefix, Student, StudentPath
+from perfsweep.workloads.latentwire.maths.passes import Prefix
 from perfsweep.workloads.latentwire.presets import LMConfig
 
 LM = LMConfig(vocab_size=11, d_model=8, n_layers=2, n_heads=2, n_kv_heads=1, head_dim=4, d_ff=12)
 B, M, T, K, P = 2, 3, 5, 3, 6
-NAIVE = StudentPath("sequential", merged=False, logits="all", pruned=False, keep_states=True)
-PATHS = {
-    "naive": NAIVE,
-    "kv": replace(NAIVE, k_loss="kv"),
-    "batched": replace(NAIVE, k_loss="batched"),
-    "slice": replace(NAIVE, logits="slice"),
-    "batched slice": replace(NAIVE, k_loss="batched", logits="slice"),
-    "merged": replace(NAIVE, k_loss="batched", merged=True),
-    "merged slice": replace(NAIVE, k_loss="batched", merged=True, logits="slice"),
-    "pruned": replace(NAIVE, k_loss="batched", merged=True, logits="slice", pruned=True),
+PATHS: dict[str, dict[str, str]] = {
+    "naive": {},
+    "kv": {"k_loss": "kv"},
+    "batched": {"k_loss": "batched"},
+    "slice": {"logits": "slice"},
+    "batched slice": {"k_loss": "batched", "logits": "slice"},
+    "merged": {"passes": "merged"},
+    "merged slice": {"passes": "merged", "logits": "slice"},
+    "pruned": {"last_block": "pruned"},
 }
 SEQUENTIAL = 2 * sum(P + t for t in range(K))
 COSTS = {  # passes, positions of a row, and rows of the head of a row
@@ -53,13 +53,16 @@ def given() -> tuple[Prefix, torch.Tensor]:
     return Prefix(soft), torch.randint(0, 11, (B, T), generator=generator)
 
 
-def student(lm: CausalLM, path: StudentPath) -> Student:
+def student(lm: CausalLM, levels: dict[str, str], states: bool = True) -> tuple[Any, Any]:
+    """An arm of these levels and its model."""
     lm.chosen.counts.clear()
-    return Student(lm, path, before=[1], anchor=[4, 5], early_tokens=K)
+    made = bare(levels, early_tokens=K, answer_tokens=T, state_kd=states)
+    return made, with_model(made, lm, before=[1], anchor=[4, 5])
 
 
 def test_what_stands_around_soft_tokens_is_embedded(lm: CausalLM, given) -> None:
-    start = student(lm, NAIVE).start(given[0]).tokens
+    made, model = student(lm, {})
+    start = made.around(model, given[0]).tokens
     assert start.shape == (B, P, 8)
     assert torch.equal(start[1, 0], lm.table[1])
     assert torch.equal(start[:, 1:4], given[0].tokens)
@@ -68,11 +71,11 @@ def test_what_stands_around_soft_tokens_is_embedded(lm: CausalLM, given) -> None
 
 @pytest.mark.parametrize("name", PATHS)
 def test_every_path_gives_the_losses_of_one_whole_pass_at_its_cost(name: str, lm: CausalLM, given) -> None:
-    made = student(lm, PATHS[name])
+    made, model = student(lm, PATHS[name])
     prefix, answer = given
-    found = made(prefix, answer)
+    found = made.ask(model, prefix, answer)
     counts = Counter(lm.chosen.counts)
-    x = torch.cat((made.start(prefix).tokens, lm.embed(answer[:, :-1])), dim=1)
+    x = torch.cat((made.around(model, prefix).tokens, lm.embed(answer[:, :-1])), dim=1)
     states: list[torch.Tensor] = []
     logits = lm.logits(lm.run(x, states=states))[:, P - 1 :]
     losses = -logits.log_softmax(-1).gather(-1, answer[..., None])[..., 0]
@@ -93,4 +96,5 @@ def test_every_path_gives_the_losses_of_one_whole_pass_at_its_cost(name: str, lm
 
 @pytest.mark.parametrize("name", ["naive", "batched", "pruned"])
 def test_states_are_kept_only_where_they_are_asked_for(name: str, lm: CausalLM, given) -> None:
-    assert student(lm, replace(PATHS[name], keep_states=False))(*given).states == []
+    made, model = student(lm, PATHS[name], states=False)
+    assert made.ask(model, *given).states == []

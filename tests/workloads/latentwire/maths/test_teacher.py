@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from bare_arms import bare, with_model
 
 from perfsweep.workloads.latentwire.data import batches, cache
 from perfsweep.workloads.latentwire.data.batches import Prompts
 from perfsweep.workloads.latentwire.data.row_layout import Row
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.teacher import Teacher
 from perfsweep.workloads.latentwire.presets import LMS
 
 PAD, K = 7, 3
@@ -29,15 +29,22 @@ def prompts(rows=ROWS, pad=PAD) -> Prompts:
     return Prompts(ids, positions, torch.arange(len(rows)), lengths, tuple(range(len(rows))))
 
 
-def logits(level="recompute", rows=ROWS, pad=PAD, lm=None, **options) -> torch.Tensor:
-    found = Teacher(lm or build(), level, torch.tensor(HEADER), **options)(prompts(rows, pad)).logits
-    assert found is not None
-    return found
+def teacher(level="recompute", lm=None, last_block="full", states=False):
+    """Asks the model of an arm of a level; and the arm."""
+    made = bare({"teacher": level, "last_block": last_block}, early_tokens=K, state_kd=states)
+    model = with_model(made, lm or build(), header=HEADER)
+    return lambda prompts: made.teach(model, prompts), made
+
+
+def logits(level="recompute", rows=ROWS, pad=PAD, **options) -> torch.Tensor:
+    return teacher(level, **options)[0](prompts(rows, pad)).logits
+
+
+PRUNED = {"last_block": "pruned"}
 
 
 @pytest.mark.parametrize(
-    ("level", "options"),
-    [("slice", {}), ("slice_header", {}), ("slice_header", {"pruned": True}), ("slice", {"pruned": True})],
+    ("level", "options"), [("slice", {}), ("slice_header", {}), ("slice_header", PRUNED), ("slice", PRUNED)]
 )
 def test_every_level_gives_the_whole_pass_where_it_is_read(level, options) -> None:
     found = logits(level, **options)
@@ -45,16 +52,11 @@ def test_every_level_gives_the_whole_pass_where_it_is_read(level, options) -> No
 
 
 @pytest.mark.parametrize(
-    ("level", "options"),
-    [("recompute", {}), ("slice", {}), ("slice_header", {}), ("slice_header", {"pruned": True})],
+    ("level", "options"), [("recompute", {}), ("slice", {}), ("slice_header", {}), ("slice_header", PRUNED)]
 )
 def test_states_of_the_layers_are_kept_where_they_are_asked_for(level, options) -> None:
-    lm = build()
-    kept, none = (
-        Teacher(lm, level, torch.tensor(HEADER), states=states, **options)(prompts()).states
-        for states in (True, False)
-    )
-    whole = Teacher(build(), "recompute", torch.tensor(HEADER), states=True)(prompts()).states
+    kept, none = (teacher(level, states=states, **options)[0](prompts()).states for states in (True, False))
+    whole = teacher(states=True)[0](prompts()).states
     assert len(kept) == len(whole) > 0 and none == []
     assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(kept, whole, strict=True))
 
@@ -97,10 +99,9 @@ def test_a_cache_gives_what_was_computed_also_after_a_restart(tmp_path) -> None:
     fresh = logits()
     for _ in range(2):
         lm = build()
-        teacher = Teacher(lm, "cache_h", torch.tensor(HEADER))
-        teacher.cache = hidden_cache(tmp_path)
-        found = teacher(prompts()).logits
-        assert found is not None and torch.allclose(found, fresh, atol=1e-12)
+        ask, made = teacher("cache_h", lm)
+        made.caches[0] = hidden_cache(tmp_path)
+        assert torch.allclose(ask(prompts()).logits, fresh, atol=1e-12)
     assert lm.chosen.counts["teacher_rows"] == 0  # the second came from disk
 
 
@@ -108,7 +109,7 @@ def test_other_weights_or_data_find_no_cache(start, tmp_path) -> None:
     folders = []
     for seed, data_seed, early in ((0, 0, "text"), (0, 1, "text"), (0, 0, "none")):
         workload = start({"teacher": "cache_h"}, cache=tmp_path, data_seed=data_seed, anchor=early, seed=seed)
-        folders.append(workload._objective.models[0].teacher.cache.folder)
+        folders.append(workload.arm.caches[0].folder)
     assert len(set(folders)) == 3
     lm = build()
     before = cache.weights_key(list(lm.named_parameters()))
@@ -137,11 +138,11 @@ def test_another_anchor_or_template_is_another_token_cache(start, tmp_path) -> N
 
 def counts_of(level: str) -> dict[str, int]:
     lm = build()
-    made = Teacher(lm, level, torch.tensor(HEADER))
-    made(prompts())
+    ask, _ = teacher(level, lm)
+    ask(prompts())
     first = dict(lm.chosen.counts)
     lm.chosen.counts.clear()
-    made(prompts())
+    ask(prompts())
     names = ("teacher_rows", "teacher_head_rows", "teacher_positions", "padded_positions", "lm_positions")
     return {name: lm.chosen.counts[name] for name in names} | {"first": first["lm_positions"]}
 
@@ -169,21 +170,21 @@ def test_rows_positions_and_padding_are_counted(level: str, expected: tuple[int,
 
 def test_a_whole_pass_takes_four_rows_at_a_time() -> None:
     lm = build()
-    Teacher(lm, "recompute", torch.tensor(HEADER))(prompts([*ROWS, ROWS[0], ROWS[1]]))
+    teacher("recompute", lm)[0](prompts([*ROWS, ROWS[0], ROWS[1]]))
     assert lm.chosen.counts["teacher_positions"] == 4 * 10 + 5
     assert lm.chosen.counts["padded_positions"] == 4 * 10 - (7 + 5 + 10 + 7)
 
 
 def test_rows_that_a_cache_has_run_no_more_and_the_head_alone_is_applied(tmp_path) -> None:
     lm = build()
-    made = Teacher(lm, "cache_h", torch.tensor(HEADER))
-    made.cache = cache.TeacherCache(tmp_path / "t", (3, K, 64), torch.float64)
+    ask, made = teacher("cache_h", lm)
+    made.caches[0] = cache.TeacherCache(tmp_path / "t", (3, K, 64), torch.float64)
     some = prompts()
     part = Prompts(some.ids[:2], some.positions[:2], some.numbers[:2], some.lengths[:2], some.index[:2])
-    made.prepare(part)
+    made.prepare(made.models[0], part)
     assert lm.chosen.counts["teacher_rows"] == 2
-    assert torch.allclose(made(some).logits, logits(), atol=1e-12)
+    assert torch.allclose(ask(some).logits, logits(), atol=1e-12)
     assert (lm.chosen.counts["teacher_rows"], lm.chosen.counts["teacher_head_rows"]) == (3, 9)
-    made.prepare(some)
-    assert torch.allclose(made(some).logits, logits(), atol=1e-12)
+    made.prepare(made.models[0], some)
+    assert torch.allclose(ask(some).logits, logits(), atol=1e-12)
     assert (lm.chosen.counts["teacher_rows"], lm.chosen.counts["teacher_head_rows"]) == (3, 18)

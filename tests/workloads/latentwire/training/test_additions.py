@@ -12,18 +12,23 @@ from tiers import longer
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire import workload
-from perfsweep.workloads.latentwire.arms import FAST_EXACT
+from perfsweep.workloads.latentwire import reference
 from perfsweep.workloads.latentwire.config import LatentWireConfig
+from perfsweep.workloads.latentwire.evidence import greedy_answers
 from perfsweep.workloads.latentwire.maths import lora as lora_module
-from perfsweep.workloads.latentwire.maths import student
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.lora import Lora
-from perfsweep.workloads.latentwire.maths.passes import AttentionContext
+from perfsweep.workloads.latentwire.maths.passes import AttentionContext, Prefix
 from perfsweep.workloads.latentwire.maths.trainables import DeepPrefix
 from perfsweep.workloads.latentwire.presets import LMConfig
-from perfsweep.workloads.latentwire.training.updates import total_norm
+from perfsweep.workloads.latentwire.variants import FAST_EXACT
+from perfsweep.workloads.latentwire.variants.student_passes import Merged
+
+
+def total_norm(gradients: list[Tensor]) -> Tensor:
+    return torch.cat([gradient.flatten() for gradient in gradients]).norm()
+
 
 # Without the native kernel of the encoder, which takes seconds to build.
 FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "products": "library", "effective_batch": 4, "micro_batch": 4}
@@ -37,11 +42,11 @@ def evidence(start, run) -> Callable[..., dict[str, Tensor]]:
         made = learn(start(levels, **{"dtype": "float64", **config}))
         found = dict(made._probe_gradient())
         run(made, steps)
-        made._metrics.flush()
-        greedy = torch.cat([ids for ids, _ in made._greedy().values()])
+        made.arm.flush()
+        greedy = torch.cat([ids for ids, _ in greedy_answers(made.arm).values()])
         return {
             **found,
-            "losses": torch.tensor(list(made._metrics.history), dtype=torch.float64),
+            "losses": torch.tensor(list(made.arm.history), dtype=torch.float64),
             "greedy": greedy,
         }
 
@@ -108,11 +113,9 @@ def _without_additions(monkeypatch) -> None:
 
 def _without_past(monkeypatch) -> None:
     """The merged pass sees only its own row."""
-    merged = student.Student._merged
+    ask = Merged.ask
     monkeypatch.setattr(
-        student.Student,
-        "_merged",
-        lambda self, start, answer: merged(self, student.Prefix(start.tokens), answer),
+        Merged, "ask", lambda self, model, start, answer: ask(self, model, Prefix(start.tokens), answer)
     )
 
 
@@ -149,11 +152,11 @@ def test_sixteen_bits_round_them_and_no_more(evidence, start, levels) -> None:
     arm, reference = evidence(levels, dtype="float32", **BOTH), evidence(dtype="float32", **BOTH)
     assert 1e-5 < distance(arm["gradient"], reference["gradient"]) <= 3e-2
     assert distance(arm["terms"], reference["terms"]) <= 1e-2
-    assert {p.dtype for p in start(levels, **BOTH)._updates.parameters} == {torch.float32}
+    assert {p.dtype for p in start(levels, **BOTH).arm.parameters} == {torch.float32}
 
 
 def test_adapters_start_as_they_would_without_options(start) -> None:
-    states = [start(**config)._trained[1].adapter.state_dict() for config in ({}, BOTH)]
+    states = [start(**config).arm.trained[1].adapter.state_dict() for config in ({}, BOTH)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
@@ -171,7 +174,7 @@ def clipped(start, run) -> Callable[[], Iterator[float]]:
     def compute() -> Iterator[float]:
         made = learn(start({"sync": "late"}, dtype="float64", clip=1e-3, **BOTH))
         probe = made._probe_gradient()["grad_norm"].item()
-        modules = [made._objective.encoder, *made._trained]
+        modules = [made.arm.encoder, *made.arm.trained]
         seen = {}
 
         def look(*_):
@@ -179,11 +182,11 @@ def clipped(start, run) -> Callable[[], Iterator[float]]:
                 [p.grad for module in modules for p in module.parameters() if p.grad is not None]
             )
 
-        made._updates.optimizer.register_step_pre_hook(look)
-        made._accumulator.window(next(made._windows), made._phase)
+        made.arm.optimizer.register_step_pre_hook(look)
+        made.arm.gradients(next(made.arm.loading))
         gradients = [p.grad for module in modules for p in module.parameters() if p.grad is not None]
         whole = total_norm(gradients).item()
-        yield from (made._updates.apply().item(), whole, seen["norm"].item(), probe)
+        yield from (made.arm.apply().item(), whole, seen["norm"].item(), probe)
 
     return compute
 
@@ -194,10 +197,10 @@ def test_the_clip_covers_additions_and_deep_prefixes(clipped, monkeypatch) -> No
     reported, whole, applied, probe = clipped()
     assert reported == pytest.approx(whole, rel=1e-9) and probe > 0
     assert applied == pytest.approx(1e-3, rel=1e-2)
-    groups = workload.groups_of
+    groups = reference.groups_of
     missing = {"lora0", "lora1", "deep0", "deep1"}
     monkeypatch.setattr(
-        workload,
+        reference,
         "groups_of",
         lambda *parts: {name: group for name, group in groups(*parts).items() if name not in missing},
     )
@@ -207,13 +210,13 @@ def test_the_clip_covers_additions_and_deep_prefixes(clipped, monkeypatch) -> No
 
 def test_steps_train_them_and_leave_the_models_alone(start, run) -> None:
     made = start({"passes": "merged"}, **BOTH)
-    frozen = {n: p.clone() for m in made._objective.models.values() for n, p in m.lm.named_parameters()}
-    before = copy.deepcopy([trained.state_dict() for trained in made._trained])
+    frozen = {n: p.clone() for m in made.arm.models.values() for n, p in m.lm.named_parameters()}
+    before = copy.deepcopy([trained.state_dict() for trained in made.arm.trained])
     run(made, 2)
-    for old, trained in zip(before, made._trained, strict=True):
+    for old, trained in zip(before, made.arm.trained, strict=True):
         still = {name for name, value in trained.state_dict().items() if torch.equal(value, old[name])}
         assert not {name for name in still if name.startswith(("lora", "deep"))}
-    after = {n: p for m in made._objective.models.values() for n, p in m.lm.named_parameters()}
+    after = {n: p for m in made.arm.models.values() for n, p in m.lm.named_parameters()}
     assert all(torch.equal(frozen[name], after[name]) for name in frozen)
 
 
@@ -225,15 +228,15 @@ def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
     run(whole, 2)
     for forget in (False, True):  # the mutant's checkpoint lacks what was added to the models
         again = start({"passes": "merged"}, dtype="float64", lr=1e-2, **BOTH)
-        kept = [trained.state_dict() for trained in again._trained]
+        kept = [trained.state_dict() for trained in again.arm.trained]
         again.load_state_dict(state)
         if forget:
-            for trained, values in zip(again._trained, kept, strict=True):
+            for trained, values in zip(again.arm.trained, kept, strict=True):
                 trained.load_state_dict(
                     {k: v for k, v in values.items() if k.startswith(("lora", "deep"))}, strict=False
                 )
         run(again, 2)
-        same = list(again._metrics.history) == pytest.approx(list(whole._metrics.history)[2:], rel=1e-12)
+        same = list(again.arm.history) == pytest.approx(list(whole.arm.history)[2:], rel=1e-12)
         assert same != forget
 
 

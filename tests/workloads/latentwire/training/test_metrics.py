@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from bare_arms import bare
 
-from perfsweep.workloads.latentwire.training.metrics import NAMES, Metrics
-
-CPU = torch.device("cpu")
+from perfsweep.workloads.latentwire.training.metrics import NAMES
 
 
-def pushed(
-    late: bool, steps: int, flush: bool = False
-) -> tuple[list[dict[str, float]], Counter[str], Metrics]:
+def pushed(late: bool, steps: int, flush: bool = False) -> tuple[list[dict[str, float]], Any]:
     rows: list[Any] = []
-    counts: Counter[str] = Counter()
-    metrics = Metrics(late, 3, CPU, torch.float64, rows.append, counts)
+    made = bare({"sync": "late" if late else "chatty"}, log=rows.append, log_every=3)
+    made.shape = SimpleNamespace(dtype=torch.float64)
     for step in range(steps):
-        metrics.push(torch.arange(8, dtype=torch.float64) + 10 * step, {"step": step})
+        made.push(torch.arange(8, dtype=torch.float64) + 10 * step, {"step": step})
     if flush:
-        metrics.flush()
-    return rows, counts, metrics
+        made.flush()
+    return rows, made
 
 
 def expected(steps: int) -> list[dict[str, float]]:
@@ -48,11 +45,11 @@ def expected(steps: int) -> list[dict[str, float]]:
 def test_rows_arrive_at_once_or_when_the_ring_is_full(
     late: bool, steps: int, flush: bool, arrived: int, syncs: int
 ) -> None:
-    rows, counts, metrics = pushed(late, steps, flush)
+    rows, made = pushed(late, steps, flush)
     assert all(row.pop("device_busy") >= 0 for row in rows)
     assert rows == expected(arrived)
-    assert counts["syncs"] == syncs
-    assert list(metrics.history) == [row["loss"] for row in expected(arrived)]
+    assert made.counts["syncs"] == syncs
+    assert list(made.history) == [row["loss"] for row in expected(arrived)]
 
 
 def test_the_loss_is_the_sixth_of_eight() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
+from bare_arms import bare
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire import workload as latentwire
+from perfsweep.workloads.latentwire.training import micro_batch
 from perfsweep.workloads.latentwire.training.micro_batch import HEADROOM, choose_rows
 
 MIB = 2**20
@@ -67,18 +68,13 @@ def test_the_tighter_of_two_limits_holds_and_ranks_agree(
     own_mb: int | None, budget: int | None, tighter: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(latentwire, "rows_that_fit", lambda *given: asked.append(given[-1]) or 8)
-    training: Any = SimpleNamespace(
-        _levels={"micro_batch": "auto"},
-        _config=SimpleNamespace(memory_mb=own_mb),
-        _context=SimpleNamespace(memory_budget=budget),
-        _ranks=SimpleNamespace(least=lambda rows: rows // 2),
-        **dict.fromkeys(("_corpus", "_attempt", "_device")),
-    )
-    assert latentwire.LatentWire._rows_at_a_time(training, None) == 4  # type: ignore[arg-type]
+    monkeypatch.setattr(micro_batch, "rows_that_fit", lambda *given: asked.append(given[-1]) or 8)
+    made = bare({"micro_batch": "auto"}, memory_mb=own_mb)
+    made.context, made.corpus = dataclasses.replace(made.context, memory_budget=budget), None
+    made.least = lambda rows: rows // 2
+    assert made.rows_at_a_time(None) == 4
     assert asked == [tighter]
-    training._levels = {"micro_batch": 16}
-    assert latentwire.LatentWire._rows_at_a_time(training, None) == 16  # type: ignore[arg-type]
+    assert bare({"micro_batch": 16, "effective_batch": 16}).rows_at_a_time(None) == 16
 
 
 def test_an_attempt_computes_gradients_and_leaves_no_trace(start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +93,6 @@ def test_an_attempt_computes_gradients_and_leaves_no_trace(start, monkeypatch: p
     monkeypatch.setattr("perfsweep.workloads.latentwire.training.micro_batch.choose_rows", noted)
     workload = start({"micro_batch": "auto", "passes": "merged", "teacher": "slice"})
     assert measured[0] == 1 and measured[1] > 0
-    assert workload._shape.micro == 2
+    assert workload.arm.shape.micro == 2
     assert not workload._counts
-    assert all(parameter.grad is None for one in workload._trained for parameter in one.parameters())
+    assert all(parameter.grad is None for one in workload.arm.trained for parameter in one.parameters())

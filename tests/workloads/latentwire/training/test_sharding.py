@@ -8,20 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from bare_arms import bare
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.presets import LMS
 from perfsweep.workloads.latentwire.training import sharding
-from perfsweep.workloads.latentwire.training.ranks import Ranks
-from perfsweep.workloads.latentwire.training.sharding import (
-    ShardedLayer,
-    check_shards,
-    shard,
-    split_layers,
-    spread,
-)
+from perfsweep.workloads.latentwire.training.sharding import ShardedLayer, check_shards, shard, split_layers
 
 
 def model(name: str = "nano-q") -> CausalLM:
@@ -51,7 +45,9 @@ def test_a_layer_that_is_gathered_is_the_whole_one(monkeypatch: pytest.MonkeyPat
 
 def test_a_model_in_parts_computes_what_the_whole_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, cut, counts = model(), model(), Counter[str]()
-    spread(cut, "fsdp", Ranks("fsdp", 0, 1), counts)
+    alone = bare({"parallel": "fsdp"})
+    alone.models = {0: SimpleNamespace(lm=cut)}
+    alone.spread()
     assert not any(isinstance(layer, ShardedLayer) for layer in cut.layers), "one rank has nothing to share"
     monkeypatch.setattr(sharding.dist, "all_gather_into_tensor", lambda to, own: to.copy_(own))
     shard(cut, 0, 1, counts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import pytest
 import torch
@@ -17,123 +16,41 @@ from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.data import batches
 from perfsweep.workloads.latentwire.maths import answer_scores
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
-from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
+from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.presets import LMS
 from perfsweep.workloads.latentwire.training.micro_batch import choose_rows
-from perfsweep.workloads.latentwire.training.updates import Updates, schedule, total_norm
 from perfsweep.workloads.latentwire.workload import LatentWire
-
-
-def updates(level="fused", chatty=False, groups=None, **more) -> Updates:
-    torch.manual_seed(0)
-    groups = groups or {
-        "a": [torch.nn.Parameter(torch.randn(3, 3))],
-        "b": [torch.nn.Parameter(torch.randn(5))],
-    }
-    return Updates(
-        groups,
-        level,
-        **{
-            "lr": 1e-2,
-            "weight_decay": 0.01,
-            "clip": 1.0,
-            "total": 10,
-            "scaled": False,
-            "counts": Counter(),
-            **more,
-        },
-        chatty=chatty,
-    )
-
-
-def with_gradients(made: Updates, value: float = 1.0) -> Updates:
-    for parameter in made.parameters:
-        parameter.grad = torch.full_like(parameter, value)
-    return made
-
-
-def test_the_rate_falls_to_two_per_cent_on_the_last_step() -> None:
-    assert schedule(0, 100) == 1.0
-    assert schedule(99, 100) == pytest.approx(0.02)
-    assert schedule(500, 100) == pytest.approx(0.02)
-    rates = [schedule(step, 100) for step in range(100)]
-    assert rates == sorted(rates, reverse=True)
 
 
 def test_the_schedule_counts_optimiser_steps_not_pieces(start) -> None:
     workload = start({"micro_batch": 1}, epochs=2)
-    assert workload._updates._total == 2 * math.ceil(len(workload._corpus) / 4)
-
-
-@pytest.mark.parametrize("level", ["default", "foreach", "fused"])
-@pytest.mark.parametrize("chatty", [False, True])
-@pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(level, chatty, broken) -> None:
-    made = with_gradients(updates(level, chatty))
-    made.apply()
-    before = [p.detach().clone() for p in made.parameters]
-    moments = [made.optimizer.state[p]["exp_avg"].clone() for p in made.parameters]
-    with_gradients(made)
-    made.parameters[1].grad[2] = broken  # type: ignore[index]
-    made.apply()
-    assert all(torch.equal(a, b) for a, b in zip(before, made.parameters, strict=True))
-    assert all(
-        torch.equal(m, made.optimizer.state[p]["exp_avg"])
-        for m, p in zip(moments, made.parameters, strict=True)
-    )
-    assert made.skipped.item() == 1
-    assert made.step == 2  # the schedule goes on
-    with_gradients(made).apply()
-    assert not torch.equal(before[0], made.parameters[0])
-
-
-def test_the_norm_and_the_clip_cover_every_group() -> None:
-    """Upstream's clip missed groups: their gradients went through whole, however large."""
-    made = with_gradients(updates("default", clip=1e-3), 100.0)
-    expected = torch.cat([p.grad.flatten() for p in made.parameters]).norm()  # type: ignore[union-attr]
-    assert total_norm([p.grad for p in made.parameters]).item() == pytest.approx(expected.item())  # type: ignore[misc]
-    seen = {}
-    made.optimizer.register_step_pre_hook(
-        lambda *_: seen.update(norm=total_norm([p.grad for p in made.parameters]))
-    )  # type: ignore[misc]
-    made.apply()
-    assert seen["norm"].item() == pytest.approx(1e-3, rel=1e-3)
+    assert workload.arm.steps == 2 * math.ceil(len(workload.arm.corpus) / 4)
 
 
 def test_all_trainables_are_in_some_group(start) -> None:
     workload = start()
-    modules = [workload._objective.encoder, *workload._trained]
+    modules = [workload.arm.encoder, *workload.arm.trained]
     assert {id(p) for module in modules for p in module.parameters()} == {
-        id(p) for p in workload._updates.parameters
+        id(p) for p in workload.arm.parameters
     }
-
-
-def test_an_overflow_halves_the_loss_scale() -> None:
-    made = with_gradients(updates("fused", scaled=True))
-    made.parameters[0].grad[0, 0] = math.inf  # type: ignore[index]
-    made.apply()
-    assert made.loss_scale.item() == 2.0**15
-    with_gradients(made, 2.0**15)
-    norm = made.apply()
-    assert norm.item() == pytest.approx(math.sqrt(14), rel=1e-5)
 
 
 def test_broken_losses_reach_no_weight(start, run) -> None:
     workload = start()
     run(workload, 1)
-    before = [p.detach().clone() for p in workload._updates.parameters]
+    before = [p.detach().clone() for p in workload.arm.parameters]
     with torch.no_grad():
-        workload._objective.models[0].student._anchor.fill_(math.nan)
+        workload.arm.models[0].anchor.fill_(math.nan)
     run(workload, 1)
-    assert all(torch.equal(a, b) for a, b in zip(before, workload._updates.parameters, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, workload.arm.parameters, strict=True))
     assert workload.evidence().numbers["skipped"] == 1
 
 
 @pytest.mark.workloads
 def test_losses_fall(start, run) -> None:
     workload = run(start({"passes": "merged", "teacher": "cache_h"}, lr=3e-3), 60)
-    history = list(workload._metrics.history)
+    history = list(workload.arm.history)
     assert sum(history[-8:]) < 0.97 * sum(history[:8])
 
 
@@ -164,7 +81,7 @@ def test_every_loader_gives_the_same_rows(start, level) -> None:
         {"loader": level, "tokenise": "pre", "answer_trim": "batch_max", "encoder_trim": "batch_max"}
     )
     for _ in range(10):  # more than an epoch
-        a, b = next(resident._windows), next(other._windows)
+        a, b = next(resident.arm.loading), next(other.arm.loading)
         for left, right in zip(a.pieces, b.pieces, strict=True):
             assert left.index == right.index
             assert torch.equal(left.source, right.source)
@@ -185,14 +102,14 @@ def test_rows_decode_together_as_they_do_alone() -> None:
     lm = build_lm()
     torch.manual_seed(0)
     x, lengths = 0.02 * torch.randn(3, 9, 48, dtype=torch.float64), [9, 4, 6]
-    stop = Decoder(lm, -1, 3, True)(x, lengths)[0][1, 2].item()  # some token that really comes
+    stop = BatchDecoder(lm, -1, 3)(x, lengths)[0][1, 2].item()  # some token that really comes
     for end in (int(stop), -1):
-        together, alone = (Decoder(lm, end, 8, batched)(x, lengths) for batched in (True, False))
+        together, alone = (kind(lm, end, 8)(x, lengths) for kind in (BatchDecoder, Decoder))
         assert torch.equal(together[0], alone[0])
         assert torch.equal(together[1], alone[1])
     noisy = x.clone()
     noisy[1, 4:] = 9.0  # what stands in the padding does not matter
-    assert torch.equal(Decoder(lm, -1, 8, True)(noisy, lengths)[0], Decoder(lm, -1, 8, True)(x, lengths)[0])
+    assert torch.equal(BatchDecoder(lm, -1, 8)(noisy, lengths)[0], BatchDecoder(lm, -1, 8)(x, lengths)[0])
 
 
 @pytest.mark.parametrize(
@@ -257,11 +174,10 @@ def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
     sizes = {"latents": 5, "answer_tokens": 7, "early_tokens": 2, "latent_width": 24, "max_bytes": 96}
     workload = run(start({"passes": "merged"}, **sizes, encoder_layers=2), 1)
     assert LatentWireConfig(preset="test", latents=5).sizes.max_bytes == 128
-    encoder = workload._objective.encoder
+    encoder = workload.arm.encoder
     assert encoder.pooler.queries.shape == (5, 24)
     assert len(encoder.bytes.layers) == 2 and encoder.bytes.positions.shape == (96, 24)
-    assert workload._windows.collator.window([0, 1]).pieces[0].models[0].answer.shape[1] == 7
-    assert all(model.student.early_tokens == 2 for model in workload._objective.models.values())
+    assert workload.arm.collator.window([0, 1]).pieces[0].models[0].answer.shape[1] == 7
 
 
 def test_the_smallest_preset_fills_the_smallest_batch() -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from bare_arms import bare
 from torch import Tensor, nn
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.data.batches import Piece, Window
-from perfsweep.workloads.latentwire.training.accumulate import Accumulator, Form
 
 VALUES = [1.0, 2.0, 4.0, 8.0]
 
@@ -41,7 +38,7 @@ class Linear:
         self.draws.append(float(torch.rand(())))
         return self.encoder * piece.source
 
-    def loss(self, number: int, z: Tensor, piece: Piece, phase: Any) -> tuple[Tensor, Tensor]:
+    def model_loss(self, number: int, z: Tensor, piece: Piece) -> tuple[Tensor, Tensor]:
         loss = (number + 1) * self.models[number] * z.sum()
         return loss, torch.stack([loss.detach() * share for share in (1, 2, 3, 4, 5)])
 
@@ -52,17 +49,20 @@ class Linear:
         return [0.0 if p.grad is None else float(p.grad) for p in self.parameters]
 
 
-def accumulator(objective: Any, counts: Counter[str], scale: float = 1.0, **form: Any) -> Accumulator:
-    optimizer = torch.optim.SGD(objective.parameters, lr=1.0)
-    updates: Any = SimpleNamespace(optimizer=optimizer, loss_scale=torch.tensor(scale), scaled=scale != 1)
-    fields: dict[str, Any] = {"each": False, "per_model": False, "chatty": False, **form}
-    return Accumulator(objective, updates, Form(**fields), counts)
+def accumulator(
+    objective: Any, levels: dict[str, Any] | None = None, scale: float = 1.0, **config: Any
+) -> Any:
+    """An arm whose objective is another."""
+    made = bare({"sync": "late", **(levels or {}), "amp": "off" if scale == 1 else "fp16"}, **config)
+    for name in ("latents", "model_loss", "scale_penalty", "models"):
+        setattr(made, name, getattr(objective, name))
+    made.optimise({"all": objective.parameters}, 1)
+    made.loss_scale = torch.tensor(scale)
+    return made
 
 
-def phase(name: str) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()
-
-
+BACKOFF = {"oom": "backoff"}
+EACH, BOTH = {"accum": "backward_each"}, {"accum": "backward_each", "model_backward": "per_model"}
 TOTAL = sum(VALUES)
 GRADIENTS = [3 * TOTAL, TOTAL + 100, 2 * TOTAL]
 
@@ -72,17 +72,18 @@ GRADIENTS = [3 * TOTAL, TOTAL + 100, 2 * TOTAL]
     [
         ({}, (4,), 1, 1),
         ({}, (2, 1, 1), 1, 3),
-        ({"each": True}, (2, 1, 1), 3, 0),
-        ({"each": True, "per_model": True}, (4,), 4, 0),  # two models, the penalty, the encoder
-        ({"each": True, "per_model": True}, (2, 2), 7, 0),
+        (EACH, (2, 1, 1), 3, 0),
+        (BOTH, (4,), 4, 0),  # two models, the penalty, the encoder
+        (BOTH, (2, 2), 7, 0),
     ],
 )
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 def test_every_form_adds_the_same_gradients_and_counts_its_passes(
-    form: dict[str, bool], sizes: tuple[int, ...], backward: int, kept: int, scale: float
+    form: dict[str, Any], sizes: tuple[int, ...], backward: int, kept: int, scale: float
 ) -> None:
-    objective, counts = Linear(), Counter[str]()
-    terms = accumulator(objective, counts, scale, **form).window(window(*sizes), phase)
+    objective = Linear()
+    made = accumulator(objective, form, scale)
+    terms, counts = made.gradients(window(*sizes)), made.counts
     assert objective.gradients() == pytest.approx([scale * gradient for gradient in GRADIENTS])
     assert terms.tolist() == pytest.approx(
         [3 * TOTAL * share for share in (1, 2, 3, 4, 5)] + [3 * TOTAL + 100]
@@ -94,16 +95,17 @@ def test_every_form_adds_the_same_gradients_and_counts_its_passes(
 
 
 def test_a_chatty_training_reads_every_term_twice_and_counts_broken_ones() -> None:
-    objective, counts = Linear(), Counter[str]()
+    objective = Linear()
     objective.w1.data.fill_(torch.inf)
-    accumulator(objective, counts, chatty=True).window(window(2, 2), phase)
-    assert counts["syncs"] == 2 * 2 * 2 * 6
-    assert counts["broken_terms"] == 2 * 6
+    made = accumulator(objective, {"sync": "chatty"})
+    made.gradients(window(2, 2))
+    assert made.counts["syncs"] == 2 * 2 * 2 * 6
+    assert made.counts["broken_terms"] == 2 * 6
 
 
 def test_a_rank_without_rows_adds_nothing() -> None:
     objective = Linear()
-    assert accumulator(objective, Counter()).window(window(), phase).tolist() == [0.0] * 6
+    assert accumulator(objective).gradients(window()).tolist() == [0.0] * 6
 
 
 @pytest.mark.parametrize(
@@ -112,30 +114,32 @@ def test_a_rank_without_rows_adds_nothing() -> None:
 def test_a_window_that_does_not_fit_is_halved_until_it_does_and_the_size_is_remembered(
     above: int, sizes: tuple[int, ...], steps: int, retries: int
 ) -> None:
-    objective, counts = Linear(), Counter[str]()
-    made = accumulator(objective, counts, backoff=True, oom_above=above)
+    objective = Linear()
+    made = accumulator(objective, BACKOFF, oom_above=above)
+    counts = made.counts
     torch.manual_seed(0)
-    made.window(window(*sizes), phase)
+    made.gradients(window(*sizes))
     assert objective.gradients() == pytest.approx(GRADIENTS)
     assert (counts["micro_steps"], counts["retries"]) == (steps, retries)
     torch.manual_seed(0)
     assert objective.draws[0] == float(torch.rand(()))  # as if nothing had been tried before
-    made.window(window(*sizes), phase)
+    made.gradients(window(*sizes))
     assert counts["retries"] == retries
 
 
 def test_without_a_second_try_memory_that_runs_out_is_an_error() -> None:
     with pytest.raises(torch.OutOfMemoryError, match=r"injected: 4 rows are more than workload\.oom_above=3"):
-        accumulator(Linear(), Counter(), oom_above=3).window(window(4), phase)
+        accumulator(Linear(), oom_above=3).gradients(window(4))
     with pytest.raises(ConfigError, match="memory ran out with a single row"):
-        accumulator(Linear(), Counter(), backoff=True, oom_above=0).window(window(4), phase)
+        accumulator(Linear(), BACKOFF, oom_above=0).gradients(window(4))
 
 
 def test_a_window_that_is_only_tried_leaves_no_trace() -> None:
-    objective, counts = Linear(), Counter[str]()
-    state = torch.get_rng_state()
-    accumulator(objective, counts).once(window(2, 2), phase)
+    objective, state, auto = Linear(), torch.get_rng_state(), {"micro_batch": "auto"}
+    made = accumulator(objective, auto)
+    made.attempt(window(2, 2))
+    assert not made.counts
     assert objective.gradients() == [0.0, 0.0, 0.0]
     assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(torch.OutOfMemoryError):
-        accumulator(objective, counts, backoff=True, oom_above=1).once(window(2), phase)
+        accumulator(objective, {**auto, **BACKOFF}, oom_above=1).attempt(window(2))

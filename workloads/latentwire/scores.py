@@ -18,13 +18,12 @@ from perfsweep.workloads.latentwire.data import batches
 from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.data.row_layout import Layout
 from perfsweep.workloads.latentwire.maths.answer_scores import Interval, bootstrap, exact_match, f1
-from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
 from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.losses import cross_entropy
-from perfsweep.workloads.latentwire.maths.objective import Objective
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, of_row
 from perfsweep.workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads.latentwire.reference import Reference
 
 ARMS = ("text", "latent", "token_budget", "no_context")
 
@@ -58,36 +57,17 @@ class Score:
 
 
 @torch.no_grad()
-def evaluate(
-    objective: Objective,
-    layouts: Sequence[Layout],
-    examples: Sequence[Example],
-    max_new: int,
-    batched: bool = True,
-) -> list[Score]:
-    """Every arm of every model of the objective."""
-    found = []
-    for number in objective.models:
-        for arm in ARMS:
-            found.append(_score(objective, number, layouts[number], arm, examples, max_new, batched))
-    return found
+def evaluate(training: Reference, examples: Sequence[Example], max_new: int) -> list[Score]:
+    """Every arm of every model of a training."""
+    return [_score(training, number, arm, examples, max_new) for number in training.models for arm in ARMS]
 
 
-def _score(
-    objective: Objective,
-    number: int,
-    layout: Layout,
-    arm: str,
-    examples: Sequence[Example],
-    max_new: int,
-    batched: bool,
-) -> Score:
-    lm = objective.models[number].lm
-    read = _read(objective, number, layout, arm, examples)
+def _score(training: Reference, number: int, arm: str, examples: Sequence[Example], max_new: int) -> Score:
+    lm, layout = training.models[number].lm, training.layouts[number]
+    read = _read(training, number, arm, examples)
     started = time.perf_counter()
-    ids, _ = Decoder(lm, layout.tokenizer.end, max_new, batched, read.lora)(
-        read.tokens, read.lengths, read.past
-    )
+    decode = training.decoder(lm, layout.tokenizer.end, max_new, read.lora)
+    ids, _ = decode(read.tokens, read.lengths, read.past)
     wall_s = time.perf_counter() - started
     texts = [layout.tokenizer.decode(_until(row, layout.tokenizer.end)) for row in ids.tolist()]
     exact = [exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)]
@@ -115,17 +95,17 @@ class _Read:
     lora: Lora | None = None
 
 
-def _read(objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example]) -> _Read:
-    model = objective.models[number]
+def _read(training: Reference, number: int, arm: str, examples: Sequence[Example]) -> _Read:
+    model, layout = training.models[number], training.layouts[number]
     device = model.lm.table.device
     if arm == "latent":
-        width = objective.encoder.bytes.positions.shape[0]
+        width = training.encoder.bytes.positions.shape[0]
         texts = [example.source.encode()[:width] for example in examples]
         source = batches.source_bytes(texts, max(map(len, texts))).to(device)
         assert int((source != PAD_BYTE).sum(1).min()) > 0
-        z = objective.latents(batches.Piece(source, source[:, 0], tuple(range(len(texts))), []))
-        start = model.student.start(model.prefix(z))
-        return _Read(start.tokens, [start.tokens.shape[1]] * len(examples), start.past, model.student.lora)
+        z = training.latents(batches.Piece(source, source[:, 0], tuple(range(len(texts))), []))
+        start = training.around(model, training.prefix(model, z))
+        return _Read(start.tokens, [start.tokens.shape[1]] * len(examples), start.past, model.trained.lora)
     rows = [_scaffold(layout, arm, example.source) for example in examples]
     ids = batches.padded(rows, max(map(len, rows)), layout.tokenizer.pad).to(device)
     return _Read(model.lm.embed(ids), [len(row) for row in rows])
