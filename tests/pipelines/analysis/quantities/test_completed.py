@@ -135,7 +135,7 @@ def test_a_change_is_held_back_by_what_its_quantity_names_and_by_a_missing_time(
 @pytest.mark.parametrize(
     ("fields", "word", "withheld"),
     [
-        ({"verdict": None, "outcome": "inert"}, "inert", "not compared: no effect"),
+        ({"verdict": None, "outcome": "inert"}, "no effect", "not compared: no effect"),
         ({"held_back": "too few", "note": "a note"}, "too noisy", "not compared: too noisy, too few"),
         ({"note": "a note"}, "too noisy", "not compared: too noisy, a note"),
     ],
