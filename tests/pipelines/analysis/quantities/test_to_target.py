@@ -172,7 +172,7 @@ def test_nothing_is_said_of_the_time_to_the_target_where_the_verdict_is_held_bac
     ("damage", "measure", "code", "word"),
     [
         (compute_something_else, {}, ReasonCode.RESULTS_DIFFER, "different"),
-        (count_as_before, {}, ReasonCode.NO_TIME, "inert"),
+        (count_as_before, {}, ReasonCode.NO_TIME, "no effect"),
         (lambda *made: None, {"look": True}, ReasonCode.ONLY_A_LOOK, "only a look"),
     ],
     ids=["other results", "a level that does nothing", "a mere look"],
