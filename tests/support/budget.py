@@ -113,6 +113,13 @@ class Yardstick:
         return max(1.0, statistics.median(self.taken) / YARDSTICK_S) if self.taken else 1.0
 
 
+def of_its_machine(seconds: float) -> float:
+    """What processor time here would be on the budget's machine: bounds hold on loaded machines too."""
+    yardstick = Yardstick()
+    yardstick.lay()
+    return seconds / yardstick.slower
+
+
 class Ledger:
     """Measures in the processes that run tests, and adds up in the one that reports."""
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from budget import of_its_machine
 from measured import cost, simulated
 
 from perfsweep.pipelines.config.types import DesignConfig
@@ -44,5 +45,5 @@ def test_two_thousand_trials_are_compared_in_twenty_seconds_and_two_gigabytes(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert folder.report_file.exists()
-    assert found["seconds"] < SECONDS, found
+    assert of_its_machine(found["seconds"]) < SECONDS, found
     assert found["gibibytes"] < GIBIBYTES, found

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from budget import of_its_machine
 
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import packs, plan
@@ -358,5 +359,5 @@ def test_ten_thousand_arms_take_ten_seconds_of_a_processor_and_a_gibibyte() -> N
     arms, seconds, memory = json.loads(done.stdout)
     print(f"\n{arms} arms planned: {seconds:.1f} s of a processor, {memory / 2**20:.0f} MiB")
     assert arms == 10001
-    assert seconds < 10
+    assert of_its_machine(seconds) < 10
     assert memory < 2**30

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bench import command as console
-from budget import Yardstick
+from budget import of_its_machine
 from measured import spec_of
 from measured import write as write_trial
 from stand_ins import Clock, calls, executor_on, job, on_stand_ins, program
@@ -186,8 +186,6 @@ def test_status_and_cancel_of_a_thousand_packs_take_five_seconds_of_a_processor_
     assert shown.count("1 of 2") == PACKS and shown.count("running") >= PACKS
     ending, said = spent_on("cancel", str(folder.path))
     assert f"cancelled {PACKS} jobs" in said and calls(stand_in, "scancel") == 1
-    yardstick = Yardstick()
-    yardstick.lay()
-    looking, ending = looking / yardstick.slower, ending / yardstick.slower
+    looking, ending = of_its_machine(looking), of_its_machine(ending)
     print(f"\nstatus {looking:.1f} s, cancel {ending:.1f} s of the budget's processor")
     assert looking < STATUS_S and ending < STATUS_S

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
+from budget import of_its_machine
 from dev_slurm.cluster import DevCluster
 from waiting import until
 
@@ -108,7 +109,7 @@ def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(
 ) -> None:
     manifest, spent = spent_on_submitting(bench, submitted)
     assert len(manifest.arms) == ARMS
-    assert spent < 2.0
+    assert of_its_machine(spent) < 2.0
 
 
 @pytest.mark.slow
@@ -118,7 +119,7 @@ def test_a_thousand_packs_are_planned_and_submitted_in_three_seconds(
     bench = Bench(make_cluster(max_array=1001), tmp_path)  # as Slurm itself has it
     manifest, spent = spent_on_submitting(bench, submitted, arms=PACKS + 1, arms_per_pack=2)
     assert len(manifest.packs) == PACKS
-    assert spent < 3.0
+    assert of_its_machine(spent) < 3.0
 
 
 @pytest.mark.slow
