@@ -135,7 +135,7 @@ def branch(variables: str, imports: str, requests: int) -> None:
 
     Parameters
     ----------
-    variables : those that it and its trials have in addition to the parent's, as a JSON object
+    variables : its own and its trials', in addition to the parent's, as a JSON object
     imports : what else it imports, as JSON of `Imports`
     requests : descriptor of its socket
     """

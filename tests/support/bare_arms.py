@@ -25,7 +25,7 @@ def bare(
     world: int = 1,
     **config: Any,
 ) -> Any:
-    """An arm of these levels and of those that they require."""
+    """An arm of these levels and of the levels that they require."""
     made = LatentWireConfig(**{"preset": "test", "tokenizer": "bytes", **config})
     chosen = Space(TOGGLES, made, HERE).closure({"effective_batch": 4, "micro_batch": 4, **(levels or {})})
     context = Context(HERE, Path(), Path(), log=log, rank=rank, world=world)

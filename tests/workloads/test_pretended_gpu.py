@@ -65,7 +65,7 @@ def test_code_for_cuda_runs_on_a_pretended_gpu(library: Path) -> None:
 def test_the_first_minutes_find_all_right_on_a_node_whose_every_process_has_that_gpu(
     library: Path, tmp_path: Path
 ) -> None:
-    """Of the parts those that ask what such a GPU can tell; its clocks and kernels are the host's."""
+    """Only parts that ask what such a GPU can tell; its clocks and kernels are the host's."""
     asked = ("-c", "import sys, first_minutes as f; f.HALVES['right'] = lambda kept: " + ONLY_FACTS, "OUT")
     environment = with_gpu(library, SUPPORT / "pretend_node", SUPPORT, TESTS / "gpu_day")
     done = subprocess.run(

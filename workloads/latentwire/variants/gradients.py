@@ -123,7 +123,7 @@ def effective_batch(baseline: int) -> Toggle:
 
 @functools.lru_cache(maxsize=8)
 def _examples(file: str, data_format: str, unanswerable: str, written: int) -> int:
-    """Examples of a file as it was `written`, those that no training can use among them."""
+    """Examples of a file as it was `written`, with the ones that no training can use."""
     from perfsweep.workloads.latentwire.data import readers
 
     return len(readers.read(Path(file), data_format, unanswerable))

@@ -40,7 +40,7 @@ class Given:
 
     Attributes
     ----------
-    module : in whose place components stand; it is frozen and moved, so hand over a copy
+    module : that components replace; it is frozen and moved, so hand over a copy
     data : token ids [n] or [n, S], or vectors [n, f]
     values : V, U and importance functions to begin with, by their own names or upstream's
     """
