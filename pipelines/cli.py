@@ -48,6 +48,11 @@ def _run(name: str, words: list[str]) -> int:
     except BrokenPipeError:
         return _nobody_reads()
     except OSError as error:
+        if error.errno == errno.ENOENT and not error.filename:  # os.getcwd names no file
+            here = os.environ.get("PWD", ".")
+            return _complain(
+                f"{name}: {here}: the current folder was removed. Change to another, such as by: cd", MISTAKE
+            )
         status = MISTAKE if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else SOME_FAILED
         return _complain(f"{name}: {of_the_system(error, COMMANDS.commands.get(words[0]))}", status)
     except KeyboardInterrupt:

@@ -250,8 +250,22 @@ def test_a_full_disk_is_avoided_by_words_that_the_command_has(command: str, plac
     assert said.endswith(f"write elsewhere with {places}; nothing measured is lost")
 
 
+def test_a_current_folder_that_was_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PWD", str(folder))
+    folder.rmdir()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    said = f"perfsweep list: {folder}: the current folder was removed. Change to another, such as by: cd\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, said)
+
+
 def test_a_reader_of_a_pipe_that_has_gone_is_no_error_to_talk_about() -> None:
-    code = "import sys; from pipelines import cli; cli.main(['--help'])"
+    code = "import sys; from perfsweep.pipelines import cli; cli.main(['--help'])"
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
