@@ -246,7 +246,10 @@ def read_mapping(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{file} cannot be read: it is nested too deeply. Write it with fewer levels"
         ) from None
-    except (errors.OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file} line {line} is not in UTF-8. Save the file in UTF-8") from None
+    except (errors.OmegaConfBaseException, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise ConfigError(f"{file} cannot be read: {why}") from None
     if not isinstance(values, dict):

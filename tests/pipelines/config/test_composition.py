@@ -72,6 +72,10 @@ BOMB = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 10}]\n" for n i
     ("text", "says"),
     [
         ("amp: [bf16", "{folder}/toggles/own.yaml line 1 is no YAML: expected "),
+        (
+            "amp: bf16\n# caf\udce9",
+            "{folder}/toggles/own.yaml line 2 is not in UTF-8. Save the file in UTF-8",
+        ),
         (BOMB, "{folder}/toggles/own.yaml cannot be read: its aliases make it too large. Write out what"),
         (f"# {'long' * MOST_BYTES}", "{folder}/toggles/own.yaml cannot be read: it has more than 100,000"),
         ("defaults: none\n", "toggles/own.yaml: defaults must be a list of names, such as"),
@@ -81,7 +85,7 @@ BOMB = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 10}]\n" for n i
 def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(folder: Path, text: str, says: str) -> None:
     file = folder / "toggles/own.yaml"
     file.parent.mkdir()
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     with pytest.raises(ConfigError) as refused:
         composition.compose("run", [f"hydra.searchpath=['{folder.as_uri()}']", "toggles=own"])
     assert str(refused.value).startswith(says.format(folder=folder))
