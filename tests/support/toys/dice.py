@@ -57,15 +57,3 @@ class Dice(Workload):
 
     def evidence(self) -> Evidence:
         return Evidence({}, {"score": self.score})
-
-
-class Rolls(Dice):
-    """What comes out is a tensor alone, and nothing says how far its mean may move."""
-
-    toggles = (
-        Toggle("draw", (Level("own"), Level("wide", parity=Parity.STOCHASTIC)), "draw at random", "toy"),
-    )
-    checks = (Check("rolls"),)
-
-    def evidence(self) -> Evidence:
-        return Evidence({"rolls": self.score * self.values})

@@ -63,8 +63,6 @@ class Joined(Workload):
         match self.fault:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "raise":
-                raise ValueError("a rank was told to raise")
             case "stop":
                 Path(self.context.cache_dir, "stopped").touch()
                 time.sleep(600)
