@@ -14,20 +14,21 @@ Clip = Callable[[torch.optim.Optimizer, torch.amp.GradScaler], None]
 
 
 def clipping_of(parts: Parts, model: nn.Module) -> Clip:
-    """Choose how gradients are clipped: by `Parts.clip_norm`, by `Parts.clip_value`, or not at all."""
+    """Choose how gradients are clipped: all of them by norm or value, each group by its own norm, or not."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if parts.clip_norm is not None:
-        return _unscaled(torch.nn.utils.clip_grad_norm_, parameters, parts.clip_norm)
     if parts.clip_value is not None:
-        return _unscaled(torch.nn.utils.clip_grad_value_, parameters, parts.clip_value)
-    return _nothing
+        return _unscaled(torch.nn.utils.clip_grad_value_, [(parameters, parts.clip_value)])
+    each = [(group["params"], group.get("clip_norm")) for group in parts.groups]
+    limited = [(some, limit) for some, limit in [*each, (parameters, parts.clip_norm)] if limit is not None]
+    return _unscaled(torch.nn.utils.clip_grad_norm_, limited) if limited else _nothing
 
 
-def _unscaled(clip: Callable[..., object], parameters: list[nn.Parameter], limit: float) -> Clip:
+def _unscaled(clip: Callable[..., object], limited: list[tuple[list[nn.Parameter], float]]) -> Clip:
     def unscale_and_clip(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
         # The limit is one of gradients; those of a scaled loss are tens of thousands of times as large.
         scaler.unscale_(optimizer)
-        clip(parameters, limit)
+        for parameters, limit in limited:
+            clip(parameters, limit)
 
     return unscale_and_clip
 

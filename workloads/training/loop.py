@@ -185,7 +185,9 @@ class Training(Workload):
         self.model = parts.model.to(self.device)
         replica, whole = self._replicas.wrap(self.model, self.device), self._replicas.share.world == 1
         self._forward = compile_model(replica, str(levels["compile"]), fullgraph=parts.fullgraph and whole)
-        self._optimizer = optimizer_of(parts.optimizer, self.model.parameters(), levels["optimizer"])
+        groups = [{key: group[key] for key in group if key != "clip_norm"} for group in parts.groups]
+        trained = groups or self.model.parameters()
+        self._optimizer = optimizer_of(parts.optimizer, trained, levels["optimizer"])
         self._schedule = Schedule(parts, self._optimizer)
         self._clip = clipping_of(parts, self.model)
         self._autocast, self._scaler = precision.autocast_of(str(levels["amp"]), parts.autocast, self.device)
@@ -256,27 +258,39 @@ class Training(Workload):
     def _forward_backward(self, batch: Any, clock: Clock) -> Tensor:
         """Add the gradients of the mean loss over an iteration's rows, as far as they are `batch`.
 
-        Piece by piece; returned is what the rows of `batch` contribute to that mean [].
+        Piece by piece; returned is what the rows of `batch` contribute to that mean [], or to it and its terms
+        [1 + terms].
         """
         rows, losses = batches.rows_of(batch), []
         pieces = list(self._pieces(batch))
         for number, piece in enumerate(pieces, 1):
             self._replicas.before_piece(self._portion.last and number == len(pieces), self.counts)
             with clock.phase("forward"), self._autocast:
-                loss = self._parts.loss(self._forward, *batches.arguments(piece))
+                loss, terms = self._loss(piece)
                 # A mean over each piece would weigh the rows of a smaller last piece more than the others.
                 weight = self._portion.share * (batches.rows_of(piece) / rows)
                 loss = loss if weight == 1 else loss * weight
             with clock.phase("backward"):
                 self._scaler.scale(self._replicas.scaled(loss)).backward()
             self.counts["micro_steps"] += 1
-            losses.append(loss.detach())
+            losses.append(
+                loss.detach() if terms is None else torch.cat((loss.detach().reshape(1), terms * weight))
+            )
         return added(losses)
+
+    def _loss(self, piece: Any) -> tuple[Tensor, Tensor | None]:
+        """The mean loss [] of some rows, and its terms [terms] where it has names for them."""
+        loss = self._parts.loss(self._forward, *batches.arguments(piece))
+        if not isinstance(loss, Mapping):
+            return loss, None
+        self._losses.names = tuple(loss)
+        terms = torch.stack(list(loss.values()))
+        return terms.sum(), terms.detach()
 
     def _log(self, row: Row | None) -> None:
         """Hand over the row of the previous iteration, the one that has arrived: see `LateLosses`."""
         if row is not None:
-            self.context.log({**row._asdict(), **self._figures})
+            self.context.log({"iteration": row.iteration, "loss": row.loss, **row.terms, **self._figures})
 
     def _log_last(self) -> None:
         self._log(self._losses.take())
@@ -380,6 +394,7 @@ class Training(Workload):
             "optimizer": optimizer,
             "scaler": self._scaler,
             "schedule": self._schedule,
+            **{f"own/{name}": one for name, one in self._parts.state.items()},
         }
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -12,10 +13,11 @@ KEPT = 1000  # enough for evidence; a long training must not fill memory with it
 
 
 class Row(NamedTuple):
-    """The loss of one iteration, counted from 1."""
+    """The loss of one iteration, counted from 1, and its terms by name."""
 
     iteration: int
     loss: float
+    terms: Mapping[str, float]
 
 
 class LateLosses:
@@ -27,16 +29,17 @@ class LateLosses:
     """
 
     def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()  # of the terms that come after each loss
         self.history: deque[Tensor] = deque(maxlen=KEPT)  # [] each, on the device
         self._travelling: tuple[int, Tensor, float, torch.cuda.Event | None] | None = None
 
     def push(self, iteration: int, loss: Tensor, share: float = 1.0) -> Row | None:
-        """Send this iteration's `loss` [] on its way; return the previous iteration's row, if any.
+        """Send this iteration's `loss` [], or [1 + terms], on its way; return the previous row, if any.
 
         Where it is only what this rank's `share` of the rows contributes, the row has the mean over that
         share.
         """
-        self.history.append(loss)
+        self.history.append(loss[0] if self.names else loss)
         previous = self.take()
         # From CUDA this is a copy to pinned memory that is not waited for; on CPU it is the tensor itself.
         on_its_way, arrived = loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
@@ -51,7 +54,8 @@ class LateLosses:
         self._travelling = None
         if arrived is not None:
             arrived.synchronize()
-        return Row(iteration, loss.item() / share)
+        value, *terms = [one / share for one in loss.reshape(-1).tolist()]
+        return Row(iteration, value, dict(zip(self.names, terms, strict=True)))
 
 
 def _mark() -> torch.cuda.Event:

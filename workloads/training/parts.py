@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,16 @@ def _no_loss(*_: Any) -> Tensor:
     raise ConfigError("build() returns Parts without a loss")
 
 
+class Stateful(Protocol):
+    """What can be saved, and go on from there."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """All that it needs to go on."""
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Go on where `state` was taken."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What is trained.
@@ -37,9 +47,13 @@ class Parts:
     data : rows: tensors, or tuples or mappings of tensors and numbers, nested as you like. By number
         (`__getitem__` and `__len__`), in an order of its own for each epoch and in full batches; or iterable,
         in its own order: then each worker reads all of it and puts every n-th batch together
-    loss : from the model, as the arm runs it, and a batch [rows, ...] to the mean loss [] of its rows
+    loss : from the model, as the arm runs it, and a batch [rows, ...] to the mean loss [] of its rows; or
+        to its terms [] by name, whose sum is the loss: each is logged with it
     optimizer : makes the optimiser: called with the parameters and with the keywords `foreach` and `fused`,
         which go to a class of torch.optim
+    groups : groups of parameters, as torch.optim takes them, instead of all of the model in one:
+        ``{"params": model.head.parameters(), "lr": 1e-3, "clip_norm": 0.1}``. `clip_norm` is the largest norm
+        of the gradients of this group. A parameter in no group is not trained
     loader : makes a loader of your own instead of `data`: called with the keywords `num_workers`,
         `pin_memory`, `persistent_workers`, `multiprocessing_context` and `generator`, which go to a
         DataLoader; its batches are taken as they come, ragged ones included. An epoch must depend on its
@@ -66,6 +80,8 @@ class Parts:
     evaluate_batch : rows that are evaluated together, loaded again in each evaluation; figures are averaged
         over rows. 0 for all at once
     save_every : iterations from one checkpoint to the next; 0 for none
+    state : more that a checkpoint holds, by name: anything with `state_dict` and `load_state_dict`, such as
+        an average of weights
     fullgraph : whether compiled code must be one graph; an interruption is an error then. With `ddp=on` the
         exchange of gradients always interrupts it
 
@@ -77,7 +93,7 @@ class Parts:
 
     model: nn.Module
     data: Dataset[Any] | Iterable[Any] | None = None
-    loss: Callable[..., Tensor] = _no_loss
+    loss: Callable[..., Tensor | Mapping[str, Tensor]] = _no_loss
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
     loader: Callable[..., Iterable[Any]] | None = None
     sampler: Iterable[int] | None = None
@@ -95,15 +111,22 @@ class Parts:
     evaluate_batch: int = 0
     save_every: int = 0
     fullgraph: bool = False
+    groups: Sequence[Mapping[str, Any]] = ()
+    state: Mapping[str, Stateful] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # `parameters()` is an iterator, which is read more than once here
+        groups = tuple({**group, "params": list(group.get("params", ()))} for group in self.groups)
+        object.__setattr__(self, "groups", groups)
         for problem, holds in self._problems().items():
             if holds:
                 raise ConfigError(f"build() returns Parts that cannot be trained: {problem}")
 
     def _problems(self) -> dict[str, bool]:
         """All that could be wrong, each with whether it is."""
-        limits = [limit for limit in (self.clip_norm, self.clip_value) if limit is not None]
+        of_groups = [group["clip_norm"] for group in self.groups if group.get("clip_norm") is not None]
+        of_all = [limit for limit in (self.clip_norm, self.clip_value) if limit is not None]
+        limits = [*of_all, *of_groups]
         moments = ("iteration", "epoch", "evaluation")
         return {
             "loss is missing; name the function from model and batch to the mean loss": self.loss is _no_loss,
@@ -119,7 +142,10 @@ class Parts:
             f"accumulate={self.accumulate} must be a whole number from 1": (
                 not isinstance(self.accumulate, int) or self.accumulate < 1
             ),
-            "clip_norm and clip_value exclude one another; name one": len(limits) > 1,
+            "clip_norm, clip_value and the clip_norm of groups exclude one another; name one": (
+                len(of_all) + bool(of_groups) > 1
+            ),
+            "a group has no params; leave it out": any(not group["params"] for group in self.groups),
             f"clip_norm and clip_value must be above 0, not {limits}": any(not limit > 0 for limit in limits),
             f"schedule_every={self.schedule_every!r} must be one of {', '.join(moments)}": (
                 self.schedule_every not in moments

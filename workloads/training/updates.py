@@ -22,7 +22,7 @@ UPDATES: dict[str, dict[str, Any]] = {
 
 
 def optimizer_of(
-    make: Callable[..., Optimizer], parameters: Iterable[Tensor], level: LevelValue
+    make: Callable[..., Optimizer], parameters: Iterable[Tensor | dict[str, Any]], level: LevelValue
 ) -> Optimizer:
     """Make the optimiser whose update is implemented as `level` says; options that it lacks are left out.
 
