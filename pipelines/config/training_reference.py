@@ -79,7 +79,7 @@ def _parts() -> Iterator[tuple[str, ...]]:
 def _default(one: Field[Any]) -> str:
     """Write the default of a part; functions by their names."""
     if one.default is MISSING:
-        return "required"
+        return "required" if one.default_factory is MISSING else code(repr(one.default_factory()))
     if callable(one.default):
         named = one.default.__name__
         return "required" if named == "_no_loss" else code(named)

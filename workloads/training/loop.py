@@ -258,7 +258,7 @@ class Training(Workload):
     def _forward_backward(self, batch: Any, clock: Clock) -> Tensor:
         """Add the gradients of the mean loss over an iteration's rows, as far as they are `batch`.
 
-        Piece by piece; returned is what the rows of `batch` contribute to that mean [], or to it and its terms
+        Piece by piece; returned is what the rows of `batch` contribute to that mean, and to its terms: [] or
         [1 + terms].
         """
         rows, losses = batches.rows_of(batch), []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ class Row(NamedTuple):
 
     iteration: int
     loss: float
-    terms: Mapping[str, float]
+    terms: Mapping[str, float] = MappingProxyType({})
 
 
 class LateLosses:

@@ -28,9 +28,11 @@ class Stateful(Protocol):
 
     def state_dict(self) -> Mapping[str, Any]:
         """All that it needs to go on."""
+        ...
 
     def load_state_dict(self, state: Any) -> Any:
         """Go on where `state` was taken."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tiers import longer
 from perfsweep.workloads.training import checkpoints
 from perfsweep.workloads.training.checkpoints import AsyncWriter
 from perfsweep.workloads.training.garbage_collection import FREEZE_AT, Collector
-from perfsweep.workloads.training.losses import KEPT, LateLosses
+from perfsweep.workloads.training.losses import KEPT, LateLosses, Row
 
 SMALL = {"width": 4}
 
@@ -119,7 +119,7 @@ def test_losses_beyond_what_is_kept_are_forgotten() -> None:
     for iteration in range(KEPT + 10):
         losses.push(iteration, torch.tensor(float(iteration)))
     assert len(losses.history) == KEPT
-    assert losses.take() == (KEPT + 9, KEPT + 9)
+    assert losses.take() == Row(KEPT + 9, KEPT + 9)
     assert losses.take() is None
 
 
