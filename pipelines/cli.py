@@ -1,6 +1,6 @@
 """The console script; help, completion and mistakes in names import neither torch nor wandb.
 
-What it knows stands in one list, `perfsweep.pipelines.commands.catalog`.
+All commands are in one list, `perfsweep.pipelines.commands.catalog`.
 
 Exit status: 0 done, 1 some trials or packs failed, 2 a mistake in the command or its input, 3 jobs need
 attention, 130 interrupted or detached.

@@ -31,15 +31,15 @@ class ArmResult:
 
     `name` is what the sweep calls it, the label made of its levels where it has no name.
     `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload
-    marks them; `changes` are the counters that differ from the reference's. `mfu` is the median share of the
+    marks them; `changes` are the counters that differ from the baseline's. `mfu` is the median share of the
     device's peak that the workload's formula accounts for, where both are known. Faults and system time are
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
     several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
     the chosen ones other than time, by key, `bounds` the 95 % intervals of the ones that have one of an arm
     alone, and `comments` words on some of them. `on_gpu` says of an arm measured on a CPU whether it acts on
     a GPU too. Work in `extra_phases` is what some users leave out. `paired_ns` is the time per unit from the
-    rounds that the arm shares with the first reference: medians of rounds that drift may order arms otherwise
-    than effects do.
+    rounds that the arm shares with the first reference arm: where the machine drifts, plain medians could
+    order arms differently from effects.
     """
 
     label: str
@@ -113,7 +113,7 @@ def arm_results(
 
 
 def _paired_times(judge: Judge, used: pl.DataFrame) -> Callable[[str], float | None]:
-    """Estimate times of arms (ids): the first reference's median, times what shared rounds say of the arm."""
+    """Estimate times of arms (ids): the first reference arm's median times the ratio from shared rounds."""
     first = next(iter(judge.manifest.sweep.references.values()))
 
     def median_of(arm: str) -> float | None:

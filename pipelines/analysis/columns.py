@@ -52,11 +52,11 @@ class Column(Generic[T]):
     Attributes
     ----------
     key : name in the Parquet file and in W&B
-    heading : name that people read; ``{unit}`` stands for the workload's unit
+    heading : name that people read; ``{unit}`` is replaced by the workload's unit
     value : what the file holds, of type `kind`, or None; without it the column is not in the file
     text : what people read; the value itself where there is none
     doc : one sentence about the column, shown over its heading in the page, and in docs/json.md
-    kind : of the values; numbers stand on the right and are never broken
+    kind : of the values; numbers are aligned to the right and never broken
     optional : shown only where any row says something
     width : characters that words keep in a narrow terminal; those of more than `SHORT` break in the page too
     drop : columns that a narrow terminal leaves out, 1 before 2; 0 stays

@@ -16,9 +16,9 @@ from perfsweep.pipelines.store.records import Arm, Effect, Manifest
 from perfsweep.workloads.api import LevelValue
 
 BETWEEN = " x "
-"""What stands between the toggles of an interaction in the name of its effect."""
+"""Joins the toggles of an interaction in the name of its effect."""
 SHARED = " = "
-"""What stands between interactions that a design cannot tell apart."""
+"""Joins interactions that are confounded in a design."""
 
 Cells = Mapping[tuple[LevelValue, LevelValue], Sequence[Arm]]
 """Arms by their levels of two toggles."""
@@ -81,7 +81,7 @@ def _corners(effect: Effect, manifest: Manifest, used: pl.DataFrame) -> Corners 
 
 
 def _ends(arms: Sequence[Arm], toggle: str, reference: Arm) -> tuple[LevelValue, LevelValue]:
-    """The two levels of a toggle among the arms of a two-level design, the reference's first."""
+    """The two levels of a toggle among the arms of a two-level design, the baseline's first."""
     one, other = dict.fromkeys(arm.levels[toggle] for arm in arms)
     return (other, one) if reference.levels[toggle] == other else (one, other)
 

@@ -223,7 +223,7 @@ def _elsewhere(
 
 
 def _reference(manifest: Manifest, used: pl.DataFrame) -> Reference | None:
-    """The first reference that has finished rounds."""
+    """The first reference arm that has finished rounds."""
     for name, arm in manifest.sweep.references.items():
         if times := used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list():
             return Reference(name, median(times), len(times))
@@ -231,6 +231,6 @@ def _reference(manifest: Manifest, used: pl.DataFrame) -> Reference | None:
 
 
 def _trials_behind(result: EffectResult, ended: Mapping[str, Counts]) -> Counts:
-    """How the trials of an effect's arms ended; those of its bases stand in rows of their own."""
+    """How the trials of an effect's arms ended; trials of its bases are in rows of their own."""
     arms = result.effect.contrast or dict.fromkeys(arm for arm, _ in result.effect.pairs)
     return sum_counts(ended.get(arm, {}) for arm in arms)

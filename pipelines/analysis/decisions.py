@@ -66,8 +66,8 @@ def decide(
 ) -> Decisions:
     """Judge effects against one another, corrected for their number (Holm 1979).
 
-    Placebos are a control and not among the comparisons: how far they lie from the reference is the least
-    that is called, of each placebo too by the others.
+    Placebos are a control and not among the comparisons. No effect smaller than their largest distance from
+    the baseline is called; each placebo is judged by the distance of the others.
 
     Parameters
     ----------
@@ -113,10 +113,10 @@ class HoldingBack:
         return None
 
     def _unlike_beats(self, effect: Effect) -> str:
-        """Why arms are not comparable whose loop has a second beat without a period; "" where they are.
+        """Why arms whose slow iterations come without a period are not comparable; "" where they are.
 
-        The regions of one may have met more of the heavy iterations than those of another, in every round the
-        same: then more rounds only narrow a wrong interval.
+        The regions of one arm may contain more slow iterations than those of another, the same in every
+        round. More rounds then only narrow a wrong interval.
         """
         beats = [self._records.beat(arm) for arm in effect.weights]
         if not any(beat.irregular for beat in beats):

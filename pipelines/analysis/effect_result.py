@@ -167,7 +167,7 @@ class EffectResult:
 def effect_name(result: EffectResult) -> str:
     """Toggle, level, the toggles that moved along, and a base that is no reference."""
     effect = result.effect
-    # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
+    # Listed arms have their own name and that of the reference arm ("vs late"), not a toggle and its level.
     joint = " " if effect.design == "arms" else "="
     label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
     named = f"{label} (with {', '.join(effect.also)})" if effect.also else label

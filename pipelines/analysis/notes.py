@@ -242,7 +242,7 @@ def machine_notes(used: pl.DataFrame) -> list[str]:
 
 
 def _apart(values: Mapping[str, float], reference: str, allowed: float) -> list[str]:
-    """The arms furthest from the reference, of those beyond what is allowed."""
+    """The arms that are further from the baseline than is allowed, the furthest first."""
     if reference not in values:
         return []
     distance = {arm: abs(value - values[reference]) for arm, value in values.items()}

@@ -25,7 +25,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "median_iteration_ns": pl.Float64,
 }
 WHOLE = "iteration"
-"""The row of a trial that stands for everything, marked phases and what lies between them."""
+"""The row of a trial for the whole iteration: marked phases and what lies between them."""
 
 ROUNDING = 1e-6
 """Iterations may exceed their region by this part of it: both are whole nanoseconds."""

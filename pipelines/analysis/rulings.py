@@ -48,8 +48,8 @@ def decide_memory(
 ) -> Decisions:
     """Judge peak memory as strictly as time: corrected for the number of effects, beyond a margin.
 
-    *Faster* means less memory. Placebos are left out: what a copy of the reference keeps on purpose is no
-    scatter.
+    *Faster* means less memory. Placebos are left out: a copy of the baseline keeps memory on purpose, which
+    is no scatter.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class Ruler:
         return figure_value(figure or "", lookup, self.records.timed(arm))
 
     def _counted(self, arm: str, name: str) -> float | None:
-        """A counter of an arm, a number of its evidence, or whether it kept the reference's results."""
+        """A counter of an arm, a number of its evidence, or whether it kept the baseline's results."""
         if name == RESULTS_KEPT:
             return self._results_kept(arm)
         if name == WARM_COMPILE_S:
@@ -184,7 +184,7 @@ class Ruler:
         return value
 
     def _results_kept(self, arm: str) -> float | None:
-        """1 where results are the first reference's as far as the levels allow, 0 where they differ."""
+        """1 where results equal the first reference arm's as far as the levels allow, 0 where they differ."""
         verdict = self.agreement.between(arm, next(iter(self.manifest.sweep.references.values()))).verdict
         return None if verdict is ParityVerdict.UNCHECKED else float(verdict is not ParityVerdict.DIFFERENT)
 
@@ -228,9 +228,9 @@ def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str
 def obstacles(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacle, ...]:
     """Find what prevents a ruling on a claim on this device; nothing where nothing refuses it.
 
-    What a claim or a level says against a device proves nothing: an obstacle stands on this device, and its
-    removal, with all others removed too, is what it takes. A claim that speaks of no arm and gives no bound
-    is a rule, on any device.
+    The words in which a claim or a level refuses a device are not parsed. An obstacle counts if this device
+    has it and the claim is still refused after all other obstacles are removed. A claim that names no arm and
+    gives no bound is a rule, on any device.
     """
     if is_rule(claim):
         return (Obstacle.A_RULE,)
@@ -277,7 +277,7 @@ FACTS_WITHOUT: dict[Obstacle, dict[str, object]] = {
     Obstacle.ONE_DEVICE: {"count": 8},
     Obstacle.NO_COMPILER: {"compiler": True},
 }
-"""The facts of a device that an obstacle is about, as they are where it does not stand."""
+"""The facts of a device that an obstacle is about, with the values that they have without the obstacle."""
 
 
 def device_without(device: Device, lifted: Iterable[Obstacle]) -> Device:
@@ -296,8 +296,7 @@ WARM_COMPILE_S = "warm_compile_s"
 """Seconds of compiling with a cache on disk; `compile_s` is without it."""
 
 RESULTS_KEPT = "results_kept"
-"""1 where parity calls an arm's results the reference's, 0 where it calls them others; of those who judge
-parity."""
+"""1 where parity finds an arm's results to be those of the baseline, 0 where they differ."""
 
 
 def figure_value(name: str, lookup: Lookup, timings: Timings) -> float | None:

@@ -64,10 +64,10 @@ class Checked:
     ----------
     device : where it is checked
     left_out : arms that cannot act here, cannot be judged by one seed, or need more time, with the reason
-    choices : levels that are as their author chose them, and how they will be told in a sweep
-    held : levels that were held against their base, as toggle=level
-    trials : those that were run
-    tell : called with what is being done, for a person who waits
+    choices : levels whose class their author chose, and how a sweep will report them
+    held : levels that were compared with their base, as toggle=level
+    trials : the trials that were run
+    tell : called with what is being done, to show progress
     """
 
     def __init__(self, command: RunCommand, folder: Path, device: Device, planned: Manifest) -> None:

@@ -1,7 +1,7 @@
 """A first look at a program that is measured from mark to mark: what its iterations are, and if it repeats.
 
-It is run twice for a few iterations, each time in a process of its own with another hash seed; where the two
-part, once more with the first one's.
+It is run twice for a few iterations, each time in a process of its own with another hash seed. Where the two
+runs differ, a third run uses the first seed again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FirstLook:
 
     Attributes
     ----------
-    doing : what is being done, for a person who waits
+    doing : what is being done, to show progress
     """
 
     def __init__(self, manifest: Manifest, cls: type[Workload]) -> None:

@@ -34,8 +34,8 @@ EPOCH_S = 30.0
 """What comes at an epoch's end, such as a checkpoint, is waited for if it takes no longer than this."""
 
 AHEAD, AHEAD_S, COMPARED_S = 400, 3.0, 10.0
-"""Iterations and seconds for which a script without a known epoch goes on, since some end before they are
-measured; and seconds for those that are compared."""
+"""Iterations and seconds for which a script without a known epoch goes on, to see whether it ends before it
+could be measured; and the seconds after which the comparison of two runs ends."""
 
 
 def run(spec: TrialSpec, folder: Path, rank: int) -> None:
@@ -100,7 +100,7 @@ def _epochs_end(workload: Any, folder: Path, iteration_s: float) -> int:
 
 
 def _left_over(there: Collection[threading.Thread]) -> list[str]:
-    """Threads besides the ones that were there, for which a process would wait at its end."""
+    """Threads that the script has started, and for which a process would wait at its end."""
     alive = threading.enumerate()
     return [thread.name for thread in alive if thread not in there and not thread.daemon]
 

@@ -15,7 +15,7 @@ from perfsweep.pipelines.store.options import MOST_WAIT_S
 from perfsweep.workloads.errors import ConfigError
 
 Offer = Callable[[click.Context, str], Iterable[str]]
-"""Words for what was typed so far; those that do not begin like it are dropped."""
+"""Words that complete what was typed so far; words that begin otherwise are dropped."""
 
 
 class Kind(click.ParamType[str]):

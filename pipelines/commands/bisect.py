@@ -43,7 +43,7 @@ def bisect(words: Sequence[str], find: str, as_json: bool) -> int:
     Raises
     ------
     ConfigError
-        A commit is unknown, BAD does not stand on GOOD, or one of the two cannot run the workload.
+        A commit is unknown, GOOD is no ancestor of BAD, or one of the two cannot run the workload.
     """
     started = time.monotonic()
     names = tuple(word for word in words if "=" not in word)

@@ -67,7 +67,7 @@ def claims(workload: str | None, runs: str, markdown: bool) -> int:
 def show(console: Console, workload: str | None, runs: Path, devices: Sequence[Device]) -> None:
     """Print every claim of one workload's reports, or of all, with its ruling in the sweeps under `runs`.
 
-    `devices` are those that sweeps can be measured on from here, this machine's first.
+    `devices` are the devices that sweeps can be measured on from here, this machine's first.
 
     Raises
     ------

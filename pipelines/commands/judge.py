@@ -59,7 +59,7 @@ def _environments(names: Sequence[str]) -> tuple[Side, Side]:
 
 
 def _commits(versions: TwoVersions, names: Sequence[str]) -> tuple[Side, Side]:
-    """The two commits: those that are named, else what was changed last."""
+    """The two commits: the named ones, else what changed last."""
     base, head = (*names, WORKTREE)[:2] if names else _changed_last(versions.commits)
     return versions.side(base), versions.side(head)
 

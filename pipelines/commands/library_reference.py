@@ -121,7 +121,7 @@ def _default(one: Field[Any]) -> str:
 
 
 def _members(value: Any) -> Iterator[tuple[str, str]]:
-    """Methods and properties, as they stand in the class; functions that are fields are none."""
+    """Methods and properties, in the order of the class; functions that are fields are none."""
     own = {name: member for cls in _own_classes(value) for name, member in vars(cls).items()}
     for name, member in own.items():
         if name.startswith("_") or name in getattr(value, "__dataclass_fields__", ()):

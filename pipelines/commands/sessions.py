@@ -37,7 +37,7 @@ from perfsweep.slurm.jobs import Executor, JobState
 from perfsweep.workloads.errors import ConfigError, PerfsweepError, harmless
 
 READ_IT = "`perfsweep compare` and `perfsweep status` only read it"
-"""What to do with a sweep that one may not write."""
+"""What you can do with a sweep that you may not write."""
 
 
 def status(sweep: str, as_json: bool = False) -> int:
@@ -246,12 +246,12 @@ def _jobs(executor: Executor, manifest: Manifest) -> dict[str, tuple[str, str]]:
 
 
 def _jobs_of(packs: Sequence[str], alive: Sequence[str]) -> list[str]:
-    """Name the jobs that packs are in, of those that may be alive.
+    """Name the jobs that packs are in, of the jobs `alive`.
 
     Raises
     ------
     ConfigError
-        One is in a job with packs that were not named.
+        A job has packs that were not named.
     """
     jobs = [shared_job.job_of(pack, alive) or pack for pack in packs]
     for job in jobs:

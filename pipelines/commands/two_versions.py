@@ -39,8 +39,8 @@ Servers are renewed as often as they are ready: each draws addresses of its own,
 """
 
 REGION_S = 0.5
-"""Seconds of a timed region, unless iterations are typed. Processes differ by more than a longer one would
-average out."""
+"""Seconds of a timed region, unless iterations are typed. A longer region would gain little: processes differ
+by more than it could average out."""
 
 PRECISE = 0.5
 """Half-width at which rounds end, as a share of the margin: a difference of twice the margin is then as sure

@@ -25,8 +25,8 @@ def option(
 ) -> Any:
     """Declare a field of a dataclass.
 
-    The range stands in the field's metadata under pydantic's names, so that a model which holds the dataclass
-    refuses and documents the same values.
+    The range is in the field's metadata under pydantic's names. A pydantic model that holds the dataclass
+    then refuses and documents the same values.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """One sweep against another: the same arms, measured by other code, on another machine or at another time.
 
-Rounds of two sweeps were not interleaved, so nothing pairs them: intervals are Welch's, from the scatter of
-rounds within each sweep, and a drift of the machine between the two is part of what they show. Within one
-sweep an arm and the reference *are* paired; their ratio travels better and is compared too.
+Rounds of two sweeps were not interleaved, so they are not paired. Intervals are Welch's, from the scatter of
+rounds within each sweep; they include any drift of the machine between the two sweeps. Within one sweep an
+arm and the baseline *are* paired. Their ratio differs less between machines and is compared too.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ def ledger(
 ) -> list[Entry]:
     """List the claims of a workload, an entry each, in the order of the report.
 
-    Not measurable is what none of the `devices` can measure; of those, the first one's reasons are given.
+    A claim is not measurable if none of the `devices` can measure it; the reasons are those of the first
+    device.
     """
     own = rulings.filter(pl.col("workload") == workload)
     return [

@@ -1,9 +1,9 @@
 """Arms over code versions: the change since the version before, and where the level changes for good.
 
-Versions of several sweeps were measured at different times, so nothing pairs them. What a reader can trust
-more than the times is the ratio to the reference, which was measured with the arm in every round of each
-version. Commits that are arms of one sweep are paired: every
-round has all of them, and their changes are judged by ratios within rounds, as effects of the sweep are.
+Versions of several sweeps were measured at different times, so they are not paired. The ratio to the baseline
+is more reliable than the times, because every round of a version measured both. Commits that are arms of one
+sweep are paired: every round has all of them. Their changes are judged by ratios within rounds, as effects of
+the sweep are.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _on_several_devices(having: Sequence[Baseline]) -> bool:
 
 
 def _series(having: Sequence[Baseline], label: str, *, interleaved: bool) -> Series:
-    """Read what is compared: times, or ratios to the reference where the devices differ."""
+    """Read what is compared: times, or ratios to the baseline where the devices differ."""
     beside = _on_several_devices(having) and not _why_no_points(having, label)
     rounds = [_log_times(one, label, beside) for one in having]
     if interleaved:
@@ -247,7 +247,7 @@ class CommitVersions:
     def _beside(
         self, then: Baseline, now: Baseline, label: str
     ) -> tuple[float, float | None, float | None] | None:
-        """Estimate the same of the ratio to the reference; None of the reference itself."""
+        """Estimate the same of the ratio to the baseline; None for the baseline itself."""
         sides = [
             (self.arms[one.sweep, label], self.arms.get((one.sweep, one.reference))) for one in (now, then)
         ]

@@ -98,7 +98,7 @@ def energy_text(joules: float) -> str:
 
 
 def _counter_remarks(measured: Measured) -> Iterator[str]:
-    """Say whose counters these are, and what the machine draws at rest next to what the reference drew."""
+    """Say whose counters these are, and compare the power at rest with that of the baseline."""
     counted = [trial.record for trial in measured.trials if ENERGY_J in trial.record.quantities]
     if not counted:
         return

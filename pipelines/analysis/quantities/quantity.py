@@ -72,7 +72,7 @@ class Quantity:
     ----------
     key : what `report.columns` calls it, and the beginning of its columns in files and W&B
     heading : over the change in the table of effects
-    arm_heading : over the values in the table of arms; ``{unit}`` stands for the workload's unit
+    arm_heading : over the values in the table of arms; ``{unit}`` is replaced by the workload's unit
     doc : one sentence, shown over the headings in the page
     source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
     text : a value as people read it, with its unit

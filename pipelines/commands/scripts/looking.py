@@ -78,7 +78,7 @@ def overrides_of(line: PastedLine, options: Mapping[str, Any] = MappingProxyType
 
     Parameters
     ----------
-    options : of this command, without those that are None
+    options : of this command; None is left out
     """
     asked = {"module": line.module, "ranks": line.ranks}
     asked |= {name: value for name, value in options.items() if value is not None}
@@ -239,7 +239,7 @@ def _next(line: PastedLine, overrides: Sequence[str], seen: Seen) -> Iterator[st
 
 
 def _levels_that_act(command: SweepCommand, obstacles: Mapping[str, str]) -> dict[str, list[Any]]:
-    """Levels of a sweep's design, without those that cannot act."""
+    """Levels of a sweep's design that can take effect."""
     found = {
         name: [level for level in levels if f"{name}={level}" not in obstacles]
         for design in command.sweep.designs

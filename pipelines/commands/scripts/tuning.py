@@ -40,7 +40,7 @@ def tune_script(
     overrides : options of `perfsweep tune`
     apply : whether to write the patch into the script; one that is kept is not measured again
     timeout : seconds for each trial
-    options : those that `perfsweep script` has too
+    options : the ones that `perfsweep script` has too
 
     Raises
     ------

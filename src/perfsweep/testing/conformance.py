@@ -28,13 +28,13 @@ class NotConformant(AssertionError):
 
 @dataclass(frozen=True)
 class Conformance:
-    """What was held against its base.
+    """What was compared with its base.
 
     Attributes
     ----------
-    levels : those that act and keep their class, as ``toggle=level``
+    levels : levels that take effect and keep their parity class, as ``toggle=level``
     left_out : arms and levels that could not be judged here, each with the reason
-    choices : levels that are as their author chose them, and how a sweep will tell them
+    choices : levels whose class their author chose, and how a sweep will report them
     """
 
     levels: tuple[str, ...]
