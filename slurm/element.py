@@ -142,7 +142,7 @@ class Element:
             return  # a full disk is the job's to report
 
     def _write(self, what: str, values: dict[str, Any]) -> None:
-        """Write once: of two live copies of this start the first one's word stays."""
+        """Write once: if two copies of this start are alive, the file of the first is kept."""
         facts = {
             "time": time.time(),
             "host": socket.gethostname(),

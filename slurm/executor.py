@@ -141,7 +141,7 @@ class SlurmExecutor(Executor):
             The site refuses; the message names the field of the profile.
         """
         if self._open():
-            self._cycle(self._clock())  # what ended while no command followed is over, and may be asked for
+            self._cycle(self._clock())  # a job that ended while no command followed may be started again
         alive = self.journal.open_names()
         for job in jobs:
             self._jobs[job.name] = job

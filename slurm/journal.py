@@ -57,7 +57,7 @@ class Verdict:
 class Journal:
     """The submissions of one sweep, in memory and on disk.
 
-    Several commands may write to the file at once: each applies what stands there, its own lines included.
+    Several commands may write to the file at once: each applies all its lines, its own included.
 
     Attributes
     ----------

@@ -90,7 +90,7 @@ def probe(
 
 
 def _short(site: SiteProfile) -> SiteProfile:
-    """Return the profile for one job that is over soon, and tried once."""
+    """Return the profile for one short job without retries."""
     return replace(
         site,
         time_min=min(site.time_min, LIMIT_MIN),
@@ -127,7 +127,7 @@ def _run(site: SiteProfile, folder: Path, questions: dict[str, Any], say: Callab
 
 
 def _followed(executor: SlurmExecutor, say: Callable[[str], None]) -> str:
-    """Wait until the job is over; how it ended."""
+    """Wait until the job has ended; returns how."""
     counts = ""
     while not (state := executor.poll()["probe"]).over:
         if executor.held():

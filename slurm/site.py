@@ -79,7 +79,7 @@ CONTROL = re.compile(r"[^\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
 """What no line of a batch script may hold: a line break, another control character, what is no text."""
 
 REDACTED = "***"
-"""What stands for the values of `env_set` wherever they are shown or kept."""
+"""Shown and kept in place of the values of `env_set`."""
 
 
 @dataclass

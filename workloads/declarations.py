@@ -89,7 +89,7 @@ class Level:
     witness : counter that changes against the base when the level acts, or `ANYTHING`; unchanged means
         *no effect*
     commit_every : rows of metrics between two commits to W&B from inside the loop; None keeps rows in memory
-        until the measurement is over
+        until the measurement has ended
     in_code : what to change in a program that has the baseline, in a few words of code; ``{value}`` is filled
         in. Shown where the level is to turn on
     """
@@ -163,7 +163,7 @@ class Toggle:
     The pipelines know a toggle by what it declares here, never by its name. `owns_collector` says that its
     levels decide when Python's collector runs: no trial of the workload then settles or freezes it.
     `owns_allocator` says that they decide about malloc: `measure.allocator` then does not. `ideal_loader`
-    says that the second level stands for a loader that never waits: `measure.stall` asks for it.
+    says that the second level is a loader that never waits: `measure.stall` uses it.
     """
 
     name: str
@@ -237,8 +237,8 @@ def as_number(text: str) -> int | float | None:
 class Claim:
     """What a report said, as data.
 
-    `arms` are the levels it speaks of, one mapping for each alternative; their base stands at the levels
-    `against` where the report compares with something else than the baseline. `low` and `high` bound the
+    `arms` are the levels it speaks of, one mapping for each alternative; their base has the levels `against`
+    where the report compares with something else than the baseline. `low` and `high` bound the
     speed ratio (2.0 = half the time), for ``memory`` the ratio of peak memory, for a ``predicate`` the
     counter or number `figure` of the arm itself; `word` is the size word of a ``qualitative`` claim, or of
     one about memory without numbers; `unsupported` the reason why a device cannot decide it, or None.

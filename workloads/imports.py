@@ -30,7 +30,7 @@ def followed(
     ----------
     roots : folders of packages, by their names with all dots
     anywhere : folder in which every module counts, such as that of a user's script
-    elsewhere : gives the folder that a top-level module is imported from where it stands in none of these
+    elsewhere : gives the folder that a top-level module is imported from if none of these has it
     """
     places = [_Place(tuple(name.split(".")), settled(root)) for name, root in roots.items()]
     beside = [_Place((), settled(anywhere))] if anywhere else []

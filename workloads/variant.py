@@ -21,7 +21,7 @@ class Variant:
     Attributes
     ----------
     parts : a part for each level that replaces something
-    others : that of every level but the first which is not in `parts`, such as a number of one's own
+    others : the part of every level but the first that is not in `parts`, such as a number of the user's
     """
 
     toggle: Toggle

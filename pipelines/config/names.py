@@ -59,7 +59,7 @@ def needed(workload: str) -> set[str]:
 
 
 def _keys(text: str) -> dict[str, str]:
-    """Names at the top of a YAML, each with what stands behind it up to a comment."""
+    """Names at the top level of a YAML file, each with its value up to a comment."""
     return dict(re.findall(r"^(\w+):[ \t]*([^#\n]*?)[ \t]*(?:#.*)?$", text, re.M))
 
 

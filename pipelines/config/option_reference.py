@@ -80,7 +80,7 @@ def options(command: str) -> Iterator[tuple[str, Field[Any]]]:
 
 
 def _commands() -> str:
-    """Write the table of commands, and the one of the options that stand in no group."""
+    """Write the table of commands, and the table of the options that are in no group."""
     lines = ["## Commands", "", "| command | does | groups |", "|---|---|---|"]
     for command in COMMANDS:
         chosen = ", ".join(f"`{group}`" for group in names.groups(command))

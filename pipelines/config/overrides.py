@@ -22,7 +22,7 @@ def as_overrides(command: str, options: Mapping[str, Any]) -> list[str]:
 
     A mapping sets the fields of a part: ``cluster={"executor": "slurm"}``; the one of `workload` may name it,
     too: ``workload={"name": "digits", "width": 64}``, and a class names its module. Words, and text in
-    Hydra's own syntax, stand as they would on the command line; any other text is taken literally.
+    Hydra's own syntax, are read as on the command line; any other text is taken literally.
 
     Raises
     ------

@@ -138,7 +138,7 @@ def refuse_unknown(command: str, name: str, value: str = "") -> None:
     Raises
     ------
     ConfigError
-        With the nearest name and those that there are.
+        The command has no such option; the message has the nearest name and all names.
     """
     top, parts, known = name.partition(".")[0], types.parts(command), options(command)
     if top == "hydra" or name in known:
@@ -183,7 +183,7 @@ def _refuse_open(command: str, key: str, value: str, waiting: Sequence[str]) -> 
         return
     text = key.startswith("workload.") and not value.startswith(tuple(_CLOSING))
     if value.startswith("-"):
-        return  # arguments of a program, which are taken as they stand
+        return  # arguments of a program, which are taken literally
     expected, commas = _left_open(value)
     if text and (expected or re.search(r"[\s'\"]", value)):
         return  # a text of the user's is taken as it was typed
@@ -216,7 +216,7 @@ def _rest(waiting: Sequence[str]) -> list[str]:
 def _left_open(value: str) -> tuple[str, bool]:
     """What a value still needs at its end, and whether it has a comma outside of brackets and quotes.
 
-    ``!]`` stands for a bracket that closes nothing.
+    ``!]`` means a bracket that closes nothing.
     """
     closing, quote, commas, before = list[str](), "", False, ""
     for letter in value:

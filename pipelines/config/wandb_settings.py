@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "symlink": False,  # a link to the latest run makes patterns over run folders match twice
     "reinit": "create_new",  # the default hands out, and then finishes, a run that the caller has open
 }
-"""Settings of every run. Names with `x_` are not public in W&B: they stand here and nowhere else."""
+"""Settings of every run. Names with `x_` are not public in W&B: they are used here and nowhere else."""
 
 KEPT_VARIABLES = frozenset({"WANDB_CACHE_DIR", "WANDB_DATA_DIR"})
 """Variables of the user's shell that W&B gets to see: where a site wants large temporary files, if it says

@@ -165,7 +165,7 @@ class ForkServer(Forks):
         for pid in self._family():
             with suppress(OSError):  # it has ended
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += sum(map(int, fields[11:15]))  # with those that it started and waited for
+                ticks += sum(map(int, fields[11:15]))  # including its children that it waited for
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def _family(self) -> list[int]:

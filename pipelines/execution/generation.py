@@ -239,7 +239,7 @@ class Generation:
         for arm in self._arms:
             arm.end()
         self._arms.clear()
-        for folder in self._folders:  # those that were killed could not
+        for folder in self._folders:  # killed processes have not removed theirs
             scratch.remove(folder)
         self._at_work.close()
 

@@ -118,7 +118,7 @@ def resume(
     executor = _executor(folder, manifest, cluster, code, say)
     submitted = executor.submitted(folder.path)
     latest = {pack: job for job in submitted for pack in shared_job.packs_of(job)}
-    # A job with a pack that went into a later one was over by then, and all it left undone is in later ones.
+    # A job with a pack that a later job has too had ended by then: later jobs do all that it left undone.
     current = {job for job in submitted if all(latest[pack] == job for pack in shared_job.packs_of(job))}
     executor.follow(current - {COLLECT})
     return executor

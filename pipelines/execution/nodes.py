@@ -30,7 +30,7 @@ END_S = 5.0
 """Time for a server to end its ranks, and for srun to end."""
 
 BROKEN = -signal.SIGHUP
-"""What stands for an exit status where the line to a node broke."""
+"""Exit status of a rank if the connection to its node broke."""
 
 NODE_LOST = "NodeLost"
 """Type of failure of a trial of which a node was lost."""
@@ -42,12 +42,12 @@ class OtherNodes:
     Parameters
     ----------
     allocation : the nodes
-    beside : the ranks on each node of a trial with so many ranks in all
+    per_node : gives the ranks on each node of a trial from the number of all its ranks
     """
 
-    def __init__(self, allocation: Allocation, beside: Callable[[int], int]) -> None:
+    def __init__(self, allocation: Allocation, per_node: Callable[[int], int]) -> None:
         self._address = allocation.address
-        self._beside = beside
+        self._per_node = per_node
         program = [sys.executable, "-m", "perfsweep.pipelines.execution.node_server"]
         self._nodes = [Node(name, allocation.command(name, program)) for name in allocation.nodes[1:]]
 
@@ -63,17 +63,17 @@ class OtherNodes:
         ClusterError
             A node answers nothing.
         """
-        beside, children = self._beside(world), []
+        per_node, children = self._per_node(world), []
         try:
             for number, node in enumerate(self._nodes, 1):
-                ranks = range(beside * number, min(world, beside * (number + 1)))
+                ranks = range(per_node * number, min(world, per_node * (number + 1)))
                 if ranks:
                     children.append(node.start(spec_file, ranks, env))
         except BaseException:
             for child in children:
                 child.kill()
             raise
-        return min(world, beside), children
+        return min(world, per_node), children
 
 
 class Node:

@@ -141,7 +141,7 @@ class PackRun:
             self._courses()
 
     def _share_imports(self) -> None:
-        """Have servers import what every trial would, as the reference's first one has noted."""
+        """Have servers import what every trial would: the modules that the baseline's first trial noted."""
         if counted := self.progress.other.get((self._reference, Kind.COUNTING)):
             versions = {env[VARIABLE] for env in map(self._version_env, self._arms()) if VARIABLE in env}
             self._servers.share(noted(counted.folder, map(Path, versions)))
@@ -249,7 +249,7 @@ class PackRun:
             self.attempt = claim(self.folder, self.pack)
 
     def _generation(self, number: int) -> None:
-        """A round: start every arm, let them take turns, then measure those that cannot by themselves."""
+        """A round: start every arm and let them take turns, then measure arms that cannot take turns."""
         measure = self.manifest.sweep.measure
         self._renew_attempt(number)
         retired = self.progress.retired(self.pack.id, self.pack.arms)
@@ -318,7 +318,7 @@ class PackRun:
 
     @property
     def _iterations(self) -> int | None:
-        """Iterations that last `measure.region_s` by the reference's evidence; None where it has none.
+        """Iterations that last `measure.region_s` by the baseline's evidence; None where it has none.
 
         Fewer where the evidence has come to the end of a short loop.
         """
@@ -389,7 +389,7 @@ class PackRun:
         stop_if_superseded(self.folder, self.pack.id, self.attempt)
 
     def _states(self, arm: Arm, folder: Path) -> str | None:
-        """Where the reference keeps the states that evidence trials replay; None where it cannot."""
+        """Where the baseline keeps the states that evidence trials replay; None where it cannot."""
         if arm.id == self._reference:
             return str(replay_dir(folder))
         reference = self.progress.other.get((self._reference, Kind.EVIDENCE))

@@ -189,5 +189,5 @@ def _shown(levels: Mapping[str, Any]) -> str:
 
 
 def _written(level: Any) -> str:
-    """A level as a person wrote it: YAML reads on and off as booleans."""
+    """A level as the user wrote it: YAML reads on and off as booleans."""
     return _WORDS[level] if isinstance(level, bool) else str(level)

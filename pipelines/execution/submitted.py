@@ -151,7 +151,7 @@ def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:
     Raises
     ------
     ConfigError
-        The folder is the other one's.
+        The folder belongs to the other workload.
     """
     try:
         theirs = folder.read_manifest().sweep

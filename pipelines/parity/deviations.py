@@ -42,12 +42,12 @@ def judge(
     """Compare the evidence of one run of an arm with that of the baseline.
 
     `parity` and `bounds` are the arm's (`loosest`). A check's bound is the first of: the arm's for its name,
-    its own, the rule of class and dtype. Without a reference only checks against an oracle are judged; that
-    is also how the reference itself is judged. Where the reference fails an oracle, an arm that meets every
-    oracle may depart from it.
+    its own, the rule of class and dtype. Without a `reference` only checks against an oracle are judged; the
+    baseline itself is judged in this way too. If the baseline fails an oracle, an arm that meets every oracle
+    may differ from it.
 
-    A number carries no dtype of its own: it is held to double precision where every floating tensor of the
-    reference is float64, and to single precision otherwise.
+    A number has no dtype: it is judged at double precision if every floating tensor of the baseline is
+    float64, else at single precision.
     """
     if arm is None:
         return ParityResult(ParityVerdict.UNCHECKED, parity, reason="there is no evidence of this arm")
@@ -88,7 +88,7 @@ def _compare_all(
     parity: Parity,
     bounds: Mapping[str, float],
 ) -> tuple[list[Deviation], list[str]]:
-    """Deviations from the reference, and the checks that neither arm has evidence for."""
+    """Deviations from the baseline, and the checks that neither arm has evidence for."""
     compared: list[Deviation] = []
     unjudged = []
     for check in checks:
@@ -117,7 +117,7 @@ def _decide(
     """Verdict and reason from deviations in the declared order of their checks."""
     departed = [deviation for deviation in compared if not deviation.ok]
     beyond = [deviation for deviation in oracles if not deviation.ok]
-    # An arm that reproduces the reference inherits its failure against an oracle but must not add one.
+    # An arm that reproduces the baseline inherits its failure against an oracle but must not add one.
     inherited = {deviation.check for deviation in reference_fails} if compared else set()
     if own := [d for d in beyond if d.check not in inherited or not _comparable(d)]:
         return ParityVerdict.DIFFERENT, f"fails its oracle: {own[0]}"
@@ -295,8 +295,8 @@ def distance(
     """Deviation of `arm` from `reference` over the entries that the boolean array `excuse` does not mark.
 
     Returns a phrase instead where nothing can be compared: another shape or kind of number, NaN on either
-    side, an infinity that is not the reference's, or every entry excused. Excuses do not cover values that
-    are not finite.
+    side, an infinity that the baseline does not have, or every entry excused. Excuses do not cover values
+    that are not finite.
     """
     if problem := _incomparable(reference, arm):
         return problem
@@ -352,7 +352,7 @@ def _incomparable(reference: np.ndarray, arm: np.ndarray) -> str | None:
         if nans := int(np.count_nonzero(np.isnan(array))):
             return f"is NaN in {nans} of {array.size} entries of {whose}"
     infinite = np.isinf(reference) | np.isinf(arm)
-    # Equal infinities, such as masked scores, are what the reference means; any other one is new or lost.
+    # Equal infinities, such as masked scores, are intended; any other infinity is new or lost.
     strange = int(np.count_nonzero(reference[infinite] != arm[infinite]))
     return f"is infinite in {strange} entries where the baseline has another value" if strange else None
 

@@ -119,7 +119,7 @@ class Agreement:
         return self._results[arm_id, reference_id]
 
     def _unrepeatable(self, arm: Arm, reference: Arm) -> ParityResult | None:
-        """What is said of an arm where the reference differs from itself as the arm does from it."""
+        """The result of an arm where two runs of the baseline differ as much as the arm and the baseline."""
         theirs, again = self.evidence(reference.id), self.evidence(reference.id, REPEAT)
         if theirs is None or again is None:
             return None
@@ -253,10 +253,10 @@ class Agreement:
         return self._evidence[key]
 
     def _class(self, arm: Arm, reference: Arm) -> tuple[Parity, dict[str, float]]:
-        """The loosest class of what sets two arms apart; where the reference rounds, as bf16 does, its own.
+        """The loosest class of the levels that differ, and of the baseline's own levels that round, as bf16.
 
-        However exact the arm, it comes no closer to such a reference than that one's rounding: sums that are
-        taken in another order round elsewhere.
+        However exact an arm is, it differs from such a baseline by rounding: sums in another order round
+        differently.
         """
         apart = [
             level
@@ -327,7 +327,7 @@ def judge_seeds(
 
     Exact and tolerance levels must pass with every seed. For stochastic levels, metrics are tested for
     equivalence: every check on a number or, where there is none, the checks that `bounds` names, tensors by
-    their mean. The bound is the margin, relative to the reference's mean.
+    their mean. The bound is the margin, relative to the baseline's mean.
     """
     results = [judge(r, a, checks, parity, bounds) for r, a in zip(reference, arm, strict=True)]
     for seed, result in enumerate(results):
@@ -363,7 +363,7 @@ def _least_certain(results: Sequence[ParityResult], parity: Parity) -> ParityRes
 
 
 def _paired(reference: Sequence[Evidence], arm: Sequence[Evidence], name: str, margin: float) -> Equivalence:
-    """Differences of one metric relative to the reference's mean, tested against the margin."""
+    """Differences of one metric relative to the baseline's mean, tested against the margin."""
     before = [float(np.mean(entry_of(evidence, name))) for evidence in reference]  # type: ignore[arg-type]
     after = [float(np.mean(entry_of(evidence, name))) for evidence in arm]  # type: ignore[arg-type]
     scale = abs(float(np.mean(before))) or 1.0

@@ -1,9 +1,9 @@
 """Whether timing trials computed what was checked: their numbers against those of the same iterations.
 
 Evidence stops early, and an arm may go wrong after it, or only where it is timed. So each arm has a course
-trial: evidence that runs as far as the longest timing trial and asks for the workload's cheap numbers on its
-way, at the iterations that timing trials ended at. An arm's course is held against the reference's, and its
-timing trials against its own course. Of a job the numbers of the evidence trial are the course.
+trial: it runs as far as the longest timing trial, and asks for the workload's cheap numbers at the iterations
+at which timing trials ended. An arm's course is compared with the baseline's, and its timing trials with its
+own course. The course of a job is the numbers of its evidence trial.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from perfsweep.workloads.api import Check, Parity
 
 UNITS = "units"
 SPREADS = 3.0
-"""A number may move by this many times what the reference's own moves over rounds or seeds."""
+"""A number may differ by this many times its spread over rounds or seeds of the baseline."""
 SEEDS = (1, 2)
-"""Offsets of the seeds that the reference's course is drawn with where an arm departs from it."""
+"""Offsets of the seeds for further courses of the baseline; they run where an arm differs from the first."""
 SMALLEST = 1e-3
-"""A number is compared relative to the reference's, and never to less than this part of its largest."""
+"""A number is compared relative to the baseline's, and never to less than this part of its largest."""
 
 Numbers = Mapping[str, float]
 Course = Mapping[int, Numbers]
@@ -131,7 +131,7 @@ class TimedNumbers:
     def judge(self, arm: str, reference: str, allowed: Allowed, excused: bool = False) -> TimedParity:
         """Hold an arm's course against a reference's, and its timing trials against its own course.
 
-        With `excused`, because the reference itself fails an oracle, the arm may depart from it.
+        With `excused`, because the baseline itself fails an oracle, the arm may differ from it.
         """
         if arm != reference:
             against = self._against(arm, reference, allowed, units_only=excused)
@@ -140,7 +140,7 @@ class TimedNumbers:
         return self._beside_itself(arm, reference, allowed)
 
     def _against(self, arm: str, reference: str, allowed: Allowed, *, units_only: bool) -> TimedParity:
-        """An arm's course against the reference's; draws at random leave only units to compare."""
+        """An arm's course against the baseline's; after random draws only units can be compared."""
         ours, theirs = self.course(arm), self.course(reference)
         units_only |= allowed.parity is Parity.STOCHASTIC
         seeds = [course for seed in SEEDS if (course := self.course(reference, seed))]
@@ -225,7 +225,7 @@ def _departures(record: TrialRecord, course: Course, spreads: Numbers, allowed: 
 
 
 def _fewer(ours: float, theirs: float, at: int, whose: str) -> Deviation | None:
-    """Less work than the reference is no faster way to do it."""
+    """The deviation of an arm that does less work than the baseline: such an arm is not faster."""
     if ours >= theirs * (1 - 1e-9):
         return None
     where = f"{UNITS} are {ours:g}{_after(at)}, and {whose} {theirs:g}"
@@ -260,6 +260,6 @@ def _after(at: int) -> str:
 
 
 def _seed_spread(name: str, at: int, course: Course, seeds: Sequence[Course]) -> float:
-    """The range of a number over the reference's seeds at an iteration; 0 where it was drawn once."""
+    """The range of a number over the baseline's seeds at an iteration; 0 with one seed."""
     drawn = [numbers[at][name] for numbers in (course, *seeds) if name in numbers.get(at, {})]
     return max(drawn) - min(drawn) if len(drawn) > 1 and all(map(math.isfinite, drawn)) else 0.0

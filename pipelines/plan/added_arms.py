@@ -31,7 +31,7 @@ def ideal_arm(cls: type[Workload], base: Arm, workload: str, config: Any, code: 
 
 
 def _toggle(cls: type[Workload]) -> Toggle | None:
-    """The toggle that stands for such a loader; one of the workload's own by its name comes before it."""
+    """The toggle with an ideal loader; one of the workload comes before an optional one of the same name."""
     own = {toggle.name for toggle in cls.toggles}
     every = (*cls.toggles, *(toggle for toggle in cls.on_request if toggle.name not in own))
     return next((toggle for toggle in every if toggle.ideal_loader), None)

@@ -161,7 +161,7 @@ class Space:
             if problem.toggle in soft:  # an inherited level that cannot stay goes back to its baseline
                 del soft[problem.toggle]
                 return True
-            # A baseline can be what stands in the way: try the toggle's other levels.
+            # The baseline level can be the obstacle: try the toggle's other levels.
             for level in self.toggles[problem.toggle].levels if problem.toggle not in fixed else ():
                 if (problem.toggle, level.value) not in tried:
                     tried.add((problem.toggle, level.value))

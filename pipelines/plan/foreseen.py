@@ -1,8 +1,7 @@
 """What a plan knows will be missing: witnesses that nothing counts, columns that it cannot fill.
 
-Counters are known for certain only when a trial has run. But what returns one names it, so that a witness
-which stands nowhere in the sources of the workload, nor in those of the counters of every workload, is a
-mistake in its name.
+Counters are known for certain only when a trial has run. But the code that returns a counter names it. So a
+witness that is neither in the sources of the workload nor in those of the shared counters is misspelt.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[
     """An order of the arms for each round.
 
     Rows of Williams squares in random sequence over a random labelling: over a square each arm follows each
-    other arm equally often, so that what one arm leaves behind (heat, caches) does not fall on the same
+    other arm equally often, so that the heat and caches that one arm leaves do not always affect the same
     successor (Williams 1949).
     """
     rng = random.Random(seed)

@@ -45,7 +45,7 @@ class CannotRun(ConfigError):
 
 
 Part = Tree | Environment
-"""What a level stands for."""
+"""The code or the environment that a level selects."""
 
 Choice = tuple[str, ...]
 """A level of each provided toggle, in their order."""

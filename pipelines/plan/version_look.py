@@ -30,7 +30,7 @@ class Question:
     Attributes
     ----------
     workload : its name and configuration, as typed
-    toggles : names of those that an arm has
+    toggles : names of the toggles that an arm has
     arms : of each its key, and its levels off the baseline
     starts : how trials of each arm will be started, by its key; see `start_of`
     """

@@ -198,7 +198,7 @@ class Walk:
         Raises
         ------
         ConfigError
-            The job is over before.
+            The job ends before the slice begins.
         """
         lead = min(lead, self.slice.start)
         wanted = self.slice.start - lead

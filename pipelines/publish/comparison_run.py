@@ -19,7 +19,7 @@ from perfsweep.pipelines.publish.standing import SPEED, damaged, inverse, table_
 from perfsweep.pipelines.store.records import SCHEMA, Manifest, SweepFolder
 
 NO_BEST = "none is faster"
-"""What stands in the place of the best level where no level is."""
+"""Shown as the best level where no level is faster."""
 
 
 def compare_content(

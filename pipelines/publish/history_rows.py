@@ -104,7 +104,7 @@ def iteration_rows(timing: Timing, first: int, rounds: int) -> Iterator[HistoryR
     columns = {"iter/ms": arrays["wall_ns"] / _NS_PER_MS, "iter/t_s": ends / 1e9}
     for name, values in arrays.items():
         if metric := _time_metric(name):
-            # A negative time stands for a device event that could not be had.
+            # A negative time means that a device event was not available.
             columns[metric] = np.where(values < 0, np.nan, values / _NS_PER_MS)
     taken = {*columns, "iter/index", "iter/round", "iter/in_round"}
     for name, values in _logged(timing).items():

@@ -41,7 +41,7 @@ from perfsweep.pipelines.store.records import (
 from perfsweep.workloads.errors import ConfigError, RecordError
 
 COMPARE = "compare"
-"""Stands for the pack in the key of the run that shows the comparison."""
+"""Takes the place of the pack in the key of the run that shows the comparison."""
 
 RunKey = tuple[str, str]
 """(pack, arm); (COMPARE, "") is the run that shows the comparison, (PROFILE, arm) the one that holds an arm's
@@ -176,7 +176,7 @@ def _timing(found: StoredTrial, problems: list[str]) -> Timing:
 
 
 PROFILE = "profile"
-"""Stands for the pack in the key of a run that shows an arm's profiles."""
+"""Takes the place of the pack in the key of a run that shows an arm's profiles."""
 
 COLUMNS = ("name", "where", "self_ns", "device_ns", "calls", "flops", "bytes")
 ROWS = 200

@@ -31,7 +31,7 @@ _BLOCK = 32768
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 _BEFORE_ROWS = frozenset({"header", "run", "telemetry", "config", "metric", None})
-"""Kinds of records that stand before rows; None is a kind that this wandb writes and we do not know."""
+"""Kinds of records that come before rows; None is a kind that this wandb writes and we do not know."""
 
 
 class UnknownFraming(RecordError):

@@ -28,7 +28,7 @@ COLUMNS, HEIGHT = 24, 8
 
 _LOCAL_LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+://)[^)]*\)")
 _LEFT_OUT = ("detail",)
-"""Sections of the workspace that only say something where one can choose runs."""
+"""Sections of the workspace that are useful only where you can choose runs."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _reports() -> Any:
 def report(document: Document, entity: str, project: str, *, of_project: bool = False) -> Any:
     """Make the report of wandb-workspaces; with `of_project` charts name their project, which W&B looks up.
 
-    Without it they show the project that the report stands in, and no server is asked.
+    Without it they show the project that the report is in, and no server is asked.
     """
     wr = _reports()
 

@@ -112,7 +112,7 @@ def version_columns(reference: str) -> tuple[Column[Version], ...]:
 
 
 ARM: Column[Version] = file_column("arm", lambda one: one.arm, doc="label of the arm")
-"""Stands before the other columns where the rows of several arms stand in one table."""
+"""The first column where the rows of several arms are in one table."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,7 +164,7 @@ class BisectAnswer:
 
     @property
     def _advice(self) -> str:
-        """What to do where other results stand in the way of a time."""
+        """What to do where times cannot be compared because results differ."""
         if self.find is Find.DIFFERENT or self.steps[0].answer.verdict != "different results":
             return ""
         return (

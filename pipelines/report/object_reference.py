@@ -121,7 +121,7 @@ _HEAD = ("| field | type | is |", "|---|---|---|")
 
 @dataclass(frozen=True)
 class _Section:
-    """The fields of an object, and where it stands within the whole."""
+    """The fields of an object, and its path within the whole."""
 
     path: str
     lines: tuple[str, ...]

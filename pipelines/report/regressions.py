@@ -80,7 +80,7 @@ def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
 
 
 THEN: Column[JudgedChange] = file_column("then", lambda one: one.then, doc="sweep that it is compared with")
-"""Stands before the other columns where the rows of several comparisons stand in one table."""
+"""The first column where the rows of several comparisons are in one table."""
 
 
 @dataclass(frozen=True, kw_only=True)

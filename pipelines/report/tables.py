@@ -1,6 +1,6 @@
 """The tables of a comparison, for all that show them: terminal, page and Markdown.
 
-What stands in the tables of effects and arms is declared in `perfsweep.pipelines.analysis`; the columns of
+The columns of the tables of effects and arms are declared in `perfsweep.pipelines.analysis`; the columns of
 the smaller tables next to them are declared here.
 """
 

@@ -26,7 +26,7 @@ STYLES = {
 BETWEEN_COLUMNS = 2
 EDGES = 1
 HEADING_WIDTH = 10
-"""Characters of a heading that stand on one line, however narrow the quantities below it are."""
+"""Characters of a heading that stay on one line, however narrow the quantities below it are."""
 LEAST_WORDS = 11
 """Characters that a column of words keeps where not even the least that all need fits: *unsupported*."""
 

@@ -74,7 +74,7 @@ def search_factors(
     Raises
     ------
     ConfigError
-        There is nothing to search, or too much; a toggle has no level, is no ladder, or stands in both
+        There is nothing to search, or too much; a toggle has no level, is no ladder, or is named in both
         places.
     """
     names = list(dict.fromkeys([*tune.toggles, *tune.levels]))
@@ -100,7 +100,7 @@ def search_factors(
 
 
 def _levels(space: Space, reference: Levels, name: str, tune: TuneConfig) -> list[LevelValue]:
-    """Levels of a toggle that the reference does not have already."""
+    """Levels of a toggle that the baseline does not have already."""
     toggle = space.toggle(name)
     named = tune.levels.get(name)
     values = [toggle.level(value).value for value in named or [level.value for level in toggle.levels]]
@@ -133,7 +133,7 @@ def _excluded(
 
 
 def _ladder(space: Space, reference: Levels, tune: TuneConfig) -> Factor:
-    """The ladder as a factor; what the reference has stands among its values even where it is no number."""
+    """The ladder as a factor; the baseline's level is among its values even where it is no number."""
     name = str(tune.ladder)
     return ladder_factor(name, ladders.sizes_of(space.toggle(name), tune.sizes), reference[name])
 

@@ -67,8 +67,8 @@ class Limits:
 
     Attributes
     ----------
-    iterations : of the reference, for whose work set-up and compiling are to pay; None: the time per unit
-        alone counts
+    iterations : of the baseline, over whose work set-up and compiling are to pay off; None: only the time per
+        unit counts
     compile_s : seconds of compiling, with nothing compiled yet
     """
 
@@ -198,7 +198,7 @@ class SearchSweep:
 
 
 def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> tuple[Space, Manifest]:
-    """The reference alone, with nothing to measure yet."""
+    """The baseline alone, with nothing to measure yet."""
     cls, config = plan.load_workload(command.workload)
     space = Space(cls.toggles_named({*command.toggles, *reference}), config, device)
     # A size may need another toggle's level with it.
@@ -318,7 +318,7 @@ def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
     """Fit log time = arm + round by least squares that outlying rounds pull little on.
 
     A round is slow or fast for all arms in it, so that arms of different packs compare through the arms which
-    their packs have in common. An arm that no chain of shared rounds joins to the reference has no estimate.
+    their packs have in common. An arm that no chain of shared rounds joins to the baseline has no estimate.
     """
     arms = list(dict.fromkeys([reference, *(cell.arm for cell in cells)]))
     rounds = list(dict.fromkeys((cell.pack, cell.number) for cell in cells))
@@ -355,7 +355,7 @@ def _huber(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _joined(cells: Sequence[Cell], reference: str) -> set[str]:
-    """The reference and every arm that rounds join to it, from arm to arm; empty where it stands alone."""
+    """The baseline and every arm that a chain of shared rounds joins to it; empty if there is no such arm."""
     together: dict[tuple[str, int], set[str]] = {}
     for cell in cells:
         together.setdefault((cell.pack, cell.number), set()).add(cell.arm)

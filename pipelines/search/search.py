@@ -71,8 +71,8 @@ class SearchResult:
 
     Attributes
     ----------
-    best : the fastest arm that keeps to the limits; None: not even the reference does
-    expected : predicted log cost of an arm against the reference, by what each toggle would be changed to on
+    best : the fastest arm that keeps to the limits; None: not even the baseline does
+    expected : predicted log cost of an arm against the baseline, by what each toggle would be changed to on
         the best arm
     dropped : toggles that left the search early, with the reason
     best_levels : the value of each toggle that the search took as its best by itself
@@ -215,7 +215,7 @@ class _SearchState:
                 return
 
     def _sizes(self, ladder: int) -> dict[int, Point]:
-        """The reference at each size of the ladder, in order."""
+        """The baseline at each size of the ladder, in order."""
         values = self.factors[ladder].values
         sizes = sorted((int(value), n) for n, value in enumerate(values) if isinstance(value, (int, float)))
         return {size: self.changed(self.origin, ladder, n) for size, n in sizes}

@@ -68,7 +68,7 @@ def predict(
     factors: Sequence[Factor], measured: Measured, candidates: Sequence[Point]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation [W] of the log times of the arms `candidates`."""
-    # The prior has mean zero: without centring, all that is not measured would be drawn to the reference.
+    # The prior has mean zero: without centring, all that is not measured would be drawn to the baseline.
     centre = float(np.mean(measured.values))
     between = _covariance(factors, measured.points, measured.points) + np.diag(measured.variances)
     across = _covariance(factors, candidates, measured.points)

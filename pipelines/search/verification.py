@@ -270,7 +270,7 @@ class Verification:
         changed = [(f, n) for f, n in zip(self.factors, best, strict=True) if n != f.start]
         lines = []
         for factor, n in changed:
-            # Without its only level the winner is the reference, which it is compared with anyway.
+            # Without its only level the winner is the baseline, which it is compared with anyway.
             effect = _effect_of(effects, factor) if len(changed) > 1 else _first_of(effects, TUNED)
             measured = effect.text if effect and effect.ratio is not None else ""
             worth = measured or self._guess(factor, factor.start, invert=True)

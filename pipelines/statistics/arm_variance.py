@@ -1,10 +1,11 @@
-"""The variance of an arm's mean: pooled over all arms, but a noisy arm answers for itself.
+"""The variance of an arm's mean: pooled over all arms, but a noisy arm keeps its own.
 
-A sweep has few servers, so that an arm by itself knows its variance badly (five servers: four degrees of
-freedom, half as wide again an interval), while all arms together know it well. Pooling is right as long as
-arms scatter alike. Those that do not are found by F tests on the many cells instead of the few servers.
-Smyth's moderation (2004), which draws every arm's variance towards the others', was tried and left out: it
-covered noisy arms too seldom, since part of the others' variance stayed in theirs, and cost power.
+A sweep has few servers, so one arm alone estimates its variance badly: with five servers there are four
+degrees of freedom, and intervals are half as wide again. All arms together estimate it well. Pooling is right
+as long as arms scatter alike. Arms that scatter differently are found by F tests on the many cells instead of
+the few servers. Smyth's moderation (2004), which draws every arm's variance towards the others', was tried
+and left out: it lost power, and its intervals of noisy arms, which kept part of the others' variance, covered
+the truth too seldom.
 
 Log times are fitted as arm + round so that a spike moves neither: iteratively reweighted least squares with
 Tukey's bisquare, which forgets a trial that took half as long again, where Huber's weights only bound its
@@ -23,10 +24,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 NOISY = 0.02
-"""An arm whose scatter has a smaller p among its like answers for itself."""
+"""An arm whose F test has a smaller p keeps its own variance."""
 _LEAST_SHARE = 0.05  # of the mean variance: subtracting what others left in an arm's residuals may reach zero
-_LEAST_TO_TELL = 3  # arms of a round, on average, so that each one's variance is told from the others'
-_LEAST_WIDE = 6  # rounds of three arms or more, without which those of two are taken in
+_LEAST_TO_TELL = 3  # arms of a round, on average, to tell an arm's variance from that of the others
+_LEAST_WIDE = 6  # rounds of three arms or more; with fewer, rounds of two arms count too
 _LEAST_DRAWS = 3  # replications of these rounds: all arms but two may have left within one server
 
 
@@ -203,8 +204,8 @@ def _widths(values: np.ndarray) -> np.ndarray:
 def _wide(pack: PackTable) -> PackTable:
     """The rounds of three arms or more, where these are enough to tell variances by.
 
-    Where all arms but two have left, their residuals mirror one another: a noisy arm would lend its variance
-    to the reference, and so to all arms that were measured against it.
+    If only two arms are left, the residuals of the two mirror one another: a noisy arm would add its variance
+    to the baseline, and so to all arms that are compared with it.
     """
     wide = np.isfinite(pack.values).sum(axis=0) > 2
     draws, replication = np.unique(pack.replication[wide], return_inverse=True)

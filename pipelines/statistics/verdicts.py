@@ -104,7 +104,7 @@ def decide_verdicts(
     withheld : comparisons that have their verdict for other reasons (results differ, fewer units done, every
         trial disturbed); their times are not looked at, so they are not counted either
     margin : log ratio within which there is no difference
-    floor : largest log ratio that placebos, copies of the reference, may have shown; no smaller effect is
+    floor : largest log ratio that placebos, copies of the baseline, may have shown; no smaller effect is
         called
 
     Raises

@@ -103,7 +103,7 @@ OTHER = " "
 @contextmanager
 def holding(file: Path) -> Iterator[str]:
     """Hold the lock of a file; yields "" where it is ours, else what is to be said of who has it."""
-    with file.open("a") as lock:  # what stands in it stays
+    with file.open("a") as lock:  # keeps its content
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -152,7 +152,7 @@ class Progress:
         return next(iter([*unsupported, *final, *bad[GIVE_UP_AFTER - 1 :], *self._mistakes(pack)]), None)
 
     def _mistakes(self, pack: str) -> Iterator[TrialRecord]:
-        """Trials of the reference that show a mistake, which the other arms are configured to make too."""
+        """Trials of the baseline that show a mistake, which the other arms are configured to make too."""
         base = self.rule.reference if self.rule else ""
         kinds = (Kind.COUNTING, Kind.EVIDENCE)
         once = (found for kind in kinds if (found := self.other.get((base, kind))))

@@ -27,7 +27,7 @@ _PACKAGES = ("torch", "hydra-core", "wandb", "numpy", "scipy", "polars")
 def sweep_yaml(cfg: DictConfig) -> str:
     """Write the text of sweep.yaml: resolved configuration, command, versions, commit and own changes.
 
-    The values of `cluster.env_set` may be secrets: they stand in no file that others read.
+    The values of `cluster.env_set` may be secrets: no file that others can read has them.
     """
     values = OmegaConf.to_container(cfg, resolve=True)
     cluster = values.get("cluster") if isinstance(values, dict) else None

@@ -98,7 +98,7 @@ class Declared(StoredValue):
     ----------
     levels : by toggle, the levels that any arm has
     loosened : by arm and toggle, the class of a level where the arm's other levels change it
-    claims : whether reports make claims about this configuration; what they say stands in the workload alone
+    claims : whether reports make claims about this configuration; the claims themselves are in the workload
     options : fields of the configuration off their default
     data_phases : phases in which it waits for its loader
     extra_phases : phases whose work some users leave out

@@ -172,7 +172,7 @@ class StopRule:
         return tuple(effect for effect in self._manifest.effects if effect.weights.keys() <= arms)
 
     def _needed(self, pack: Pack, effects: Sequence[Effect]) -> set[str]:
-        """The arms of these effects, and the references, which all rounds share."""
+        """The arms of these effects, and the reference arms, which are in every round."""
         shared = set(self._manifest.sweep.references.values()) & set(pack.orders[0])
         return shared.union(*(effect.weights for effect in effects))
 

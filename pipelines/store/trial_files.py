@@ -1,6 +1,6 @@
 """The files of one trial: specification, record, series of iterations, and where its results go.
 
-Their names stand in `perfsweep.pipelines.store.records`, whose reader validates what a trial has written.
+Their names are in `perfsweep.pipelines.store.records`, whose reader validates what a trial has written.
 """
 
 from __future__ import annotations
@@ -314,12 +314,12 @@ def phase_times(arrays: Mapping[str, np.ndarray], phase: str) -> tuple[str, np.n
 
 
 def _complete(device_ns: np.ndarray) -> bool:
-    """Whether no time is the negative one that stands for an event that could not be had."""
+    """Whether no time is negative, which means that an event was not available."""
     return not (device_ns < 0).any()
 
 
 PARTIAL = ".partial"
-"""Behind the name of a folder that is still written, or whose writing broke off."""
+"""Suffix of a folder that is still written, or whose writing was interrupted."""
 
 
 def create(folder: Path) -> Path:

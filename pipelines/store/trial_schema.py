@@ -65,10 +65,10 @@ class Kind(StrEnum):
 class Arm:
     """A workload configuration plus one level for each toggle.
 
-    A `placebo` is a copy of the first reference that keeps junk from its set-up, the more the higher its
-    number; 0 is an arm of its own. `version` is the digest of the code that its trials run where the sweep
-    has several, and `own` are its levels as the workload in that code declares them, without what the
-    sweep itself provides.
+    A `placebo` above 0 numbers a copy of the first reference arm that keeps unused memory from its set-up: a
+    higher number, more memory. `version` is the digest of the code that its trials run where the sweep has
+    several versions. `own` are its levels as the workload in that code declares them, without what the sweep
+    itself provides.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -127,7 +127,7 @@ class TrialSpec:
     replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     keep: Keep | None = None  # result trials
-    replay: str | None = None  # evidence trials: folder with states of the reference
+    replay: str | None = None  # evidence trials: folder with states of the baseline
     counter_s: float | None = None  # timing trials: between two changes of the energy counters, as seen here
     # timing trials: places of the cadence that take longer than others; None: no round has told yet
     rare: tuple[int, ...] | None = None

@@ -1,9 +1,9 @@
-"""Single iterations replayed from the baseline's states: where an arm first parts from it, whole runs apart.
+"""Single iterations replayed from the baseline's states: they show where an arm first differs from it.
 
-Two correct trainings drift apart, step after step, and their last parameters say little. So the reference
-keeps its state before a few of its iterations, and the gradient that its optimizer was then given. Another
-arm loads each of these states, does that one iteration, and its gradient is compared: a mistake shows at the
-iteration and in the tensor it belongs to, and rounding has had no time to grow.
+Two correct trainings drift apart step after step, and their last parameters say little. So the baseline keeps
+its state before a few of its iterations, and the gradient that its optimizer was then given. Another arm
+loads each of these states, does that one iteration, and its gradient is compared. A mistake shows at its
+iteration and in its tensor, before rounding errors grow.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 def make(folder: Path) -> Path:
     """Make the scratch folder of the trial in `folder`, in any of its processes, on any of its nodes.
 
-    On a node's own disk it is a link that stands in `folder`. The batch script says where that disk is.
+    If it is on a node's own disk, `folder` has a link to it. The batch script says where that disk is.
     """
     place = folder / "scratch"
     if root := os.environ.get("PERFSWEEP_SCRATCH"):

@@ -37,7 +37,7 @@ class Turns:
 
     Attributes
     ----------
-    took_s : seconds of the trial, with its part of what its round did for all arms; None until it is over
+    took_s : seconds of the trial, with its part of what its round did for all arms; None until it has ended
     """
 
     def __init__(self, pipe: Connection) -> None:

@@ -1,8 +1,8 @@
 """Which commit to look at next, until the first one with a property is found; pure.
 
-Commits stand in a line, oldest first. As in every bisection, those from some commit on are taken to have the
-property, and those before it not. A commit that does not run, or that no measurement decides, is passed over
-for a neighbour; where such a one touches the change, the answer is a range.
+Commits form a line, oldest first. As in every bisection, all commits from the first one with the property on
+are assumed to have it, and no commit before. A commit that does not run, or that no measurement decides, is
+skipped for a neighbour; where a skipped commit touches the change, the answer is a range.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Run:
     usage : what the kernel counted of all its processes, in the order of `resource.struct_rusage`
     peak_bytes : resident memory of the largest process, or of all that ran at once where that was more
     output, errors : what it wrote
-    late : whether it was ended because its time was over
+    late : whether it was ended because it exceeded its time limit
     """
 
     name: str

@@ -25,7 +25,7 @@ class VersionFolder:
 
     Attributes
     ----------
-    original, place : the folder, and where it is stood in for
+    original, place : the folder, and the folder that replaces it
     kept : the version's code
     """
 
@@ -39,7 +39,7 @@ class VersionFolder:
 
         Parameters
         ----------
-        folder : the program's current folder; what is stood in for has the version's code in it too
+        folder : the program's current folder; the replaced folder contains it and the version's code
         """
         code = {*kept.copies, *kept.hidden}
         folder = folder.resolve()
@@ -83,7 +83,7 @@ class VersionFolder:
         return {**given, "PYTHONPATH": os.pathsep.join(path)} if path else dict(given)
 
     def _installed(self) -> list[Path]:
-        """Folders of the version from which this Python imports its modules, wherever a program stands."""
+        """Folders of the version from which this Python imports its modules, in any current folder."""
         code = {*self.kept.copies, *self.kept.hidden}
         names = {_top(file, code) for file in code if file.suffix == ".py"}
         folders = {folder for name in names if (folder := folder_of(name))}

@@ -129,7 +129,7 @@ def resume(
     Raises
     ------
     ConfigError
-        It is no checkpoint, one of another training, or its tensors are not those that are trained here.
+        It is no checkpoint, it is of another training, or other tensors are trained here.
     """
     about, weights = read(folder)
     refuse_other(folder, about, facts)

@@ -1,7 +1,7 @@
 """What the LatentWire report says about its optimisations, list by list and in its own words.
 
 A share of the step time saved, p, is the speed ratio 1 / (1 - p). "About" is read as within ten per cent.
-Levels that a combination needs stand in it, so that it is an arm as it is written.
+A combination lists the levels that it needs too, so that it is an arm as it is written.
 """
 
 from __future__ import annotations

@@ -32,16 +32,16 @@ class LatentWireConfig(Ruled):
     ----------
     preset : test, demo, count, full, full8b or quality: sizes of everything
     models : how many of the preset's frozen models take part; with `lm_path`, as many as it names folders
-    latents, answer_tokens, early_tokens : M, T and K; null: the preset's, as those that follow
-    latent_width, encoder_layers, max_bytes : of the byte encoder
+    latents, answer_tokens, early_tokens : M, T and K; null: the preset's
+    latent_width, encoder_layers, max_bytes : of the byte encoder; null: the preset's
     data : squad, squad2 or hotpot (generated), or a file
     data_format : auto, squad, hotpot or flat
     data_n : examples, after a seeded shuffle; null: the preset's number of generated ones, or the whole file
     unanswerable : filter, or eos: nothing but the end is the answer
     tokenizer : auto, bpe or bytes, of models with random weights; those of `lm_path` bring their own
-    anchor : text, chat or none: what stands between latents and answer
+    anchor : text, chat or none: what is between latents and answer
     max_prompt : longest teacher prompt in tokens
-    chat_template : of all models; {system} and {user} stand in it. Null: each tokenizer's own; empty: none
+    chat_template : of all models; it has {system} and {user}. Null: each tokenizer's own; empty: none
     norm, dropout : of the byte encoder
     lm_path : folders of local models (config.json, safetensors, tokenizer.json), one or two, separated by
         commas; null: random weights
@@ -53,7 +53,7 @@ class LatentWireConfig(Ruled):
     lora_layers : layers that have them, from the first; null: all
     lora_targets : their matrices, of q, k, v, o, gate, up and down
     lora_alpha : a product counts lora_alpha / lora_rank times
-    deep_prefix : keys and values of every layer, made of the soft tokens, stand before the student's row
+    deep_prefix : keys and values of every layer, made of the soft tokens, precede the student's row
     dtype : float32 or float64, of everything that no toggle rounds
     epochs : what the learning rate's cosine spans
     log_every : steps from one copy of late metrics to the next

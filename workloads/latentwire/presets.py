@@ -14,7 +14,7 @@ ENCODER_HEADS = 8
 """Heads of every attention of the byte encoder."""
 
 PAD_BYTE = 256
-"""The id that fills rows of bytes up: the first behind those of bytes."""
+"""The id that fills rows of bytes up: the first after the ids of bytes."""
 
 
 NORMS = ("norm1", "after1", "norm2", "after2", "q_norm", "k_norm")

@@ -166,7 +166,7 @@ def _write_tokenizer(folder: Path, layout: Layout, file: Path) -> None:
 
     trained: Any = layout.tokenizer
     flavour, made = trained.flavour, Tokenizer.from_file(str(file))
-    # Special tokens have fixed ids behind a vocabulary that training may have left with some to spare.
+    # Special tokens have fixed ids after the vocabulary, which may have unused ids at its end.
     unused = [f"<|unused{number}|>" for number in range(made.get_vocab_size(), trained.first_special)]
     names = [*unused, *map(_spelled, flavour.specials)]
     made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 Tally = dict[str, float | Tensor]
-"""Counts of one step by name; tensors are read when the job is over."""
+"""Counts of one step by name; tensors are read when the job has ended."""
 
 NAMES = (
     *("steps", "slabs", "row_steps", "useful_row_steps", "padded_rows", "masked_rows", "refilled", "done"),

@@ -22,7 +22,7 @@ from perfsweep.workloads.prover.training.imitation import resolver_of
 class Ranks:
     """Ranks of Q queries in M modes, and the N candidates that they compare.
 
-    Candidates stand mode by mode and query by query, each query before its corruptions. A candidate is
+    Candidates are ordered by mode, then by query, each query before its corruptions. A candidate is
     ambiguous if two choices of its walk were so close that rounding can turn them, and a query if one of its
     candidates is.
 
@@ -144,7 +144,7 @@ def proofs_of(job: Job) -> list[Proof]:
     """The walk of each query of a finished job that kept its actions, followed by the resolver."""
     task, first = job.task, next(iter(job.results.values()))
     resolver, vocabulary = resolver_of(task.kb), task.kb.vocabulary
-    own = np.cumsum(first.sizes) - first.sizes  # a query stands before its corruptions
+    own = np.cumsum(first.sizes) - first.sizes  # a query comes before its corruptions
     outcome = {name: values[own] for name, values in first.outcome.items()}
     found = []
     for number, query in enumerate(map(tuple, task.queries.tolist())):

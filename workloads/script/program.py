@@ -27,7 +27,7 @@ from perfsweep.workloads.script.thread_state import ThreadState
 from perfsweep.workloads.training.precision import keep_precisions
 
 STOP_WITHIN_S = 8.0
-"""A script that is told to end and does not is left where it stands after this time."""
+"""A script that is told to end and does not is abandoned after this time."""
 
 
 class Stopped(BaseException):

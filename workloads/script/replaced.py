@@ -16,7 +16,7 @@ from typing import Any
 from perfsweep.workloads.errors import ConfigError
 
 Change = Callable[[Any], Any]
-"""From what stood there to what stands there now."""
+"""Makes the new function from the one that it replaces."""
 
 MAIN = "__main__"
 _REPLACE = "__perfsweep_replace__"

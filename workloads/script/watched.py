@@ -53,7 +53,7 @@ class Watched:
     leaves : tensors that a script without modules and optimisers updates
     next_batch : what gives the next batch of an iterator over a loader
     clock : on which the time that the script waits for batches is marked
-    over : told of updates, by ids of their optimisers, once the call that they are part of is over: `step`, a
+    over : told of updates, by ids of their optimisers, after the call that they are part of: `step`, a
         backward pass whose hooks update, or `GradScaler.step`, even where that leaves the update out
     after_batch : told of each batch and of the iterator that it is from
     end_of_iteration : called at every mark

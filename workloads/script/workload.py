@@ -190,7 +190,7 @@ class Script(Workload):
         return self.iteration == OPTIMIZER and not (watched.passes or watched.compiled.made)
 
     def _replaced(self, mark: marks.Mark) -> dict[str, Change]:
-        """What stands in place of the script's functions: levels' own, and the one that ends an iteration."""
+        """Replacements of the script's functions: those of levels, and the one that ends an iteration."""
         chosen = self.custom.chosen(self.levels)
         changes = {one: imported(other) for change in chosen for one, other in change.replace.items()}
         if ":" in self.iteration:

@@ -1,7 +1,7 @@
 """What the SPD report says about its optimisations, section by section, in its own words.
 
-"About" is read as within ten per cent. Levels that a combination needs stand in it, so that it is an arm as
-it is written.
+"About" is read as within ten per cent. A combination lists the levels that it needs too, so that it is an arm
+as it is written.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LOW_EFFORT: dict[str, LevelValue] = {
     "compile": "ci_fns",
     "checkpoint": "async",
 }
-# The report compiles the importance functions beside the target; the target is what hooks make unsafe.
+# The report compiles the importance functions too. Hooks make compiling the target unsafe.
 QUICK_START: dict[str, LevelValue] = {**LOADING, "non_blocking": "on", "compile": "target"}
 WITHOUT_ALGEBRA: dict[str, LevelValue] = {"amp": "bf16", "patching": "wrapper", "compile": "full"}
 

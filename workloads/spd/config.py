@@ -43,8 +43,8 @@ class SpdConfig(Ruled):
     target : the user's own network as ``package.module:factory`` or ``file.py:factory``: the factory takes
         nothing and returns an `nn.Module` with linear and embedding sites. It is called with token ids
         [B, S] where tokens_path is given, with vectors [B, f] where vectors_path is
-    output_part : what of the network's result is compared: an attribute such as logits, or the number of a
-        tuple's part; None where it returns a tensor
+    output_part : the part of the network's result that is compared: an attribute such as logits, or the
+        number of a tuple's part; None where it returns a tensor
     target_path : folder of a local GPT-2 (config.json, and model.safetensors or pytorch_model.bin, in shards
         or not); nothing is downloaded
     tokens_path : token file (.bin with its .json next to it, .npy or .txt); None for the recipe's own corpus

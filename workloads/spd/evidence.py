@@ -34,7 +34,7 @@ RANK = 48  # of the factorisation that faithfulness is tried on
 class Probe:
     """Gradients and terms of the first rows, along the arm's own path.
 
-    Adversarial sources stand where they are drawn: rounding flips the sign of a few of their gradients, and a
+    Adversarial sources stay as they are drawn: rounding flips the sign of a few of their gradients, and a
     search would turn that into other sources.
     """
 

@@ -31,9 +31,9 @@ def compile_call(call: Callable[..., Any], level: str, *, fullgraph: bool = Fals
 def _visible(call: Callable[..., Any]) -> Callable[..., Any]:
     """`call` in a frame of its own.
 
-    The compiler starts at no function of torch, such as `_call_impl` and all of `nn.Sequential`: it would
-    compile the user's modules inside one by one, or silently nothing. It remembers shapes by the name of the
-    code: with one for all models, the shapes of one would make another's dynamic, and its kernels slower.
+    The compiler does not compile functions of torch, such as `_call_impl` and all of `nn.Sequential`: it
+    would compile the user's modules inside them one at a time, or silently nothing. It remembers shapes by
+    the name of the code: if models shared a name, shapes would become dynamic, and kernels slower.
     """
 
     def call_visibly(*args: Any, **kwargs: Any) -> Any:

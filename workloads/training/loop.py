@@ -71,7 +71,7 @@ OFF: Levels = {
     "ddp_weak": "off",
     "data": "loaded",
 }
-"""What a toggle stands at that a workload does not declare."""
+"""Levels of the toggles that a workload does not declare."""
 
 COUNTED = (
     "iterations",

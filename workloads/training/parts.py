@@ -19,7 +19,7 @@ ACTS_ON = {"grad_checkpointing": "blocks", "gc": "evaluate_every", "checkpoint":
 
 
 def _no_loss(*_: Any) -> Tensor:
-    """Stand for a loss that is not named."""
+    """The default loss of `Parts`: refuses to be called."""
     raise ConfigError("build() returns Parts without a loss")
 
 

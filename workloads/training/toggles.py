@@ -74,7 +74,7 @@ NAMES = tuple(_MAKE)
 """Toggles that `Training` knows how to act on."""
 
 ON_REQUEST = ("grad_checkpointing", "gc", "checkpoint", "wandb_logging", "ddp", "ddp_weak")
-"""Those that act only where a training names `Parts` for them, where its metrics are sent to W&B, or where
+"""Toggles that act only where a training names `Parts` for them, where its metrics are sent to W&B, or where
 there are cores or GPUs for several processes."""
 
 

@@ -22,9 +22,9 @@ LINES = (BLUE, "#e08b27", "#2f9e62", "#b05bd0", RED, "#12a5b5")
 LARGE = 2.0
 """Beyond this factor times are drawn on a logarithmic axis."""
 ROW, DENSE, LINE, FRAME = 24, 18, 14, 64
-"""Pixels of a row, of one among many, of each further line of its name, and of what stands around all."""
+"""Pixels of a row, of one among many, of each further line of its name, and of the frame around all rows."""
 MANY = 24
-"""Rows from which on they stand closer, and the axis is written on both ends."""
+"""From this number of rows on, rows are closer together and the axis is drawn at both ends."""
 
 
 def fold(name: str, most: int) -> str:

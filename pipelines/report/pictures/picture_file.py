@@ -139,7 +139,7 @@ def page_chart(rows: Sequence[effects_chart.Row], comparison: Comparison, width:
 
 
 def _write(figure: Figure, lines: Sequence[Line], top: float) -> float:
-    """Write lines below a height in points; where the next one would be."""
+    """Write lines below a height in points; returns the height for the next line."""
     width = figure.get_figwidth() * 72
     for line in lines:
         top -= LEADING

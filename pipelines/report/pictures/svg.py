@@ -44,7 +44,7 @@ NIGHT = {
     "--good": "#57c274",
     "--warn": "#e0b040",
 }
-"""What a picture that stands alone says of the colours; in the report its page does."""
+"""The colours of a picture outside a report; within the report its page defines them."""
 _AT_NIGHT = "@media (prefers-color-scheme: dark)"
 
 WIDE, HALF, NARROW, CELL = 860, 640, 360, 340
@@ -153,7 +153,7 @@ def _variable(colour: str) -> str:
 
 
 def _inside(chart: Callable[[int], Figure], name: str, width: int) -> tuple[str, int]:
-    """Draw what stands within the svg element, in the page's colours by their names; and its height."""
+    """Draw the content of the svg element, in the page's colours by their names; and its height."""
     written = StringIO()
     with rc_context(STYLE):
         figure = chart(width)

@@ -117,7 +117,7 @@ class CompileCounting:
         found: dict[str, float | None] = dict.fromkeys((*_TOTALS, _LIMIT))
         for name, total in (now or {}).items():
             before = self._before.get(name, 0)
-            # Somebody may have cleared them.
+            # The program may have cleared them.
             found[name] = float(total - before if total >= before else total)
         if found[_LIMIT]:
             found[_LIMIT] = 1.0

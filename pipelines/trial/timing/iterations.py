@@ -95,9 +95,9 @@ READ_EVERY = 4
 def beat_of(workload: Workload, clock: HostClock, world: int = 1) -> dict[str, Any]:
     """What the times of a loop show, as fields of a record: its period, see `period_of`, and if it grows.
 
-    Where it has a period, `iteration_ns` is the mean over whole ones. What ends the loop ends the search too:
-    a script may have fewer iterations than are looked at here. Of several ranks the first one's times decide,
-    as the others wait for it within iterations.
+    Where it has a period, `iteration_ns` is the mean over whole periods. What ends the loop ends the search
+    too: a script may have fewer iterations than are looked at here. The times of the first rank decide,
+    because the other ranks wait for it within iterations.
     """
     times: list[float] = []
     taken: list[float] = []

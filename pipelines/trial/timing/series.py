@@ -13,7 +13,7 @@ from perfsweep.pipelines.store.trial_files import write_iterations
 from perfsweep.pipelines.trial.machine.usage import Usage
 
 NO_TIME = -1
-"""Stands in a device series for an iteration whose events could not all be had."""
+"""Value of a device series for an iteration whose events were not all available."""
 
 BOUNDARY = 0
 """Code of a mark between two iterations; +c opens the phase with code c and -c closes it."""
@@ -32,8 +32,8 @@ class Series:
         None without a device
     flags : [N] uint32 of `Flag`
     host_phases, device_phases : [N] for each phase; a phase inside another is named ``outer/inner`` and its
-        time is part of the outer one's. On an asynchronous device the host is billed in the phase that blocks
-        next, so the device's times are the ones to report.
+        time is part of the outer phase's. On an asynchronous device the host's waiting counts in the phase
+        that blocks next, so the device's times are reported.
     region_ns, region_cpu_ns : wall time, and CPU time of the process, between the two synchronisations
     usage : what the kernel counted meanwhile
     dropped : iterations without device time

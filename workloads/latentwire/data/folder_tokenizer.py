@@ -24,7 +24,7 @@ class FolderTokenizer:
     ----------
     template : rendered chat with {user} in it, without the BOS that comes first anyway; None: there is none
     trims : whether the chat template strips blanks around what it is given
-    blank_leads : a blank belongs to the word behind it, so that an answer begins with one
+    blank_leads : a blank belongs to the word after it, so that an answer begins with one
     """
 
     template: str | None
@@ -116,7 +116,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _template(library: Any, where: str) -> tuple[str | None, bool]:
-    """The chat with {user} where the source stands, and whether blanks around that are stripped."""
+    """The chat with {user} in place of the source, and whether blanks around that are stripped."""
     if library.chat_template is None:
         return None, False
     try:
@@ -148,7 +148,7 @@ def _bos(library: Any, template: str | None) -> int | None:
 
 
 def _blank_leads(library: Any) -> bool:
-    """Whether some id stands for a blank and a word behind it."""
+    """Whether some id is a blank and the word after it."""
     texts = (library.decode([number]) for number in range(len(library)))
     return any(text[:1] == " " and text[1:2].isalpha() for text in texts)
 

@@ -20,7 +20,7 @@ from perfsweep.workloads.latentwire.data import generator, readers
 
 MAX_BPE = 4096
 _TRAINING_EXAMPLES = 2000
-# Words keep the blank behind them: what follows a blank never changes how the text before it is cut.
+# Words keep the blank after them: what follows a blank never changes how the text before it is cut.
 _TEMPLATE_REPEATS = 200
 SYSTEM = "You answer questions. Use only the context. Reply with the answer and nothing else."
 _WORDS = r"\S+\s?|\s+"

@@ -1,6 +1,6 @@
 """The encoder's attention as a hand-written CPU kernel: built on first use, cached, called by ctypes.
 
-The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed.
+The kernel runs on one thread. Rows are packed without gaps, so padding is neither stored nor computed.
 Heads of eight entries have kernels of their own: by matrix tiles, as precise; where others multiply pairs of
 bfloat16, by these for heads that come in bfloat16, and a faster one in float32.
 """

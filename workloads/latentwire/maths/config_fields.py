@@ -113,7 +113,7 @@ class Fields:
     def refuse_rest(self, inert: Collection[str] = (), excused: Collection[str] = ()) -> None:
         """Refuse every field that was not read, is not `inert`, and is not off (null, false or empty).
 
-        `excused` are fields that the user declares inert, which must not be among those that were read.
+        `excused` are fields that the user declares inert; none of them may have been read.
 
         Raises
         ------

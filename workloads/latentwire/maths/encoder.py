@@ -25,7 +25,7 @@ shape."""
 class Packed(NamedTuple):
     """Rows joined end to end: row b has `lengths[b]` >= 1 positions from `starts[b]` on; [B] int64.
 
-    Behind the last row there may be more positions; nothing is computed for them, and they are zero.
+    After the last row there may be more positions; nothing is computed for them, and they are zero.
     """
 
     starts: Tensor

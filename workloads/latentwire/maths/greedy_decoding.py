@@ -30,7 +30,7 @@ class Decoder:
     ) -> tuple[Tensor, Tensor]:
         """Ids [B, max_new], `stop` from the end on, and whether a choice so far was close [B, max_new].
 
-        x [B, S, d] are embedded prefixes of `lengths` positions each, padded right, behind the keys and
+        x [B, S, d] are embedded prefixes of `lengths` positions each, padded right. They follow the keys and
         values `past` [B, g, M, e] of every layer.
         """
         rows = [self._alone(x[i : i + 1, :length], of_row(past, i)) for i, length in enumerate(lengths)]

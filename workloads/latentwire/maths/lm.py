@@ -308,7 +308,7 @@ def _attended(path: LayerPath, config: LMConfig, q: Tensor, k: Tensor, v: Tensor
 
 
 def _after(past: Tensor, new: Tensor) -> Tensor:
-    """Keys or values [B, g, S, e] behind those of `past` [1 or B, g, T, e], maybe of other type or device."""
+    """Keys or values [B, g, S, e] after `past` [1 or B, g, T, e], which may have another type or device."""
     return torch.cat((past.to(new).expand(new.shape[0], -1, -1, -1), new), dim=2)
 
 

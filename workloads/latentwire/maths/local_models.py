@@ -62,7 +62,7 @@ def _read_tensors(folder: Path, headers: bool = False) -> dict[str, Tensor]:
 
 
 def _parts(tensors: Mapping[str, Tensor], shape: LMConfig) -> Mapping[str, Tensor]:
-    """Tensors with those that a folder has joined cut into the parts that layers have."""
+    """Tensors of a folder; joined tensors are cut into the parts that layers have."""
     if not shape.joined_folder:
         return tensors
     keys = shape.n_kv_heads * shape.head_dim

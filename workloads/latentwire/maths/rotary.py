@@ -34,7 +34,7 @@ def loudness(config: LMConfig) -> float:
 
 
 def _blended(speed: Tensor, scaling: Yarn, theta: float) -> Tensor:
-    """YaRN's rule: leave pairs that turn often, divide those that turn seldom, blend between on a line."""
+    """YaRN's rule: keep pairs that turn often, divide pairs that turn seldom, and interpolate between."""
     pairs = len(speed)
 
     def pair_that_turns(times: float) -> float:

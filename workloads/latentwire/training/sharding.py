@@ -59,8 +59,8 @@ class _Held:
 class ShardedLayer(nn.Module):
     """One layer of which every rank keeps an equal part of all weights.
 
-    A pass gathers the whole layer, uses it and lets it go; the backward pass gathers it again and computes
-    the layer anew.
+    A pass gathers the whole layer, uses it and frees it; the backward pass gathers it again and recomputes
+    the layer.
     """
 
     def __init__(self, layer: nn.Module, rank: int, world: int, counts: Counter[str]) -> None:

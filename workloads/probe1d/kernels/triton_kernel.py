@@ -1,6 +1,6 @@
 """The hand-written CUDA kernel: a program per (row, tile of its pairs), values read once, no atomics.
 
-Pairs are a flat list in which a latent's pairs stand together, so neighbouring pairs share their row of x. A
+Pairs are a flat list in which a latent's pairs are adjacent, so neighbouring pairs share their row of x. A
 program walks over the events of its pairs' rows in steps of BLOCK_K, keeps the sums of BLOCK_P pairs in
 registers and joins the steps in the type of the sums: float32 steps are at most 512 events long.
 """

@@ -41,8 +41,8 @@ class Bucket:
 class Layout:
     """All buckets in rank order.
 
-    `order` int64 [L] is the latent at each rank, `slots` float64 [L] by rank the events that stand in the
-    place of rows (padding included), `dead` the number of ranks without events, which come first.
+    `order` int64 [L] is the latent at each rank, `slots` float64 [L] the events (padding included) that each
+    rank computes in place of rows, `dead` the number of ranks without events, which come first.
     """
 
     order: Tensor

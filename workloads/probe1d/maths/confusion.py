@@ -138,7 +138,7 @@ def fired(values: Tensor, start: Tensor, stop: Tensor, b: Tensor, w: Tensor) -> 
     rising = w >= 0
     low, high = start.clone(), stop.clone()
     longest = int((stop - start).max())
-    # As many halvings as the longest run needs; shorter runs stand still once low meets high.
+    # As many halvings as the longest run needs; shorter runs no longer change once low meets high.
     for _ in range(longest.bit_length()):
         middle = (low + high) // 2
         x = values[middle.clamp(max=values.numel() - 1)]

@@ -97,8 +97,8 @@ def _loss(block: Block, b: Tensor, w: Tensor, sums: EventSums, mu0: Tensor, unit
         # Cross-entropy is softplus(eta) - y eta, and the sums of y and y x over all rows are constants.
         total = sums.loss + block.zeros * softplus(b) - b * block.positives - w * block.hit_sum
         return total * unit + penalty
-    # Positive rows that are not among the non-zeros stand in the zero group. Labels were counted in
-    # float32, hence the clamps.
+    # Positive rows that are not among the non-zeros are in the zero group. Labels were counted in float32,
+    # hence the clamps.
     positive = torch.minimum((block.positives - sums.labels).clamp(min=0), block.zeros)
     group = -(positive * torch.log(mu0) + (block.zeros - positive) * torch.log1p(-mu0))
     return (sums.loss + group) * unit + penalty

@@ -216,7 +216,7 @@ def _moved(
 ) -> NewtonState:
     """Parameters after the new `step` (lam, db, dw), or half the old one taken back where it overshot."""
     lam, db, dw = step
-    # The state stands where the old step led: taking half of it back is a move by -(-db / 2).
+    # The state includes the old step: taking half of it back is a move by -(-db / 2).
     move_b = torch.where(halve, -state.db / 2, db)
     move_w = torch.where(halve, -state.dw / 2, dw)
     return replace(
@@ -341,7 +341,7 @@ class NewtonSolver:
         self._end_slab(block, state, tally)
 
     def _pass(self, block: Block, state: NewtonState, tally: Tensor) -> tuple[NewtonState, Tensor, bool]:
-        """Evaluate, step and log; also whether the host knows that the slab is over."""
+        """Evaluate, step and log; also whether the host knows that the slab has converged."""
         with self.phase("statistics"):
             self.counts.add("pair_evaluations", state.b.numel())
             sums = self.evaluator.sums(block, state.b, state.w, with_loss=False).double()

@@ -1,7 +1,7 @@
 """Unification of flat atoms and the raw successors it leaves: M pairs, W slots, r arguments.
 
-A substitution is a list of at most r pairs (from, to), applied one after the other; 0 in `from` stands for
-none, and matches no term because padding is never looked up.
+A substitution is a list of at most r pairs (from, to), applied one after the other; 0 in `from` means no
+pair, and matches no term because padding is never looked up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def match_facts(goals: Tensor, facts: Tensor, constants: int) -> tuple[Tensor, S
     matches = (free | (goals == facts)).all(1)
     for later in range(1, goals.shape[1]):
         for earlier in range(later):
-            # A variable that stands twice must end with one value.
+            # A variable that occurs twice must end with one value.
             twice = free[:, later] & (goals[:, later] == goals[:, earlier])
             matches = matches & ~(twice & (facts[:, later] != facts[:, earlier]))
     # Facts are ground: every variable takes a constant, and no occurs check is needed.
@@ -53,8 +53,8 @@ def match_facts(goals: Tensor, facts: Tensor, constants: int) -> tuple[Tensor, S
 def match_heads(goals: Tensor, heads: Tensor, constants: int) -> tuple[Tensor, Tensor, Substitution]:
     """Which pairs of goal arguments [M, r] and head arguments [M, r] unify.
 
-    A head variable takes the goal's term. One that stands twice merges two terms of the goal, which may bind
-    a variable of the whole state. Returns the goals after merging as well: head variables are read from them.
+    A head variable takes the goal's term. A variable that occurs twice merges two terms of the goal, which
+    may bind a variable of the whole state. Also returns the merged goals, from which head variables are read.
     """
     matches = torch.ones_like(goals[:, 0], dtype=torch.bool)
     sigma: Substitution = []
@@ -85,7 +85,7 @@ class Unifier:
     def __init__(self, kb: KnowledgeBase, width: int, dtype: torch.dtype) -> None:
         self.width, self.dtype = width, dtype
         self.constants = len(kb.vocabulary.constants)
-        self.fresh_from = kb.vocabulary.base - 1  # variables of rules stand above all of a canonical state
+        self.fresh_from = kb.vocabulary.base - 1  # ids of rule variables are above all of a canonical state
         self.facts = kb.facts.to(dtype)
         self.heads = kb.heads.to(dtype)
         self.bodies = kb.bodies.to(dtype)
@@ -131,6 +131,6 @@ class Unifier:
 
 
 def _repeats(heads: Tensor) -> Tensor:
-    """Heads [R, r] in which a variable stands twice, or an argument is missing."""
+    """Heads [R, r] in which a variable occurs twice, or an argument is missing."""
     ordered = heads.sort(1).values
     return (ordered[:, 1:] == ordered[:, :-1]).any(1) | (heads == 0).any(1)

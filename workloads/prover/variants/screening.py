@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from perfsweep.workloads.prover.maths.packing import Lists
 
 DELTA = 10.0
-"""Actions whose 16-bit logit is this close to the best are scored again. What lies further below has less
-than e^-10 of the best one's probability, of which an error of a half in its logit is 2e-5; errors of 5 fail
-the certificate."""
+"""Actions whose 16-bit logit is this close to the best are scored again. Lower ones have less than e^-10 of
+the best probability, of which an error of a half in the logit is 2e-5; errors of 5 fail the certificate."""
 
 SCREEN16 = Toggle(
     "screen16",

@@ -19,7 +19,7 @@ _NODES = {
 _CODES = {"flash": 1, "efficient": 2, "cudnn": 4}
 _MATH, _UNSEEN = 8, 16
 LOOKED_AT = 8
-"""Backward passes whose graphs are looked through: a pass through a large one takes milliseconds."""
+"""Backward passes whose graphs are searched: the search of a large graph takes milliseconds."""
 
 
 class AttentionKernels:

@@ -20,9 +20,9 @@ from perfsweep.workloads.training.precision import AUTOCAST, autocast, grad_scal
 HALVES = tuple(AUTOCAST.values())
 
 FIRST_SCALE = 2.0**12
-"""PyTorch's own, 2**16, is meant to overflow at first and to skip updates until it fits; each one that an arm
-skips shifts its losses by one iteration against the reference's. This one seldom overflows, and lifts what
-fp16 holds, 6e-8, to 1.5e-11."""
+"""First loss scale. PyTorch's default, 2**16, is meant to overflow at first: updates are skipped until the
+scale fits, and each skipped update shifts an arm's losses by one iteration against the baseline's. This scale
+seldom overflows, and the smallest gradient that fp16 can hold falls from 6e-8 to 1.5e-11."""
 
 
 def obstacle(scene: Scene, level: LevelValue) -> str | None:

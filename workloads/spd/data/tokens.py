@@ -1,7 +1,7 @@
 """Token files, flat little-endian integers with a JSON file that describes them; rows of vectors for toys.
 
 Nothing here knows a hub: data come from this machine's disk or from the generators of `corpus`. Texts are
-tokenised as bytes, with three special ids behind them.
+tokenised as bytes, and three special ids follow those of bytes.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ToyKernel:
     Parameters
     ----------
     weights : W1 [d, f] and W2 [f, d] of the frozen target
-    bias : behind the second module [f]
+    bias : added after the second module [f]
     pairs : V and U of both modules
     function : importance functions of both modules, kind mlp, with one hidden layer
     coefficients : of the squared errors of both modules replaced, the second alone, the first alone, and of

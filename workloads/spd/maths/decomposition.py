@@ -21,7 +21,7 @@ class Decomposition:
 
     Attributes
     ----------
-    groups : modules whose importances, and so masks, stand in one tensor
+    groups : modules whose importances, and so masks, share one tensor
     """
 
     def __init__(

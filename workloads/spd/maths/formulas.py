@@ -68,7 +68,7 @@ class PassFormulas:
     Parameters
     ----------
     weights : W1 [d, f] and W2 [f, d] of the frozen target
-    bias : behind the second module [f]
+    bias : added after the second module [f]
     pairs : V and U of both modules
     """
 
@@ -101,7 +101,7 @@ class PassFormulas:
         self._middle = self._read @ self._second.V
         self._outer = weights[:, 1] * self._middle
         replaced = torch.addcmul(self._outer @ self._second.U, deltas[:, 1], self._read @ self._up.T)
-        # The pass that replaces the first module alone: its output meets the second one's own weights.
+        # The pass that replaces only the first module: the second module keeps its own weights.
         kept = after[1] @ self._up.T
         self._before = torch.cat([replaced, kept.unsqueeze(0)]).add_(self._bias)
         return self._before.clamp(min=0.0).sub_(self._output)

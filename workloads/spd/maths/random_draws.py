@@ -46,7 +46,7 @@ class Draws:
     ----------
     sites : in configuration order
     order : names in execution order
-    groups : modules whose draws stand in one tensor
+    groups : modules whose draws share one tensor
     canonical : fill module after module, so that stacking changes no number; else one call fills a whole
         stack
     frozen : every iteration gets the numbers of the first, drawn for the `batch` rows of a whole batch

@@ -3,7 +3,7 @@
 A site is one decomposed module: W [out, in], b [out] or none, C subcomponents. Its kind only says where W is
 stored and how an input meets it; everything else treats all sites alike.
 
-Tensors of several sites stand in stacks, keyed by the names of their sites. One site: the tensor as it is;
+Tensors of several sites are in stacks, keyed by the names of their sites. One site: the tensor as it is;
 more: a leading dimension K, one entry each. Elementwise code works on either form, so that stacking changes
 how many operations run and nothing else.
 """
@@ -35,7 +35,7 @@ class Site:
         identity (W = 1)
     d_in, d_out : of W
     count : subcomponents C
-    stage : stage of the target that holds it, None where it stands before the first
+    stage : stage of the target that holds it, None where it is before the first
     """
 
     name: str

@@ -106,7 +106,7 @@ def load_target(
 
 
 def _user_model(module: nn.Module, config: SpdConfig) -> tuple[Target, TargetSpec]:
-    """A user's network; the vocabulary is what its logits are over, any length of rows is within reach."""
+    """A user's network; the number of its logits is the vocabulary, and rows may have any length."""
     target = freeze(UserModel(module, config.output_part))
     spec = config.recipe.target
     if spec.reads_vectors:
