@@ -63,8 +63,8 @@ class Answer:
     ratio, low, high : time of head / time of base, with its 95 % interval
     deviation : of different results the check that is furthest off
     failed : which side does not run, *base* or *head*; empty where both do
-    rounds_needed, seconds_needed : rounds and seconds of trials that would decide an undecided answer, those
-        that are there included, if the estimate stayed
+    rounds_needed, seconds_needed : rounds and seconds of trials, existing ones included, that would decide an
+        undecided answer if the estimate stayed
     """
 
     base: Side

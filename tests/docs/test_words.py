@@ -23,14 +23,16 @@ def test_a_planted_sentence_is_rejected_on_a_page_and_in_a_message(sentence: str
     assert list(plain_words.page("page.md", f"# Page\n\n{sentence}\n"))
     (tmp_path / "module.py").write_text(f"raise ValueError({sentence!r})\n")
     assert list(plain_words.module(tmp_path / "module.py"))
-    (tmp_path / "module.py").write_text(f'def act():\n    """{sentence}"""\n')
+    (tmp_path / "module.py").write_text(f'def _act():\n    """Act.\n\n    {sentence}\n    """\n')
+    assert list(plain_words.module(tmp_path / "module.py"))
+    (tmp_path / "module.py").write_text("# " + sentence.replace(" ", "\n# ") + "\n")
     assert list(plain_words.module(tmp_path / "module.py"))
 
 
 def test_plain_words_code_and_keys_pass(tmp_path: Path) -> None:
     text = "# Page\n\nThe stand-in runs again, as `behind` says.\n\n```\nwhoever reads\n```\n"
     assert list(plain_words.page("page.md", text)) == []
-    (tmp_path / "module.py").write_text('KEY = "behind"\n')
+    (tmp_path / "module.py").write_text('KEY = "behind"  # Not the reference arm: those\nthat = KEY\n')
     assert list(plain_words.module(tmp_path / "module.py")) == []
 
 

@@ -1,4 +1,4 @@
-"""Plain words in all that a user reads: pages, messages, help, first lines of docstrings.
+"""Plain words in pages, messages, help, docstrings and comments.
 
 `python -m plain_words` names each place that the rules of CONTRIBUTING.md forbid. A folder of code or a page
 may have as many as `plain_words.yaml` admits: `--shrink` lowers these numbers, and nothing raises them.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import yaml
@@ -19,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 ADMITTED = Path(__file__).with_suffix(".yaml")
 
 PLAIN = {
-    r"\b(the|every|each|first|same|its) references?\b(?! (of|implementation))": "baseline",
+    r"\b(the|every|each|first|same|its) references?\b(?! (of|implementation|arms?)\b)": "baseline",
     r"\bheld back\b(?!`)": "too noisy",
     r"\banew\b": "again",
     r"\bbehind\b": "after",
@@ -40,6 +42,7 @@ GENERATED = ("claims.md", "json.md", "library.md", "options.md", "training.md")
 SENTENCE, PAGE, README = 20, 1200, 120
 """Words of a sentence, words of a page without its programs, lines of the README."""
 
+COMMENTS = (tokenize.COMMENT, tokenize.NL)
 CODE = ("src/perfsweep", "pipelines", "slurm", "workloads")
 
 
@@ -53,7 +56,7 @@ def pages(root: Path = ROOT) -> list[Path]:
 def words(text: str) -> Iterator[str]:
     """What a text says in other than plain words."""
     for pattern, plain in PLAIN.items():
-        for found in re.finditer(pattern, text, re.IGNORECASE):
+        for found in re.finditer(pattern, " ".join(text.split()), re.IGNORECASE):
             yield f"`{found[0]}`: write {plain}"
 
 
@@ -80,18 +83,14 @@ def sentences(prose: str) -> Iterator[str]:
 
 
 def module(path: Path) -> Iterator[str]:
-    """What breaks the rules in the messages of a module, and in the first lines of its docstrings."""
-    tree = ast.parse(path.read_text())
-    documented: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            documented.add(id(node.value))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            private = getattr(node, "name", "").startswith("_")
-            yield from words("" if private else (ast.get_docstring(node) or "").partition("\n\n")[0])
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+    """What breaks the rules in the messages, docstrings and comments of a module."""
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from words(node.value if " " in node.value.strip() else "")
+    tokens = tokenize.generate_tokens(StringIO(text).readline)
+    lines = (one.string.replace("#", "") if one.type in COMMENTS else "|" for one in tokens)
+    yield from words("".join(lines))
 
 
 def findings(root: Path = ROOT) -> Iterator[tuple[str, str]]:

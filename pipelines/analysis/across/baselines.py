@@ -37,8 +37,8 @@ Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Baseline(BaseModel):
     """Times of a sweep for later comparison: times per unit in ns by arm label and round, and the keys.
 
-    `device` and `torch` may differ between baselines and are named where they do; `reference` is the first
-    reference's label.
+    `device` and `torch` may differ between baselines and are named where they do; `reference` is the label of
+    the first reference arm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
