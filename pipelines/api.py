@@ -1,7 +1,6 @@
 """The Python interface: plan a sweep, measure it, compare it, open it again.
 
-What these functions know they return; a caller who wants to hear of it meanwhile passes a `Watch`. Commands
-print.
+These functions return results and print nothing; pass a `Watch` to follow the progress.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
     Raises
     ------
     ConfigError
-        The workload, a toggle, a level or a design cannot be used, or the rounds could decide nothing.
+        The workload, a toggle, a level or a design cannot be used, or the rounds are too few for any verdict.
     ClusterError
-        The executor that was asked for cannot be used from here now.
+        The chosen executor cannot be used from here now.
     """
     cluster = command.cluster
     place = executor_choice.choose(cluster, dry_run=command.dry_run)
@@ -55,7 +54,7 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
     cluster.executor = place.executor
     here = environment.device_facts()
     if here.type == "cuda" and not place.remote:
-        environment.refuse_old_driver()  # of other machines their packs say it
+        environment.refuse_old_driver()  # on other machines packs check it
     device = executor_choice.planning_device(cluster, place, here)
     warnings = executors.find(place.executor).warnings(cluster)
     manifest = planning.make_plan(command, device)
@@ -74,14 +73,15 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
 def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
     """Measure the missing trials of a sweep; return the packs that ended early, with the end of their logs.
 
-    Ctrl-C passes through: packs of this machine end after their last finished round, those on Slurm go on.
+    After Ctrl-C packs of this machine end and keep their finished rounds, jobs on Slurm go on, and
+    `KeyboardInterrupt` is raised.
 
     Raises
     ------
     ConfigError
         Another command measures the sweep, or another plan of it is still on Slurm.
     Held
-        What is left waits for something that will not come by itself.
+        The remaining jobs wait for something that needs your action.
     """
     watch = watch or Watch()
     folder, manifest = planned.sweep.folder, planned.sweep.manifest
@@ -101,9 +101,9 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
 
 
 def measure_together(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
-    """Measure all winners of a sweep at once, step by step, where there are two or more.
+    """Measure all winners of a sweep together, adding one after the other, where there are two or more.
 
-    Returns and raises as `measure` does; winners that cannot go together are told to the watch.
+    Returns and raises as `measure` does; the watch is told of winners that cannot be combined.
     """
     found, watch = Sweep(planned.sweep.folder, planned.sweep.manifest), watch or Watch()
     command = second_sweep(planned.command, found.manifest, found.comparison)
@@ -120,7 +120,7 @@ def measure_together(planned: Planned, watch: Watch | None = None) -> dict[str, 
 def _launched(
     planned: Planned, packs: list[Pack], unfinished: Mapping[str, int], watch: Watch
 ) -> dict[str, str]:
-    """Run packs to their end; the packs that broke off, each with the end of its log."""
+    """Run packs to their end; returns the packs that ended early, each with the end of its log."""
     command, sweep = planned.command, planned.sweep
     with watch.trials(planned, unfinished) as hear:
         done = launch.launch(
@@ -138,7 +138,7 @@ def _launched(
 
 
 def prepare_tracking(command: SweepCommand) -> list[str]:
-    """Fill open W&B settings from the shell; return a line on each that will not work as asked."""
+    """Fill unset W&B settings from the shell; return a line on each setting that will not work as asked."""
     command.tracking = dataclasses.replace(command.tracking, **from_shell(command.tracking, os.environ))
     if command.tracking.mode == "disabled":
         return []
@@ -153,8 +153,8 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Unpack[SweepOp
     Parameters
     ----------
     overrides : as on the command line, such as ``"tracking=disabled"``
-    watch : hears how far it is; None: a notebook shows that, and anything else keeps silent
-    options : the same by name, mappings for fields: ``workload={"name": "digits", "width": 64}``,
+    watch : is told of the progress; None: a notebook shows it, and otherwise nothing is shown
+    options : the same as keywords, with mappings for fields: ``workload={"name": "digits", "width": 64}``,
         ``toggles={"amp": "bf16"}``; the fields of `measure` need no prefix: ``rounds=8``
 
     Raises
@@ -162,7 +162,7 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Unpack[SweepOp
     ConfigError
         An option is unknown, or the sweep cannot be planned.
     PerfsweepError
-        A pack broke off; what the others measured is in the report.
+        A pack ended early; the results of the other packs are in the report.
     """
     watch = watch or watch_here()
     cfg = composition.compose("sweep", [*overrides, *as_overrides("sweep", options)])
@@ -188,7 +188,7 @@ def open_sweep(path: str | Path, columns: Sequence[str] | None = None, output: s
     Raises
     ------
     ConfigError
-        There is none, or a column is unknown.
+        The folder has no sweep, or a column is unknown.
     """
     folder, manifest = opened(str(path), output)
     if columns is None:
@@ -201,11 +201,11 @@ def open_sweep(path: str | Path, columns: Sequence[str] | None = None, output: s
 
 
 def compare(path: str | Path) -> Comparison:
-    """Compare what is measured of the sweep in a folder.
+    """Compare the arms of the sweep in a folder, by all that is measured so far.
 
     Raises
     ------
     ConfigError
-        There is no sweep.
+        The folder has no sweep.
     """
     return open_sweep(path).comparison

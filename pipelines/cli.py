@@ -36,7 +36,7 @@ def _run(name: str, words: list[str]) -> int:
     try:
         with COMMANDS.make_context("perfsweep", words) as context:
             status = COMMANDS.invoke(context)
-        sys.stdout.flush()  # or a full disk of `> file` would show after the end only
+        sys.stdout.flush()  # so that a full disk of `> file` is an error here, and not at exit
         return status
     except click.exceptions.Exit as end:
         return end.exit_code

@@ -1,7 +1,7 @@
 """The contract between a workload and the pipelines, and nothing else.
 
-A workload repeats an iteration and declares the toggles that change how. The pipelines know workloads
-only through this module: they never branch on a workload's name.
+A workload repeats an iteration and declares toggles that change how the iteration is computed. The pipelines
+know workloads only through this module: they never branch on a workload's name.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Evidence:
     """What was computed: named tensors (anything `numpy.asarray` takes) and named numbers.
 
     A number `sampled_share` below 1 says that only this share of the work was done, and times are marked as
-    extrapolated. `parts` names the pieces, with their lengths, that flat tensors called like its keys are
-    made of.
+    extrapolated. `parts` describes flat tensors by their names: the pieces that each is made of, with their
+    lengths.
     """
 
     tensors: dict[str, Any] = field(default_factory=dict)
@@ -78,8 +78,8 @@ class Evidence:
 class Replayable:
     """A training of which one iteration can be replayed from a state that another arm reached.
 
-    `parameters` are what `optimizer` updates, by name; `save` gives everything the next iteration starts from
-    (values, optimizer, generators of its own, place in the data), and `load` goes on from there.
+    `parameters` are the tensors that `optimizer` updates, by name. `save` returns everything that the next
+    iteration depends on (values, optimizer, own generators, place in the data), and `load` restores it.
     """
 
     parameters: Mapping[str, Any]
@@ -92,7 +92,7 @@ class Replayable:
 class Work:
     """Formula cost of one unit.
 
-    `products` is the type of its multiply-adds, as `perfsweep.workloads.peaks` lists rates: float64, float32,
+    `products` is the type of its multiply-adds, with a rate in `perfsweep.workloads.peaks`: float64, float32,
     tf32 or half.
     """
 
@@ -103,12 +103,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Context:
-    """What the pipeline hands a workload for one trial.
+    """What the pipeline gives a workload for one trial.
 
     `log` takes one row of metrics per iteration; `cache_dir` is shared by the trials of a sweep,
-    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value. Of `world` processes this is
-    number `rank`, on node number `node` of the trial number `local_rank` of `local_world`; `master` is the
-    address of node 0. Nothing says whether the trial is timed: what is timed must be what is checked.
+    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value. This process is number `rank`
+    of `world`, and on its node, number `node`, it is number `local_rank` of `local_world`; `master` is the
+    address of node 0. A workload cannot see whether it is timed, so timed and checked code are the same.
     """
 
     device: Device
@@ -127,7 +127,7 @@ class Context:
 
 
 class Clock(Protocol):
-    """What `step` may use of the recorder."""
+    """The part of the recorder that `step` may use."""
 
     def phase(self, name: str) -> AbstractContextManager[Any]:
         """Mark a named part of the iteration; one level of nesting, never inside compiled code."""
@@ -146,21 +146,20 @@ class NullClock:
 class Workload:
     """Something that repeats an iteration. Subclasses are checked when the class is created.
 
-    ``steps``-shaped workloads (training) never end by themselves; a ``job`` (a fit, an evaluation) ends, and
+    ``steps``-shaped workloads (training) never end by themselves. A ``job`` (a fit, an evaluation) ends, and
     `reset` starts the next one in the same process. `cadence` is the number of iterations after which
-    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. Where it is not
-    known, evidence trials look for it in the iterations' times. `length` are the iterations of a whole
-    training, where its configuration has any, or where it has come to its end. Trials that must be
-    alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
-    for more; `files` decide what is computed, next to the sources that the class's module imports. Fields of
-    Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
-    workload waits for its loader; work in `extra_phases` is what some users leave out, so that answers give
-    times without it too. `replaces` names the modules in which levels put functions in the place of
-    others. Of its `remarks`, each a counter and a sentence, tables say those whose counter is above zero in a
-    baseline. One that works in programs of its own has its `own_device`: whether these have the GPUs of a
-    job is for the node to say, and not for the torch of this interpreter. Folders of sweeps begin with
-    `title`, or with the name it was asked for by, and belong to one `origin`: where another file than the
-    class's tells workloads apart, such as a script, that file.
+    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. If it is unknown,
+    evidence trials look for it in the iterations' times. `length` is the number of iterations of a whole
+    training, if the configuration has it or the training has ended. `start` is exec for trials whose process
+    must not have imported anything before. `ranks` processes form each trial, unless a level needs more.
+    `files` are further files that decide what is computed, in addition to the sources that the class's module
+    imports. Fields of Config in `paths` name files or folders, in a YAML file relative to its folder. In
+    `data_phases` the workload waits for its loader. `extra_phases` are work that some users leave out, so
+    results include times without it. `replaces` names the modules in which levels replace functions.
+    `remarks` are counters with a sentence each, which tables show if the counter is above zero in a baseline.
+    A workload that runs programs has `own_device`, as the torch of this interpreter does not show which GPUs
+    they have. Folders of sweeps begin with `title`, or else the name of the workload. They belong to one
+    `origin`: the file that tells workloads apart, such as a script, if that is not the file of the class.
     """
 
     Config: ClassVar[type]
@@ -201,12 +200,12 @@ class Workload:
 
     @classmethod
     def planned(cls, config: Any) -> Any:
-        """The configuration as it is planned: whatever depends on where the command was typed, filled in."""
+        """The configuration as it is planned, with values filled in that depend on the current folder."""
         return config
 
     @classmethod
     def toggles_named(cls, names: Container[str]) -> tuple[Toggle, ...]:
-        """The workload's toggles, and those `on_request` that a sweep names."""
+        """The workload's toggles, and the toggles `on_request` that a sweep names."""
         own = {toggle.name for toggle in cls.toggles}
         return (*cls.toggles, *(one for one in cls.on_request if one.name in names and one.name not in own))
 
@@ -217,7 +216,7 @@ class Workload:
         Raises
         ------
         ConfigError
-            One of them is no level of its toggle.
+            A value is no level of its toggle.
         """
         toggles = {toggle.name: toggle for toggle in cls.toggles_named(levels)}
         return {name: toggles[name].level(value) for name, value in levels.items()}
@@ -229,14 +228,14 @@ class Workload:
 
     @classmethod
     def needs_exec(cls, levels: Levels) -> bool:
-        """Whether something of an arm must be known before its process starts importing."""
+        """Whether an arm needs settings, such as variables, before its process starts importing."""
         if cls.start == "exec" or cls.ranks > 1:
             return True
         chosen = cls.levels_of(levels).values()
         return any(level.env or level.ranks > 1 or level.per_gpu for level in chosen)
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
-        """Build data, model and optimiser: recorded, not timed. All choices between paths are made here."""
+        """Build data, model and optimiser, and choose all code paths; recorded, but not timed."""
         raise ContractError(f"{type(self).__name__} does not define setup")
 
     def step(self, clock: Clock) -> None:
@@ -255,52 +254,52 @@ class Workload:
         """Start the next job in the same process, from the same state as the first."""
 
     def prepare_evidence(self) -> None:
-        """Remember from the start what `evidence` needs, before the first step of trials that are not timed.
+        """Called before the first step of untimed trials, to store what `evidence` needs from the start.
 
-        What later steps compute must not depend on it.
+        Later steps must compute the same as without it.
         """
 
     def numbers(self) -> Mapping[str, float]:
-        """Cheap figures of the results so far, of a job those of the last one: asked in every trial.
+        """Cheap figures of the results so far, or of the last job; called in every trial.
 
-        They are compared between arms and between timed and other trials at equal iterations, by the check
-        of their name or the rule of the level's class. Times and counts of work are none: see `counters`.
+        They are compared between arms, and between timed and other trials, at equal iterations, by the check
+        of their name or the rule of the level's class. Times and counts of work belong in `counters`.
         """
         return {}
 
     def evidence(self) -> Evidence:
-        """What was computed, in evidence trials only; `numbers` need not be repeated."""
+        """What was computed; called in evidence trials only. `numbers` need not be repeated."""
         raise ContractError(f"{type(self).__name__} does not define evidence")
 
     def keep(self, folder: Path) -> None:
         """Write results into an empty folder: results, checkpoints, weights.
 
-        Asked where ``keep=FOLDER`` is given, in a trial of its own, of a job once it is done.
+        Called with ``keep=FOLDER``, in a trial of its own; for a job once it is done.
 
         Raises
         ------
         ConfigError
-            There is nothing of use to anybody else.
+            The workload has no results to save.
         """
         raise ConfigError(f"{type(self).__name__} has nothing to keep: it defines no keep()")
 
     def replayable(self) -> Replayable | None:
-        """What parity needs to replay single iterations of a training; None: it compares whole runs only."""
+        """What parity needs to replay single iterations of a training; None: only whole runs are compared."""
         return None
 
     def counters(self) -> Mapping[str, float]:
         """Machine-independent counts since `setup`; every witness of a level is here or a generic counter.
 
-        A count `idle_share` is the share of work that was for what had ended already: reports mark baselines
-        that do most of theirs so.
+        `idle_share` is the share of work for items that had ended already: reports mark baselines in which it
+        is most of the work.
         """
         return {}
 
     def uncaptured(self) -> AbstractContextManager[Any]:
-        """While entered, iterations run as they are written where graphs of them would be replayed.
+        """A context in which iterations run without replaying captured graphs.
 
-        Of counting trials, which see operators and no replays. For a workload that captures graphs itself;
-        what `torch.compile` captures is seen without it.
+        Counting trials use it, because they see operators but no replays. Only a workload that captures
+        graphs itself needs it: graphs of `torch.compile` are seen without it.
         """
         return nullcontext()
 
@@ -309,9 +308,9 @@ class Workload:
         return Work()
 
     def child_usage(self) -> resource.struct_rusage | None:
-        """What processes have used since `setup` that do the workload's work and that it has waited for.
+        """Resources that finished child processes have used for the workload since `setup`.
 
-        Their CPU time and memory then are the trial's; None: the work is done in this process.
+        Their CPU time and memory are then those of the trial; None: the work is done in this process.
         """
         return None
 
@@ -320,11 +319,11 @@ class Workload:
         return ""
 
     def close(self) -> None:
-        """Release what outlives the process otherwise: worker processes, writer threads, files."""
+        """Release what would outlive the process: worker processes, writer threads, files."""
 
 
 def contract_problems(cls: type[Workload]) -> list[str]:
-    """Everything in the class `cls` that cannot be meant, as phrases."""
+    """The mistakes in the declarations of the class `cls`, as phrases."""
     problems = []
     if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
         problems.append("Config must be a dataclass")
@@ -345,16 +344,16 @@ def contract_problems(cls: type[Workload]) -> list[str]:
 
 @contextmanager
 def methods_in_sight(workload: Workload) -> Iterator[Callable[[], None]]:
-    """Name the attribute that hides a method, in place of the `TypeError` that calling it raises.
+    """Name the attribute that hides a method, instead of the `TypeError` that calling it raises.
 
     Yields
     ------
-    refuses such attributes at once
+    a function that refuses such attributes at once
 
     Raises
     ------
     ContractError
-        The workload has one. A function may take the place of a method.
+        An attribute that is no function hides a method.
     """
 
     def refuse() -> None:

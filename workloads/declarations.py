@@ -1,6 +1,6 @@
 """What a workload declares: its toggles with their levels, the claims of reports, and the checks of parity.
 
-Plain values without torch, so that plans are made and refused before anything is imported that computes.
+Plain values without torch, so that a plan can be made or refused before torch is imported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LevelValue = str | int | float
 Levels = Mapping[str, LevelValue]
 """One level for each toggle, by toggle name."""
 Choices = Mapping[str, tuple[LevelValue, ...]]
-"""Some toggles with the levels that are meant."""
+"""Some toggles, each with some of its levels."""
 
 
 class Parity(StrEnum):
-    """How far a level may move the results."""
+    """How much a level may change the results."""
 
     EXACT = "exact"
     TOLERANCE = "tolerance"
@@ -31,7 +31,7 @@ class Parity(StrEnum):
 
 
 class Comparator(StrEnum):
-    """How a check turns two pieces of evidence into one deviation that must not exceed its bound."""
+    """How a check makes one deviation from two pieces of evidence; it must not exceed the check's bound."""
 
     IDENTICAL = "identical"  # number of differing entries
     RELATIVE = "relative"  # ||a - r|| / ||r||, in float64
@@ -64,34 +64,32 @@ class Device:
 
 
 ANYTHING = "anything"
-"""Witness of a level of which it is not known what it changes: any count, results, time or memory."""
+"""Witness of a level that may change anything: any count, results, time or memory."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One value of a toggle and all that choosing it implies.
+    """One value of a toggle, and what the value implies.
 
     Attributes
     ----------
-    parity, bounds : the class of the level, and bounds by check name where the class default is not meant
+    parity, bounds : the class of the level, and bounds by check name where they differ from the class default
     requires, conflicts : other toggles and the levels they must (must not) have with this one
-    requires_any : other toggles of which one at least must have such a level
+    requires_any : other toggles and levels; at least one of the toggles must have such a level
     refused : reason why this level cannot go with a workload configuration and the other levels, or None
     unsupported : reason why this level cannot act on a device, or None
     env : variables set before the process starts importing; ``{scratch_dir}`` is filled in, and
         ``{built:FILE}`` by the library that is built from a C++ source in `workloads`
-    compiles_anew : whether compiled code that other trials left is out of a trial's reach
-    autotunes : whether compiling chooses kernels by timing them, so that equal code may come out otherwise
-    ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that
-        is more
-    loosened : another class than `parity` where a workload configuration and the other levels demand it, or
-        None
+    compiles_anew : whether a trial cannot use compiled code of other trials
+    autotunes : whether compiling chooses kernels by timing them, so that equal code may differ when compiled
+    ranks, per_gpu : number of processes that form one trial; with `per_gpu` at least one for each GPU
+    loosened : the class that replaces `parity` for a workload configuration and other levels, or None
     witness : counter that changes against the base when the level acts, or `ANYTHING`; unchanged means
         *no effect*
     commit_every : rows of metrics between two commits to W&B from inside the loop; None keeps rows in memory
         until the measurement has ended
     in_code : what to change in a program that has the baseline, in a few words of code; ``{value}`` is filled
-        in. Shown where the level is to turn on
+        in. Reports show it if the level should be turned on
     """
 
     value: LevelValue
@@ -123,7 +121,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Any number in [low, high] is a level too, with the attributes of `like`; `ranks`: and so many ranks."""
+    """Any number in [low, high] is a level, with the attributes of `like`; `ranks`: and as many processes."""
 
     low: float
     high: float | None = None
@@ -132,7 +130,7 @@ class Numbers:
     ranks: bool = False
 
     def level(self, value: int | float) -> Level:
-        """The level of a number that it holds."""
+        """The level of a number in this range."""
         own = {"ranks": int(value)} if self.ranks else {}
         return dataclasses.replace(self.like, value=value, **own)
 
@@ -158,12 +156,12 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Toggle:
-    """One optimisation choice. The first level is its baseline, unless `baselines` says else.
+    """One optimisation choice. The first level is its baseline, unless `baselines` names another.
 
     The pipelines know a toggle by what it declares here, never by its name. `owns_collector` says that its
-    levels decide when Python's collector runs: no trial of the workload then settles or freezes it.
-    `owns_allocator` says that they decide about malloc: `measure.allocator` then does not. `ideal_loader`
-    says that the second level is a loader that never waits: `measure.stall` uses it.
+    levels decide when Python's collector runs: trials of the workload then do not collect or freeze objects.
+    `owns_allocator` says that they decide about malloc: `measure.allocator` then has no effect.
+    `ideal_loader` says that the second level is a loader that never waits: `measure.stall` uses it.
     """
 
     name: str
@@ -186,7 +184,7 @@ class Toggle:
         """
         # PyYAML reads on/off as booleans, and a quoted 8 is still the level 8.
         text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-        if text not in self._known:  # plans of thousands of arms ask for the same levels again and again
+        if text not in self._known:  # a plan of thousands of arms uses few levels
             self._known[text] = self._find(text)
         return self._known[text]
 
@@ -195,7 +193,7 @@ class Toggle:
         return {}
 
     def _find(self, text: str) -> Level:
-        """The level that a text names, or its number."""
+        """The level that a text names, or the level of the number that it writes."""
         number = as_number(text)
         for level in self.levels:
             if str(level.value) == text or (number is not None and level.value == number):
@@ -223,7 +221,7 @@ class Toggle:
 
 
 def as_number(text: str) -> int | float | None:
-    """The finite number that a text writes, whole where it is; None where it writes none."""
+    """The finite number that a text writes, as an int if it is whole; None if the text is no number."""
     try:
         number = float(text)
     except ValueError:
@@ -243,8 +241,8 @@ class Claim:
     counter or number `figure` of the arm itself; `word` is the size word of a ``qualitative`` claim, or of
     one about memory without numbers; `unsupported` the reason why a device cannot decide it, or None.
     `setting` are fields of the workload's configuration with the values that the claim speaks of: an absolute
-    figure of a large problem is neither confirmed nor refuted by a small one. `contradicts` is another
-    sentence of the same report that says otherwise.
+    figure of a large problem is neither confirmed nor refuted by a small one. `contradicts` is a sentence of
+    the same report that contradicts the claim.
     """
 
     text: str
@@ -270,8 +268,8 @@ class Claim:
 class Check:
     """One piece of evidence that parity compares; ``grad/*`` names a family of tensors.
 
-    `bound` None means the rule of the level's class and the dtype. `against` an oracle: the evidence
-    ``<name>`` of the arm itself is judged. `excused` names a boolean tensor that marks legitimate deviations.
+    `bound` None means the rule of the level's class and the dtype. `against="oracle"`: the evidence
+    ``<name>`` of the arm alone is judged. `excused` names a boolean tensor that marks legitimate deviations.
     """
 
     name: str
@@ -282,8 +280,8 @@ class Check:
 
 
 REPLAYED = "replay/"
-"""Begins the names of tensors that come from single iterations, replayed from states of the baseline."""
+"""Prefix of tensors that come from single iterations, replayed from states of the baseline."""
 
 REPLAY = Check(f"{REPLAYED}*")
-"""Gradients of single iterations from the baseline's own states, where a workload is `replayable`: judged
-next to its checks, in every workload. Levels may state bounds for it."""
+"""Gradients of single iterations from the baseline's states: judged in every `replayable` workload, in
+addition to its own checks. Levels may state bounds for it."""

@@ -1,7 +1,7 @@
-"""Records -> one table. What a later question needs is a column here, so records are read once.
+"""Records -> one table. It has all columns that later stages need, so records are read once.
 
 `tables/trials.parquet` has one row for each trial; `used` marks the timing trials of finished rounds, the
-only ones that comparisons use. Ask your own questions of it::
+only ones that comparisons use. You can query it yourself::
 
     import polars as pl
     trials = pl.read_parquet("runs/digits-demo/tables/trials.parquet")

@@ -1,4 +1,4 @@
-"""Table -> effects with intervals and verdicts, parity, rulings; reads earlier stages, measures nothing."""
+"""Table -> effects with intervals and verdicts, parity, rulings; reads earlier stages, runs no trials."""
 
 from __future__ import annotations
 
@@ -52,34 +52,34 @@ class Reference:
 class Elsewhere:
     """Effects in packs that ran on another kind of machine, compared only with one another."""
 
-    machine: str  # what it is called: its device, or in what it differs
+    machine: str  # its device, or the facts in which it differs
     effects: tuple[EffectResult, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The answer of a sweep.
+    """The results of a sweep.
 
     Attributes
     ----------
-    name, unit : of the sweep, and what its times are per
-    margin : share of the time within which there is no difference
-    reference : the baseline that the sweep's numbers are read against; None while it has no finished round
+    name, unit : of the sweep, and the unit of work that its times are per
+    margin : relative change of time below which there is no difference
+    reference : the baseline that numbers are compared with; None while it has no finished round
     effects, arms : one result for each effect and for each arm of the plan
-    notes : what else a reader must know, as sentences
+    notes : further facts that a reader must know, as sentences
     quality : deviations of each arm from the oracles that the workload checks against
-    rulings : claims with what this sweep says of them
-    corners : times of the four combinations of two toggles, of interactions that a design tells apart
+    rulings : claims with their rulings in this sweep
+    corners : times of the four combinations of two toggles, for interactions that are not confounded
     alone_and_beside : levels that were measured alone and by leaving them out
-    failures : trials that ended badly and that no later attempt repaired
-    missing : which rounds are planned and not there, and why, in sentences
-    quantities : what the tables show in addition to time, as far as it can be had
-    machine : what ran it, in few words
-    noise : what kept the machine from being at rest, where that matters
-    winners : of each toggle the level to turn on, by their gains alone
-    together : all of them at once; None while no second sweep has measured that
+    failures : failed trials that no later attempt repeated successfully
+    missing : planned rounds that were not measured, and why, in sentences
+    quantities : what the tables show in addition to time, as far as it is available
+    machine : the machine that ran it, in few words
+    noise : what kept the machine busy, where that matters
+    winners : for each toggle the level to turn on, by its gain alone
+    together : all winners at once; None while no second sweep has measured that
     parts : the part of each gain that is a step from one baseline to another
-    workload, options : its name, and its fields off their default
+    workload, options : its name, and its fields that are not at their default
     in_code : by toggle and level as text, what to change in a program, where a level says it
     """
 
@@ -109,7 +109,7 @@ class Comparison:
 
     @property
     def failed(self) -> bool:
-        """Whether any trial failed, a round is missing, or a time: of one that could run, or of all."""
+        """Whether a trial failed, a round is missing, or a time: of an arm that could run, or of all arms."""
         no_time = (r.outcome.removeprefix(BASE) for r in self.effects if r.ratio is None)
         mistakes = any(one.is_mistake for one in self.failures)
         nothing = bool(self.failures) and all(arm.ns_per_unit is None for arm in self.arms)
@@ -124,7 +124,7 @@ def compare(
     Raises
     ------
     RecordError
-        A record holds a time that cannot be: zero, or negative.
+        A record has a time that is not positive.
     """
     progress = progress or read_progress(folder, manifest)
     series = read_series(trials)
@@ -193,7 +193,7 @@ def compare(
 def _further(
     folder: SweepFolder, quantities: Sequence[Quantity], judge: Judge, progress: Progress
 ) -> QuantityResults:
-    """Read the chosen quantities from the trials that a judge rests on."""
+    """Read the chosen quantities from the trials that the judge uses."""
     trials = judge.records.every_timed()
     measured = Measured(judge.manifest, progress, trials, judge.times, folder)
     return QuantityResults(quantities, measured)
@@ -206,7 +206,7 @@ def _elsewhere(
     trials: pl.DataFrame,
     contradictions: Mapping[str, str],
 ) -> Iterator[Elsewhere]:
-    """Judge what ran on other kinds of machines, each by itself."""
+    """Judge trials on other kinds of machines, each kind separately."""
     for part in progress.elsewhere:
         used = [one for pack in manifest.packs for n in range(len(pack.orders)) for one in part.used(pack, n)]
         folders = [str(one.folder) for one in used if one.record.outcome is Outcome.OK]

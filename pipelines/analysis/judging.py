@@ -36,7 +36,7 @@ def cells_of(used: pl.DataFrame, figure: str) -> Iterator[Cell]:
 
 
 def rounds_of(used: pl.DataFrame, figure: str, apart: Apart | None = None) -> Rounds:
-    """The same values by pack, round and arm, ready to be compared."""
+    """The values of one figure by pack, round and arm, ready to be compared."""
     return Rounds(cells_of(used, figure), figure, apart)
 
 
@@ -93,7 +93,7 @@ class Judge:
         )
 
     def _withheld(self, effect: Effect, parity: ParityResult) -> Judgement | None:
-        """The verdict of an effect whose times are not looked at."""
+        """The verdict of an effect whose times are not compared; None if they are."""
         if parity.verdict is ParityVerdict.DIFFERENT:
             return Judgement(Verdict.DIFFERENT, None, code=ReasonCode.RESULTS_DIFFER)
         if self._did_less(effect):
@@ -101,7 +101,7 @@ class Judge:
         return self.holding_back.of(effect, self.times.estimate(effect).n)
 
     def _base_name(self, base: Arm) -> str:
-        """What a base is called: the sweep's name of it, which is shorter than its levels."""
+        """The name of a base: the sweep's own, which is shorter than its levels."""
         return self.manifest.arm_names[base.id] if "=" in base.label else base.label
 
     def _result(
@@ -126,7 +126,7 @@ class Judge:
         )
         if estimate:
             result = self._with_times(result, estimate)
-        if effect.contrast:  # what compiling costs, and a report's claim, are about one pair of arms
+        if effect.contrast:  # compile cost and claims are about one pair of arms
             return result
         if estimate:
             result = self._with_compiling(result)
@@ -166,7 +166,7 @@ class Judge:
         return "; ".join(note for note in [*notes, self._unsettled(arm.id)] if note)
 
     def _unsettled(self, arm: str) -> str:
-        """A note where most timing trials of an arm began before their iterations took equally long."""
+        """A note if in most timing trials of an arm iterations were not steady."""
         records = self.records.timed(arm)
         unsettled = [record for record in records if not record.settled]
         if len(unsettled) * 2 <= len(records):
@@ -175,7 +175,7 @@ class Judge:
         return f"iterations did not settle in {len(unsettled)} of {len(records)} rounds ({why})"
 
     def _break_even(self, arm: str, base: str) -> float | None:
-        """Iterations that repay the arm's set-up and its compilation with nothing compiled yet."""
+        """Iterations until the arm has repaid its set-up and its compilation without a cache."""
         once_s = [self.records.one_off_s(name) or 0.0 for name in (arm, base)]
         each_s = [
             median([r.time_ns / 1e9 / max(r.iterations, 1) for r in self.records.timed(name)])
@@ -184,13 +184,13 @@ class Judge:
         return break_even(*once_s, *each_s)
 
     def bound_by(self, arm: str) -> str | None:
-        """Whether the host or the device limits an arm; None where the device's work was not seen."""
+        """Whether the host or the device limits an arm; None where the device's work was not measured."""
         times_ns = [record.ns_per_unit for record in self.records.timed(arm) if record.units > 0]
         busy_ns = (self.records.counters(arm) or {}).get("device_busy_ns")
         return bound_by(busy_ns, median(times_ns) if times_ns else None)
 
     def _memory(self, effect: Effect) -> float | None:
-        """Median over pairs of the arm's peak memory less the base's, in bytes; None of an interaction."""
+        """Median over pairs of the arm's peak memory minus the base's, in bytes; None for an interaction."""
         if differing_data(self.data, effect.weights):
             return None
         peaks = {arm: self.records.median(arm, "peak_bytes") for arm in effect.weights}
@@ -210,7 +210,7 @@ class Judge:
         return sum(weight * known[arm] for arm, weight in effect.contrast.items())
 
     def on_gpu(self, arm: Arm) -> str:
-        """Whether an arm would act on a GPU, as the table says it; empty where it was measured on one."""
+        """Words of the table on whether an arm would act on a GPU; empty where it was measured on one."""
         return "" if self.device.type == "cuda" else self.declared.on_gpu(arm)
 
 

@@ -35,12 +35,12 @@ def sweep(cfg: DictConfig) -> int:
 
 
 def ask(cfg: DictConfig) -> int:
-    """Say what would be measured where no workload is named; a dry run shows it.
+    """Without a workload, show the default sweep in a dry run; else refuse, and say what it would measure.
 
     Raises
     ------
     ConfigError
-        There is nothing to measure without a name.
+        No workload is named.
     """
     command: SweepCommand = validation.typed(cfg, SweepCommand)
     if command.dry_run:
@@ -56,7 +56,7 @@ def ask(cfg: DictConfig) -> int:
 
 
 def measured(console: Console, command: SweepCommand, config_text: str) -> int:
-    """Take a sweep from its plan to its report; `config_text` is kept as its sweep.yaml."""
+    """Plan, measure and report a sweep; `config_text` is kept as its sweep.yaml."""
     planned = api.plan(command, config_text)
     display = Display(console)
     display.notices(planned.notices)
@@ -85,7 +85,7 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
     try:
         status = show_comparison(console, Sweep(readable(folder), sweep.manifest))
     finally:
-        done = publishing.publish(folder)  # with what the comparison says of each arm
+        done = publishing.publish(folder)  # includes the results of the comparison, which it reads from disk
     if done.notice or done.warning or done.runs:
         style = "yellow" if done.warning else None
         console.print(published_line(done, folder), style=style, soft_wrap=True)
@@ -111,7 +111,7 @@ class Display(Watch):
         self._console = console
 
     def begins(self, planned: Planned, unfinished: Mapping[str, int]) -> None:
-        """Print what will be measured and, where that is elsewhere, what it asks for."""
+        """Print what will be measured and, where jobs are submitted, the resources that they request."""
         _show_plan(self._console, planned, planned.finished())
         if planned.place.remote and any(unfinished.values()):
             _show_resources(self._console, planned, unfinished)
@@ -130,7 +130,7 @@ class Display(Watch):
             self.notice(text)
 
     def counts(self, text: str) -> None:
-        """Print how many jobs run and wait, and what for."""
+        """Print how many jobs run and wait, and why they wait."""
         self._console.print(text, style="dim")
 
     def notice(self, text: str) -> None:
@@ -156,7 +156,7 @@ def _show_dry_run(console: Console, planned: Planned) -> None:
 
 
 def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str, int]) -> None:
-    """Print what each kind of pack asks for, and what all of them cost."""
+    """Print the resources that each kind of pack requests, and the cost of all packs."""
     manifest, cluster = planned.sweep.manifest, planned.command.cluster
     shapes = pack_jobs.shapes(manifest, cluster, planned.device)
     for shape, count in Counter(shapes[name] for name, rounds in unfinished.items() if rounds).items():
@@ -168,7 +168,7 @@ def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str,
 
 
 def _show_stopped(console: Console, planned: Planned) -> None:
-    """Say what goes on without us, or how to continue."""
+    """Say which jobs still run, or how to continue."""
     folder = planned.sweep.folder
 
     def cancel() -> int:

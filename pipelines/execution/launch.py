@@ -29,7 +29,7 @@ from perfsweep.workloads.api import Device
 Say = Callable[[str], None]
 
 _ENDS = {Outcome.OOM: End.OOM, Outcome.TIMEOUT: End.TIMEOUT}
-"""Ends of jobs that `retry` of these outcomes has tried again however often they were."""
+"""Ends of jobs that are tried again without a limit if `retry` names their outcome."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
     refuse_other_workload(folder, manifest)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        # In a git repository the copies of our code would else be files of the checkout that no commit has,
-        # and so be hidden from the trials of every version.
+        # Without it, copies of our code in a git repository would be untracked files, and untracked files are
+        # hidden from the trials of every version.
         (folder.path / ".gitignore").write_text("*\n")
         folder.write_manifest(manifest)
         write_atomically(folder.config_file, config_text.encode())
@@ -83,15 +83,15 @@ def launch(
 ) -> Launched:
     """Run packs to their end.
 
-    Ctrl-C is passed on: before that, packs of this machine end after their last finished round; those
-    elsewhere go on.
+    After Ctrl-C packs of this machine end and keep their finished rounds, other jobs go on, and
+    `KeyboardInterrupt` is raised.
 
     Raises
     ------
     ClusterError
         There is no such slot, or the site refuses the sweep; the message names the field.
     Held
-        What is left waits for something that will not come by itself.
+        The remaining jobs wait for something that needs the user's action.
     """
     code = code_snapshot.take(folder.code_dir, folder.shared_code_dir)
     executor = _executor(folder, manifest, cluster, code, say, device, retry)
@@ -113,7 +113,7 @@ def launch(
 def resume(
     folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
 ) -> Executor:
-    """Follow the jobs that were submitted before, from the files of the sweep alone."""
+    """Follow the jobs that were submitted before; only the files of the sweep are needed."""
     code = code_snapshot.latest(folder.code_dir)
     executor = _executor(folder, manifest, cluster, code, say)
     submitted = executor.submitted(folder.path)
@@ -148,7 +148,7 @@ def _executor(
         if name == COLLECT:
             return False
         packs = [manifest.pack(pack) for pack in shared_job.packs_of(name)]
-        # Of packs that share a job it is unknown whose arm took the memory of all.
+        # If several packs share a job, it is unknown whose arm used up the memory.
         out_of_memory = end is End.OOM and len(packs) == 1 and locks.record_oom(folder, packs[0])
         return out_of_memory or any(locks.advanced(folder, manifest, pack) for pack in packs)
 
@@ -188,7 +188,7 @@ def batch_texts(
 def _run_here(
     executor: Executor, jobs: list[Job], tails: list[Tail], on_event: Callable[[Event], None]
 ) -> dict[str, JobState]:
-    """Run on this machine; Ctrl-C, and Slurm's signal as our allocation ends, end the packs properly."""
+    """Run on this machine; Ctrl-C, and Slurm's signal before our allocation ends, end the packs properly."""
     before = (
         {number: signal.signal(number, _as_ctrl_c) for number in (signal.SIGTERM, signal.SIGUSR2)}
         if threading.current_thread() is threading.main_thread()

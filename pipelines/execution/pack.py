@@ -1,8 +1,8 @@
 """One allocation: counting and evidence for each arm, then generations of timing trials that take turns.
 
-Run as ``python -m perfsweep.pipelines.execution.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end
-it after the running trial has been ended; finished rounds stay, and starting the pack again continues with
-the first unfinished one, as an attempt with a number of its own.
+Run as ``python -m perfsweep.pipelines.execution.pack <sweep folder> <pack>``. On SIGTERM, SIGINT and SIGUSR2
+it ends the running trial and then itself. Finished rounds are kept. When the pack is started again, it
+continues with the first unfinished round as a new, numbered attempt.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.snapshot import VARIABLE
 
 TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE, CANNOT_READ = 75, 79, 74, 76, 69, 66
-"""Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder
-cannot be written (see sysexits), of one whose place a later attempt has taken, of one that lacks what no node
-has, as a node of its allocation, and of one whose plan cannot be read; see also `element.UNFIT`."""
+"""Exit status of a pack: a signal ended it after or before it had finished anything, its folder cannot be
+written (see sysexits), a later attempt has replaced it, a node of its allocation is missing, its plan cannot
+be read; see also `element.UNFIT`."""
 
 MOST_ITERATIONS = 20_000
-"""Of a region whose length is asked for in seconds: more are hardly kept one by one."""
+"""Of a region whose length is given in seconds: each iteration is stored, so there is a limit."""
 
 RESULT_S = 7 * 86400.0
-"""What is run to its end may take long: the limit of timed trials is none of it, and Slurm has its own."""
+"""Limit of result trials, which run to their end: long, as Slurm has its own limit."""
 
 
 class PackRun:
@@ -96,10 +96,10 @@ class PackRun:
         self.pack = pack
         self.retry = retry
         self._device = environment.device_facts()
-        refuse_unfit(self._device, folder.pack_dir(pack.id) / "log.txt")  # first: another copy may do well
+        refuse_unfit(self._device, folder.pack_dir(pack.id) / "log.txt")  # first: another node may be fit
         self.attempt = claim(folder, pack)  # from here on an earlier copy starts no more trials
         fix_imports(manifest.sweep.import_paths)
-        # Then this: the server imports torch while this process does, and nothing above may have yet.
+        # Servers start only here: they import torch while this process does, which nothing above may import.
         env = code_snapshot.sources_env(folder.code_dir, manifest.sweep.code)
         sweep = manifest.sweep
         self._nodes = (
@@ -112,13 +112,13 @@ class PackRun:
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
         self._reference = next(iter(manifest.sweep.references.values()))
         self._idle: IdlePower | None = None
-        self._rare: dict[str, tuple[int, ...]] = {}  # what the first warm-up of each arm has told
+        self._rare: dict[str, tuple[int, ...]] = {}  # slow places in the first warm-up of each arm
 
     def _read_progress(self) -> Progress:
         return read_progress(self.folder, self.manifest, environment.comparison_keys(self._device))
 
     def run(self) -> None:
-        """Do what is missing first, then repeat rounds that something disturbed, within their budget."""
+        """Run the missing trials first, then repeat disturbed rounds, as far as their budget allows."""
         reference_first = sorted(self.pack.arms, key=lambda arm: arm != self._reference)
         for arm_id in reference_first:  # others replay its iterations
             for kind in ONCE:
@@ -147,39 +147,39 @@ class PackRun:
             self._servers.share(noted(counted.folder, map(Path, versions)))
 
     def _forget(self, number: int) -> None:
-        """Keep no records of a round that nothing more depends on: thousands may come."""
+        """Drop the records of a round from memory when they are not needed: rounds may be thousands."""
         if not (self.retry or self.manifest.sweep.measure.adaptive):
             self.progress.forget(self.pack, number)
 
     def _rest(self) -> None:
-        """Measure the machine at rest, once: how often its counters change, and what idling takes."""
+        """Measure the machine at rest, once: how often its counters change, and its idle power."""
         if self._idle is None:
             self._idle = idle_power(self._device)
             write_idle(self.folder, self.pack.id, self._idle)
 
     def _next(self, tried: set[int]) -> int | None:
-        """The round to measure now: no unfinished one twice, since what failed again would fail for ever."""
+        """The round to measure now. A round that was tried and may not be repeated could fail for ever."""
         unfinished = self.progress.unfinished_rounds(self.pack, self.retry)
         repeats = self.progress.to_repeat(self.pack)
         return next((number for number in unfinished if number not in tried or number in repeats), None)
 
     def single(self) -> StoredTrial:
-        """Measure the only arm of the pack once more, whatever is there already."""
+        """Measure the only arm of the pack once more, even if it has records."""
         return self.again(self.manifest.arms[0], Kind.TIMING)
 
     def again(self, arm: Arm, kind: Kind) -> StoredTrial:
-        """Run a trial of any kind, whatever is there already."""
+        """Run a trial of any kind, even if it has a record."""
         self._servers.complete()
         return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
 
     def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:
-        """The trials without times: once for each arm, and for each seed where a level draws at random."""
+        """Run an untimed trial if it is missing: one for each arm, and for each seed of stochastic levels."""
         if self.progress.lacks(self.pack.id, arm.id, kind, replicate, self.retry):
             self._trial(arm, kind, None, replicate)
             self.advanced = True
 
     def _seeds(self) -> None:
-        """Paired seeds of arms that draw at random, until equivalence is decided or they suffice."""
+        """Run paired seeds of stochastic arms until equivalence is decided or all seeds are used."""
         agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[tuple[str, int]] = set()
         while left := [one for one in agreement.replicates_wanted(self.pack) if one not in done]:
@@ -191,15 +191,15 @@ class PackRun:
             done.update(left)
 
     def _results(self) -> None:
-        """Results to save of every arm that can run, where that is asked for."""
+        """Save the results of every arm that can run, where `keep` is set."""
         for arm in arms_without(self.manifest, self.progress, self.retry):
             if arm.id in self.pack.arms:
                 self._trial(arm, Kind.RESULT, None)
                 self.advanced = True
 
     def _courses(self) -> None:
-        """What the numbers of timing trials are held against, at the iterations where those ended."""
-        self.progress = self._read_progress()  # with the rounds that were forgotten
+        """Run course trials, whose numbers are compared with those of timing trials, at the same steps."""
+        self.progress = self._read_progress()  # `_forget` has dropped rounds that are needed here
         agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[object] = set()
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
@@ -208,10 +208,10 @@ class PackRun:
                 for one in left
             )
             done.update(left)
-            self.attempt = claim(self.folder, self.pack)  # a copy of a trial must not find its original
+            self.attempt = claim(self.folder, self.pack)  # a repeated trial needs its own folder
 
     def _untimed(self, asked: Iterable[Asked]) -> None:
-        """Run trials of which only numbers count, as many at once as there are cores and memory for."""
+        """Run trials whose times do not count, as many at once as cores and memory allow."""
         left = [*asked]
         while left:
             some = left[: self._at_once()]
@@ -236,14 +236,14 @@ class PackRun:
         return max(1, min(cores, int(room)) if self._device.memory_bytes else 1)
 
     def _trainings(self) -> None:
-        """Every arm to the target with every seed, where there is one; the arms of a seed one by one."""
+        """Train every arm to the target, if there is one, with every seed: seed by seed, arm by arm."""
         for arm, seed in untrained(self.manifest, self.progress, self.pack, self.retry):
             if not self.progress.retired(self.pack.id, [arm]):
                 self._trial(self.manifest.arm(arm), Kind.QUALITY, None, seed)
                 self.advanced = True
 
     def _renew_attempt(self, number: int) -> None:
-        """A round that this attempt has measured already needs a number that no attempt has had."""
+        """Take a new attempt number if this attempt has measured the round already."""
         if self.attempt in self.progress.timing.get((self.pack.id, number), {}):
             stop_if_superseded(self.folder, self.pack.id, self.attempt)
             self.attempt = claim(self.folder, self.pack)
@@ -278,10 +278,10 @@ class PackRun:
         return Trial(spec, self.folder.trial_dir(spec), env)
 
     def _starter_of(self, arm_id: str, kind: Kind) -> Starter:
-        """What starts a trial: those of an arm that compiled when it was counted know the compiler.
+        """The server that starts a trial: one with the compiler, if the counting trial of the arm compiled.
 
-        Its evidence says what a process pays that finds compiled code on disk, and nothing more. On a GPU the
-        compiler asks the driver, which must not be in use where processes are forked.
+        Not for evidence trials, which show the cost in a process that only finds compiled code on disk. Not
+        on a GPU either: there the compiler uses the driver, which a process that forks must not use.
         """
         learned = kind not in ONCE and self._compiles(arm_id)
         return self._servers.starter_of(self.folder.cache_dir if learned else None)
@@ -293,7 +293,7 @@ class PackRun:
 
     @cached_property
     def _cls(self) -> type[Workload]:
-        """The workload, which imports torch: not to be asked for while the server still imports it."""
+        """The workload class; it imports torch, so do not use it while the server still imports that."""
         return load_workload(self.manifest.sweep.workload, self.manifest.sweep.config)[0]
 
     def _spec(
@@ -320,7 +320,7 @@ class PackRun:
     def _iterations(self) -> int | None:
         """Iterations that last `measure.region_s` by the baseline's evidence; None where it has none.
 
-        Fewer where the evidence has come to the end of a short loop.
+        Fewer if the evidence trial reached the end of a short loop.
         """
         measure = self.manifest.sweep.measure
         evidence = self.progress.other.get((self._reference, Kind.EVIDENCE))
@@ -333,7 +333,7 @@ class PackRun:
     def _process_of(self, arm: Arm) -> tuple[int, dict[str, str]]:
         """Number of an arm's processes, and the variables they start with."""
         version = self._version_env(arm)
-        if self.pack.start == "fork":  # planned without either
+        if self.pack.start == "fork":  # planned for one process and no variables
             return 1, version
         own = self.manifest.sweep.workload_levels(arm)
         levels = self._cls.levels_of(own).values()
@@ -370,13 +370,13 @@ class PackRun:
         return Begun(spec, folder, began, children)
 
     def _finish(self, begun: Begun) -> StoredTrial:
-        """Wait for a trial's end; its record, which is written here where it could not."""
+        """Wait for a trial's end; returns its record, and writes one if the trial could not."""
         spec, folder = begun.spec, begun.folder
         termination = wait(begun.children, spec.measure.timeout_s)
         record = record_of(folder)
         refuse_disk(folder, record, termination)
         if record is None:
-            read_spec(folder / "spec.json")  # where that was damaged its arm is not to blame
+            read_spec(folder / "spec.json")  # if it is damaged, the arm has not failed
             scratch.remove(folder)
             ended = failure_of(folder, termination)
             record = TrialRecord.of(spec, begun.began, outcome=ended.outcome, failure=ended.failure)
@@ -384,7 +384,7 @@ class PackRun:
         return self._note(StoredTrial(folder, record))
 
     def _stop_if_asked(self) -> None:
-        """Start nothing more where a signal, or a later attempt, has asked this one to end."""
+        """Raise if a signal or a later attempt has asked this attempt to end."""
         stop_if_interrupted()
         stop_if_superseded(self.folder, self.pack.id, self.attempt)
 
@@ -397,7 +397,7 @@ class PackRun:
 
     def _note(self, found: StoredTrial) -> StoredTrial:
         record = found.record
-        self.progress.add(replace(found, record=replace(record, environment={})))  # thousands may come
+        self.progress.add(replace(found, record=replace(record, environment={})))  # saves memory
         shed(found.folder, record)
         event = Event(
             time=time.time(),
@@ -452,7 +452,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _stopped(reason: str, advanced: bool) -> int:
-    """Say that a pack has ended before its time; its exit status."""
+    """Print that a pack has ended early; returns its exit status."""
     where = (
         "stopped after the last finished round; a requeue, or the same command, continues"
         if advanced

@@ -1,1 +1,1 @@
-"""Sweeps that are planned or measured: what is there of them, and who hears of it meanwhile."""
+"""Sweeps that are planned or measured: their results so far, and who is told of their progress."""

@@ -1,4 +1,4 @@
-"""The answer of a sweep as values: a short table of its effects, and the settings to use."""
+"""The results of a sweep as values: a short table of its effects, and the settings to use."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     "compile_s": pl.Float64,
     "rounds": pl.Int64,
 }
-"""Of one effect each row; `effects.parquet` has all that is known of them."""
+"""Each row is one effect; `effects.parquet` has all columns."""
 
 
 def brief_effects(comparison: Comparison) -> pl.DataFrame:
-    """Tabulate the effects by what to do about them: what to turn on comes first, the fastest at the top.
+    """Tabulate the effects by what to do about them: levels to turn on come first, the fastest at the top.
 
-    Speeds are null where the time does not count, since results differ or less work was done.
+    Speeds are null where the time does not count, because results differ or less work was done.
     """
     return pl.DataFrame([_brief(one) for one in by_todo(comparison.effects)], schema=COLUMNS, orient="row")
 
@@ -54,15 +54,15 @@ def _brief(result: EffectResult) -> tuple[object, ...]:
 
 @dataclass(frozen=True, repr=False)
 class Setting:
-    """Levels to use, and what they gain against the baseline.
+    """Levels to use, and their speed against the baseline.
 
     Attributes
     ----------
     levels : level of each toggle that is off its baseline
     speed, low, high : speed against the baseline with its 95 % interval; 2.0 is twice as fast
     results : how the results compare with the baseline's, such as ``identical``
-    command : that runs the workload so
-    text : all of it in one line
+    command : runs the workload with these levels
+    text : all of this in one line
     """
 
     levels: Mapping[str, LevelValue]
@@ -78,7 +78,7 @@ class Setting:
 
 
 def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
-    """Give the fastest arm that may be turned on by itself; None where nothing is faster."""
+    """The fastest arm whose levels may be turned on; None where nothing is faster."""
     baseline = next(iter(manifest.sweep.references.values()))
     faster = (
         r for r in by_todo(comparison.effects) if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO
@@ -89,7 +89,7 @@ def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
 
 
 def recommended(comparison: Comparison, manifest: Manifest) -> Setting | None:
-    """Give the winners together, as far as they add something and that is measured, else `best`."""
+    """The winners together, as far as each adds a measured gain, else `best`."""
     found = sentences.recommended(comparison)
     return _setting(comparison, manifest, found) if found else best(comparison, manifest)
 

@@ -1,4 +1,4 @@
-"""A sweep in its folder, and one that may be measured: what is there, and what is missing."""
+"""A sweep in its folder, and a planned sweep: what is measured, and what is missing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from perfsweep.workloads.api import Device
 class Sweep:
     """A sweep in its folder, as far as it is measured.
 
-    Everything is read once, since a large sweep is thousands of small files: open it again to see what was
-    measured since.
+    Files are read once, since a large sweep has thousands of them. Open the sweep again to see newer results.
     """
 
     folder: SweepFolder
@@ -49,7 +48,7 @@ class Sweep:
 
     @cached_property
     def progress(self) -> Progress:
-        """Which trials there are."""
+        """The trials that have records."""
         return read_progress(self.folder, self.manifest)
 
     @cached_property
@@ -70,33 +69,33 @@ class Sweep:
 
     @property
     def effects(self) -> pl.DataFrame:
-        """One row for each effect, what to turn on first: speed with its 95 % interval, results, costs."""
+        """One row for each effect, winners first: speed with its 95 % interval, results, costs."""
         return answers.brief_effects(self.comparison)
 
     @property
     def effects_all(self) -> pl.DataFrame:
-        """All that is known of each effect, as ``tables/effects.parquet`` has it."""
+        """One row for each effect with all columns of ``tables/effects.parquet``."""
         assert self.comparison  # writes the table
         return pl.read_parquet(self.folder.tables_dir / "effects.parquet")
 
     @property
     def best(self) -> Setting | None:
-        """The fastest arm to turn on by itself, with its command; None where nothing is faster."""
+        """The fastest arm whose levels may be turned on, with its command; None where nothing is faster."""
         return answers.best(self.comparison, self.manifest)
 
     @property
     def recommended(self) -> Setting | None:
-        """The winners together, as far as they add something and that is measured, else `best`."""
+        """The winners together, as far as each adds a measured gain, else `best`."""
         return answers.recommended(self.comparison, self.manifest)
 
     @property
     def baseline(self) -> baselines.Baseline:
-        """What other sweeps can be compared with."""
+        """The figures that other sweeps are compared with."""
         unit = declared_by(self.manifest, self.progress.every).unit
         return baselines.baseline_of(self.manifest, unit, self.trials, self.provenance)
 
     def report(self) -> Report:
-        """Write report.html and report.md again; the path of the first, which a notebook links."""
+        """Write report.html and report.md; returns the path of the first; a notebook shows it as a link."""
         html.write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
         markdown.write_markdown(self.folder, self.comparison, self.provenance)
         return Report(
@@ -106,9 +105,9 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Planned:
-    """A sweep that may be measured: where, on what device, and what the user should read before.
+    """A planned sweep: where it runs, on which device, and notices for the user.
 
-    `config_text` is kept as its sweep.yaml; `notices` say where something will not be as asked.
+    `config_text` is kept as its sweep.yaml; `notices` name settings that will not work as asked.
     """
 
     sweep: Sweep
@@ -121,14 +120,14 @@ class Planned:
     def unfinished(self) -> dict[str, int]:
         """Count unfinished rounds by pack.
 
-        On another machine records of any device count, as only the nodes know theirs.
+        If it runs on another machine, records of any device count, as only its nodes know their device.
         """
         progress, outcomes = self._progress_here(), frozenset(map(Outcome, self.command.retry))
         packs = self.sweep.manifest.packs
         return {pack.id: len(progress.unfinished_rounds(pack, outcomes)) for pack in packs}
 
     def finished(self) -> int:
-        """Count the rounds that are there already, on the same terms."""
+        """Count the finished rounds, by the same rule."""
         progress = self._progress_here()
         return sum(progress.finished_rounds(pack) for pack in self.sweep.manifest.packs)
 
@@ -137,7 +136,7 @@ class Planned:
         return read_progress(self.sweep.folder, self.sweep.manifest, keys)
 
     def untested(self) -> set[str]:
-        """Name the packs with arms that lack counts or evidence, lost ones of finished rounds included."""
+        """Name the packs with arms that lack counts or evidence, packs without unfinished rounds included."""
         retry = frozenset(map(Outcome, self.command.retry))
         return missing_trials.lacking(self.sweep.manifest, self._progress_here(), retry)
 

@@ -1,6 +1,6 @@
-"""All winners of a sweep at once: the sweep that measures them step by step, and what it found.
+"""All winners of a sweep together: the second sweep that adds them one after the other, and its results.
 
-Gains are never multiplied up. Two levels may save the same time, and then the second one gains nothing.
+Gains are never multiplied. Two levels may save the same time, and then the second level gains nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from perfsweep.pipelines.store.records import Manifest, SweepFolder, opened
 from perfsweep.workloads.errors import PerfsweepError
 
 SUFFIX = "-together"
-"""Of the name of the second sweep."""
+"""Ends the name of the second sweep."""
 SHARE, LEAST_S = 1 / 3, 20.0
-"""Part of the first sweep's budget that the second one has, and the least: it has fewer arms."""
+"""The second sweep's budget, as a share of the first sweep's, and its minimum: it has fewer arms."""
 
 
 def second_sweep(command: SweepCommand, manifest: Manifest, comparison: Comparison) -> SweepCommand | None:
-    """The command that measures all winners together; None where fewer than two are to be stacked."""
+    """The command that measures all winners together; None if fewer than two can be combined."""
     won = comparison.winners
     if len(won) < 2 or not command.sweep.together or manifest.sweep.name.endswith(SUFFIX):
         return None
@@ -49,7 +49,7 @@ def second_sweep(command: SweepCommand, manifest: Manifest, comparison: Comparis
 
 
 def _designs(steps: list[dict[str, Any]], base: Mapping[str, Any]) -> list[DesignConfig]:
-    """The steps one by one, and the first two, three ... of them at once against the baseline."""
+    """Designs of each step alone, and of the first two, three ... steps together against the baseline."""
     arms, levels = {}, {**base, **steps[0]}
     for count, step in enumerate(steps[1:-1], 2):
         levels = {**levels, **step}
@@ -68,7 +68,7 @@ def _level(result: EffectResult, manifest: Manifest) -> dict[str, Any]:
 
 
 def with_together(comparison: Comparison, folder: SweepFolder, manifest: Manifest) -> Comparison:
-    """Add what a second sweep found, where there is one of the same winners."""
+    """Add the results of the second sweep, if there is one of the same winners."""
     second = SweepFolder(folder.path.with_name(folder.path.name + SUFFIX))
     if len(comparison.winners) < 2 or not second.manifest_file.exists():
         return comparison
@@ -77,7 +77,7 @@ def with_together(comparison: Comparison, folder: SweepFolder, manifest: Manifes
         progress = read_progress(second, own)
         found = compare(second, own, collect(second, own, progress), progress)
     except PerfsweepError:
-        return comparison  # `perfsweep compare` of that folder says what is wrong with it
+        return comparison  # `perfsweep compare` of that folder shows the error
     chain = [one for one in found.effects if one.effect.design == "chain"]
     if not chain or not _same(comparison.winners, manifest, chain[-1], own):
         return comparison
@@ -95,7 +95,7 @@ def _together(
 
 
 def _same(won: Sequence[EffectResult], manifest: Manifest, whole: EffectResult, second: Manifest) -> bool:
-    """Whether an arm of the same work has the level of each winner, and nothing else off its base."""
+    """Whether an arm of the same work differs from its base by the levels of all winners, and no others."""
     if whole.ratio is None or _work(manifest) != _work(second):
         return False
     due = {toggle: level for one in won for toggle, level in _level(one, manifest).items()}
@@ -106,6 +106,6 @@ def _same(won: Sequence[EffectResult], manifest: Manifest, whole: EffectResult, 
 
 
 def _work(manifest: Manifest) -> tuple[object, ...]:
-    """What is measured: two sweeps of other code, or of another configuration, say nothing of each other."""
+    """Identity of the work: sweeps with different code or configurations cannot be compared."""
     sweep = manifest.sweep
     return sweep.workload, sweep.config, sweep.code

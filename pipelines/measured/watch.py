@@ -1,4 +1,4 @@
-"""What hears how far a sweep is while it is measured: nothing, a notebook, or the display of a command."""
+"""Watches of a running sweep, which are told of its progress: silent, in a notebook, or of a command."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from perfsweep.pipelines.store.records import Event
 
 
 class Watch:
-    """What is told of a sweep while it is measured; this one keeps silent."""
+    """Is told of the progress while a sweep is measured; this class shows nothing."""
 
     def begins(self, planned: Planned, unfinished: Mapping[str, int]) -> None:
-        """Hear what will be measured: unfinished rounds by pack."""
+        """Called with what will be measured: unfinished rounds by pack."""
 
     def trials(
         self, planned: Planned, unfinished: Mapping[str, int]
     ) -> AbstractContextManager[Callable[[Event], None]]:
-        """Open what hears of each trial that ends, for as long as packs run."""
+        """Enter a context while packs run; it gives the function that is called after each trial."""
         return nullcontext(lambda event: None)
 
     def counts(self, text: str) -> None:
-        """Hear how many jobs run and wait on a cluster, and what for, when that has changed."""
+        """Called when the numbers of running and waiting jobs change, with the reasons why they wait."""
 
     def notice(self, text: str) -> None:
-        """Hear a sentence, such as that a job was submitted again."""
+        """Called with a sentence, such as that a job was submitted again."""
 
 
 class NotebookWatch(Watch):
-    """Shows in a notebook how far a sweep is."""
+    """Shows the progress of a sweep in a notebook."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
@@ -41,13 +41,13 @@ class NotebookWatch(Watch):
     def trials(
         self, planned: Planned, unfinished: Mapping[str, int]
     ) -> AbstractContextManager[Callable[[Event], None]]:
-        """Show a bar for as long as packs run."""
+        """Show a progress bar while packs run."""
         manifest = planned.sweep.manifest
         ahead = trials_ahead(manifest, dict(unfinished))
         return notebook.live(self._display, manifest, ahead, planned.sweep.folder)
 
     def counts(self, text: str) -> None:
-        """Show how many jobs run and wait, in one line that changes."""
+        """Show how many jobs run and wait, in one line that is updated."""
         self._display({"text/plain": text}, raw=True, display_id=f"jobs-{id(self)}", update=self._counted)
         self._counted = True
 
@@ -57,6 +57,6 @@ class NotebookWatch(Watch):
 
 
 def watch_here() -> Watch:
-    """Show progress where this process is the kernel of a notebook; elsewhere keep silent."""
+    """The watch for this process: shows progress if it is the kernel of a notebook, else nothing."""
     display = notebook.notebook_display()
     return NotebookWatch(display) if display else Watch()

@@ -93,7 +93,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
 
 
 class _Arms:
-    """The arms of a plan by their identity; one base is that of thousands of effects, and is made once."""
+    """The arms of a plan by their identity; each arm is made once, also the base of thousands of effects."""
 
     def __init__(self, make: Callable[[Assignment], Arm]) -> None:
         self.by_id: dict[str, Arm] = {}
@@ -107,7 +107,7 @@ class _Arms:
         return self._known[chosen]
 
     def add(self, arm: Arm) -> Arm:
-        """Take an arm in, or return the one of its identity that is there."""
+        """Add an arm, unless one of the same identity is there; returns the one that is kept."""
         return self.by_id.setdefault(arm.id, arm)
 
 
@@ -150,7 +150,7 @@ def _names(command: SweepCommand) -> set[str]:
 
 
 def _measure(command: SweepCommand, space: Space) -> MeasureConfig:
-    """How trials measure, less what a toggle of the sweep decides."""
+    """The options of `measure`, without the allocator's where a toggle of the sweep decides about it."""
     owned = any(toggle.owns_allocator for toggle in space.toggles.values())
     return dataclasses.replace(command.measure, allocator="system") if owned else command.measure
 
@@ -196,7 +196,7 @@ def sweep_name(command: SweepCommand, cls: type[Workload]) -> str:
     Raises
     ------
     ConfigError
-        It would lie elsewhere, or several folders deep, where no other command looks for it.
+        The name is no plain folder name: other commands look only for folders directly under `runs`.
     """
     given, field = (command.sweep.name, "sweep.name") if command.name is None else (command.name, "name")
     plain = Path(given).name == given and given not in ("", "..") and given.isprintable()
@@ -211,7 +211,7 @@ def folder_name(cls: type[Workload], workload: str) -> str:
 
 
 def _references(space: Space, command: SweepCommand) -> dict[str, Assignment]:
-    """Named references, on top of the toggles chosen for the whole sweep."""
+    """Named reference arms; their levels override the toggles chosen for the whole sweep."""
     named = command.sweep.references or {"naive": {}}
     return {name: space.legal({**command.toggles, **levels}) for name, levels in named.items()}
 

@@ -28,7 +28,7 @@ EDGES = 1
 HEADING_WIDTH = 10
 """Characters of a heading that stay on one line, however narrow the quantities below it are."""
 LEAST_WORDS = 11
-"""Characters that a column of words keeps where not even the least that all need fits: *unsupported*."""
+"""Characters that a column of words keeps in the narrowest terminal: *unsupported*."""
 
 
 def show(console: Console, comparison: Comparison) -> None:
@@ -65,14 +65,14 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_table.Table:
-    """A table of some columns, ready to be printed in `room` characters."""
+    """Some columns of a table, ready to be printed in `room` characters."""
     printed = plain_table(table.title)
     for column, width in zip(columns, _widths(columns, table, room), strict=True):
         printed.add_column(
             Text(_heading(column, table.rows)),
             width=width,
             justify="right" if column.number else "left",
-            overflow="fold",  # even where nothing fits, no digit is cut off
+            overflow="fold",  # no digit is cut off, however narrow the terminal
         )
     for heading, rows in table.grouped():
         if heading:
@@ -83,7 +83,7 @@ def drawn(table: Table[T], columns: Sequence[Column[T]], room: int) -> rich_tabl
 
 
 def plain_table(title: str) -> rich_table.Table:
-    """An empty table as all tables on the terminal look: lines below its headings only."""
+    """An empty table in the style of all tables on the terminal: a line below the headings only."""
     return rich_table.Table(
         title=Text(f"\n{title}"),
         title_justify="left",
@@ -104,7 +104,7 @@ def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) 
 
 
 def _widths(columns: Sequence[Column[T]], table: Table[T], room: int) -> list[int]:
-    """Characters of each column: the least it needs, and what is left over to words that lack least."""
+    """Characters of each column: its least width; what remains goes to words, the shortest lack first."""
     rows, groups = table.rows, [heading for heading, _ in table.grouped()]
     widths = [_least_width(column, rows) for column in columns]
     words = [place for place, column in enumerate(columns) if not column.number]
@@ -113,7 +113,7 @@ def _widths(columns: Sequence[Column[T]], table: Table[T], room: int) -> list[in
         widths[place] -= min(lacking, max(0, widths[place] - LEAST_WORDS))
     spare = max(0, room - _total(widths))
     whole = [_longest(column.heading, *(column.cell(row) for row in rows)) for column in columns]
-    whole[0] = max(whole[0], _longest(*groups))  # the heading of a group has no column but the first
+    whole[0] = max(whole[0], _longest(*groups))  # group headings are in the first column
     for place in sorted(words, key=lambda place: whole[place] - widths[place]):  # short words first
         more = min(max(0, whole[place] - widths[place]), spare)
         widths[place], spare = widths[place] + more, spare - more
@@ -134,7 +134,7 @@ def _least_width(column: Column[T], rows: Sequence[T]) -> int:
 
 
 def _heading(column: Column[T], rows: Sequence[T]) -> str:
-    """The heading, of quantities folded to about their width."""
+    """The heading; above quantities it is folded to about their width."""
     if not column.number:
         return column.heading
     width = max(HEADING_WIDTH, _longest(*(column.cell(row) for row in rows)))

@@ -22,16 +22,15 @@ from perfsweep.pipelines.statistics.estimates import (
 from perfsweep.workloads.errors import RecordError
 
 ROUNDS_TO_TELL, FOUND = 6, 0.2
-"""Rounds from which an F test tells whether servers differ, and the p below which it has found that."""
+"""Rounds that an F test for differences between servers needs, and the p below which it has found some."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """A positive figure of one arm in one round, such as its time per unit in ns.
 
-    `server` is the fork server that the round's processes came from; None where each was a draw of its own.
-    `plain` is the figure before something was subtracted from it; None where nothing could be, as of an arm
-    with threads of its own.
+    `server` is the fork server of the round's processes; None if each process was started by itself. `plain`
+    is the figure before run delay was subtracted; None if it could not be, as for an arm with own threads.
     """
 
     pack: str
@@ -44,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """The log ratio of an effect in one round; `server` is what several rounds share."""
+    """The log ratio of an effect in one round; several rounds may share a fork server."""
 
     pack: str
     server: int | None
@@ -63,7 +62,7 @@ class Contrast(Protocol):
 
 @dataclass(frozen=True)
 class Weighted:
-    """A contrast of some arms, by weights that add up to zero."""
+    """A contrast with given weights, which add up to zero."""
 
     weights: Mapping[str, float]
 
@@ -71,15 +70,15 @@ class Weighted:
 class Rounds:
     """A figure by pack, round and arm, and the effects that it shows.
 
-    An effect is estimated from figures of one kind: where nothing could be subtracted from those of one of
-    its arms, from the plain ones of all of them.
+    An effect is estimated from figures of one kind: if run delay could not be subtracted for one of its arms,
+    the plain figures of all its arms are used.
 
-    With `apart`, what is clearly apart is estimated by its confidence sequence: its arm may have left there,
-    and is judged by what there was then. Whether servers differ may come out otherwise later.
+    With `apart`, an effect that is clearly apart is estimated by its confidence sequence, from the rounds up
+    to the one in which its arm left. Later rounds could change whether servers differ.
 
-    What an interval may count are *replications*: rounds, of which each has processes of its own; servers,
-    since all rounds of a server share its address space and hash seed, where an F test finds that they do
-    (p < 0.2, since two servers show little), or where too few rounds were measured for it to find much.
+    Intervals count *replications*: rounds, or servers. Rounds of a server share its address space and hash
+    seed, so servers count if an F test finds that they differ (p < 0.2, since two servers show little), or if
+    there are too few rounds for that test. Otherwise rounds count.
 
     Raises
     ------
@@ -101,7 +100,7 @@ class Rounds:
 
     @functools.cached_property
     def _mixed(self) -> tuple[frozenset[str], Rounds] | None:
-        """Arms that nothing could be subtracted from, and all plain figures; None where arms are alike."""
+        """Arms whose run delay could not be subtracted, and all plain figures; None if all arms are alike."""
         cells = [
             cell for rounds in self._packs.values() for arms in rounds.values() for cell in arms.values()
         ]
@@ -116,7 +115,7 @@ class Rounds:
 
     @functools.cached_property
     def _by_server(self) -> list[PackTable]:
-        """Packs with a round of two arms, with servers as replications."""
+        """Packs that have rounds of two or more arms, with servers as replications."""
         return [
             _table(pack, [rounds[number] for number in shared])
             for pack, rounds in self._packs.items()
@@ -125,7 +124,7 @@ class Rounds:
 
     @functools.cached_property
     def _tables(self) -> list[PackTable]:
-        """The same with the replications that count."""
+        """The same packs with the replications that count: servers or rounds."""
         tables = self._by_server
         few = any(table.values.shape[1] < ROUNDS_TO_TELL for table in tables)
         if few or self.layout is None or self.layout.p < FOUND:
@@ -143,7 +142,7 @@ class Rounds:
         }
 
     def _shared(self, pack: str) -> list[int]:
-        """The rounds of a pack with two arms or more; one that an arm has to itself compares nothing."""
+        """The rounds of a pack with two arms or more; other rounds compare nothing."""
         return [number for number, cells in sorted(self._packs[pack].items()) if len(cells) > 1]
 
     @functools.cached_property
@@ -158,18 +157,18 @@ class Rounds:
 
     @property
     def replications(self) -> int:
-        """The number of replications of the pack with the fewest."""
+        """The smallest number of replications of a pack."""
         return min((len(np.unique(table.replication)) for table in self._tables), default=0)
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of the pack with the fewest."""
+        """The smallest number of rounds of a pack."""
         return min((table.values.shape[1] for table in self._tables), default=0)
 
     def estimate(self, effect: Contrast, beyond: float = 0.0) -> Estimate:
         """Estimate an effect from the replications that have all of its arms, with its 95 % interval.
 
-        What is clearly apart lies `beyond` this log ratio too: an infinite one is for controls, which stay.
+        Only an effect `beyond` this log ratio is clearly apart: infinity is for controls, which never leave.
         """
         return self._of_one_kind(effect)._estimate(effect, beyond)
 
@@ -182,7 +181,7 @@ class Rounds:
                 contrasts = weights @ table.means()[rows]
                 values.append(contrasts[np.isfinite(contrasts)])
                 rounds += int(np.isfinite(table.values[rows]).all(axis=0).sum())
-                # A mean over all replications: a pack counts by how many of them it has.
+                # A mean over all replications: the weight of a pack is the number of its replications.
                 coefficients |= {
                     (table.pack, arm): weight**2 * len(values[-1]) for arm, weight in effect.weights.items()
                 }
@@ -217,9 +216,9 @@ class Rounds:
         return self._earlier[last]
 
     def _sequence(self, effect: Contrast) -> Estimate | None:
-        """Estimate by the log ratios as they are, averaged over the rounds of a replication; None from one.
+        """Estimate from plain log ratios, averaged over the rounds of each replication; None if there is one.
 
-        The robust fit would forget some of a noisy arm's first values, and call the rest a small variance.
+        The robust fit would drop some of a noisy arm's first values, and find a small variance in the rest.
         """
         groups: dict[object, list[float]] = {}
         pairs = self.pairs(effect)
@@ -230,7 +229,7 @@ class Rounds:
         return sequence_estimate(np.array([fmean(group) for group in groups.values()]), len(pairs))
 
     def pairs(self, effect: Contrast) -> tuple[Pair, ...]:
-        """One log ratio of the figures as they are for each round with all arms of the effect."""
+        """One plain log ratio for each round that has all arms of the effect."""
         weights, packs = effect.weights, self._of_one_kind(effect)._packs
         return tuple(
             Pair(pack, next(iter(cells.values())).server, number, _contrast(weights, cells))

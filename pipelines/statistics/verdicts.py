@@ -18,7 +18,7 @@ from perfsweep.pipelines.statistics.estimates import (
 )
 
 MARGIN = math.log(1.01)
-"""Log ratios closer to zero than this make no difference worth a word."""
+"""Default margin: a log ratio closer to zero is no relevant difference."""
 
 
 class Verdict(StrEnum):
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 
 
 class ReasonCode(StrEnum):
-    """Why a verdict is what it is, for programs; `perfsweep compare --explain` says it in words."""
+    """The reason of a verdict, for programs; `perfsweep compare --explain` says it in words."""
 
     CALLED_FASTER = "called_faster"
     CALLED_SLOWER = "called_slower"
@@ -61,7 +61,7 @@ _WITHHELD = {
 
 
 def verdict_word(verdict: str, code: str | None = None) -> str:
-    """What a reader sees of a verdict, or of an outcome in its place: why none is called."""
+    """The words that a reader sees for a verdict, or for an outcome in its place."""
     if verdict == Verdict.HELD_BACK:
         return _WITHHELD.get(code or "", "too noisy")
     return verdict.replace("inert", "no effect")
@@ -73,12 +73,13 @@ class Judgement:
 
     Attributes
     ----------
-    interval : the one that was read: Holm's for faster and slower, else the plain one
-    corrected : Holm's, which claims are ruled by; None for a comparison that was withheld or has none as wide
+    interval : the interval that the verdict uses: Holm's for faster and slower, else the plain one
+    corrected : Holm's interval, which rulings of claims use; None for a comparison that was withheld, or that
+        has no interval at Holm's level
     holm : place in the sweep's step-down; None for a comparison that was withheld
-    rounds : of an undecided comparison, how many would decide it if the estimate stayed; None if none would
-    reason : in words, where the verdict is not read from an interval
-    code : the same for programs, of every verdict
+    rounds : rounds that would decide an undecided comparison if the estimate stayed; None if none would
+    reason : in words, if the verdict does not come from an interval
+    code : the reason of every verdict, for programs
     """
 
     verdict: Verdict
@@ -102,7 +103,7 @@ def decide_verdicts(
     ----------
     estimates : by comparison; every effect of the sweep at once, since the correction counts them
     withheld : comparisons that have their verdict for other reasons (results differ, fewer units done, every
-        trial disturbed); their times are not looked at, so they are not counted either
+        trial disturbed); their times are not compared, so the correction does not count them
     margin : log ratio within which there is no difference
     floor : largest log ratio that placebos, copies of the baseline, may have shown; no smaller effect is
         called
@@ -117,7 +118,7 @@ def decide_verdicts(
         raise ValueError(f"verdicts are withheld from comparisons without an estimate: {', '.join(unknown)}")
     open_names = [name for name in estimates if name not in withheld]
     steps = dict(zip(open_names, holm([estimates[name].p for name in open_names]), strict=True))
-    # Holm stops at the first comparison that it does not reject: no later one is read at less than its level.
+    # Holm stops at the first comparison that it does not reject; all later ones use at least its level.
     stopped = max((step.level for step in steps.values() if not step.rejected), default=LEVEL)
     return {
         name: replace(withheld[name], interval=estimate.interval)
@@ -132,7 +133,7 @@ def decide_verdicts(
 
 def _judge(estimate: Estimate, step: HolmStep, margin: float, floor: float) -> Judgement:
     called = max(margin, floor)
-    # A comparison that Holm does not reject is read at the plain level, which can only say "no difference".
+    # If Holm does not reject a comparison, its plain interval counts, which can only say "no difference".
     corrected = estimate.at(step.level) if step.rejected else None
     if corrected and corrected.high < -called:
         return Judgement(Verdict.FASTER, corrected, step, code=ReasonCode.CALLED_FASTER)
@@ -146,7 +147,7 @@ def _judge(estimate: Estimate, step: HolmStep, margin: float, floor: float) -> J
 
 
 def _undecided(estimate: Estimate, corrected: Interval | None, margin: float) -> ReasonCode:
-    """Which bar an undecided comparison did not clear."""
+    """The reason why a comparison is undecided."""
     if estimate.interval is None:
         return ReasonCode.TOO_FEW_ROUNDS
     if corrected is None:

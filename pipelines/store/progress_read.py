@@ -23,9 +23,9 @@ from perfsweep.workloads.errors import RecordError
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
     """Read all records of the arms of a manifest; a file that cannot be read is named in `damaged`.
 
-    One whose trial a later attempt has made again is not missed, and not named.
-    With `here`, facts of this machine, records of other facts count as missing: what was measured on another
-    GPU or with another torch is measured again. Without, the machine counts that most timing trials ran on.
+    A damaged file is not named if a later attempt has repeated its trial. With `here`, the facts of this
+    machine, records with other facts count as missing: a trial on another GPU or with another torch is
+    repeated. Without `here`, the machine of most timing trials counts.
     """
     progress = _empty(manifest, {})
     trials: list[StoredTrial] = []
@@ -42,7 +42,7 @@ def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, st
 
 
 def _of_arm(folder: SweepFolder, arm: str) -> tuple[list[tuple[Path, TrialRecord]], list[str]]:
-    """Records of an arm by folder, and what is said of damaged ones that no later attempt replaces."""
+    """Records of an arm by folder, and the errors of damaged ones that no later attempt replaces."""
     records: list[tuple[Path, TrialRecord]] = []
     damaged: list[tuple[tuple[str, str], int, str]] = []
     latest: dict[tuple[str, str], int] = {}
@@ -64,7 +64,7 @@ def _empty(manifest: Manifest, machine: Mapping[str, str]) -> Progress:
 
 
 def _add_by_machine(progress: Progress, trials: Sequence[StoredTrial], manifest: Manifest) -> None:
-    """Note each trial where it counts: with the machine that most timing trials ran on, or elsewhere."""
+    """Add each trial to the progress of its machine: the one of most timing trials, or one of the others."""
     progress.machine, *others = _machines(trials, manifest) or [{}]
     progress.elsewhere = [_empty(manifest, machine) for machine in others]
     for trial in trials:
@@ -76,10 +76,10 @@ def _add_by_machine(progress: Progress, trials: Sequence[StoredTrial], manifest:
 
 
 def _machines(trials: Sequence[StoredTrial], manifest: Manifest) -> list[Mapping[str, str]]:
-    """Kinds of machines that timing trials ran on, those of most rounds first; of equal ones the last used.
+    """Kinds of machines that timing trials ran on: by number of rounds, then the last used first.
 
-    Of a round that several have measured, the attempt counts that would if they were all the same: so a
-    sweep that was measured again elsewhere, or with another torch, is the newer one.
+    If several kinds have measured a round, only the attempt counts that would count on one kind. So if a
+    sweep was measured again elsewhere, or with another torch, the newer measurement comes first.
     """
     timed = [one for one in trials if one.record.kind is Kind.TIMING and one.record.outcome is Outcome.OK]
     kinds = {_kind(one): (0, 0.0) for one in timed}
@@ -115,7 +115,7 @@ def _foreign(record: TrialRecord, manifest: Manifest, arm: Arm, here: Mapping[st
 
 
 def _without(record: TrialRecord, factors: Collection[str]) -> TrialRecord:
-    """A record without the comparison keys that its sweep is about: it agrees with its arm in them."""
+    """A record without the comparison keys that its sweep compares; it agrees with its arm in these keys."""
     if not factors:
         return record
     return replace(record, keys={name: value for name, value in record.keys.items() if name not in factors})

@@ -1,4 +1,4 @@
-"""A process that runs an arm: set-up, warm-up, timed region, record; once, or in turns with other arms'.
+"""A process that runs an arm: set-up, warm-up, timed region, record; once, or in turns with other arms.
 
 Started by `perfsweep.pipelines.execution.spawn`: forked from a server that has imported torch, or by exec
 with the path of a spec.json.
@@ -34,9 +34,9 @@ from perfsweep.workloads.errors import RecordError
 
 
 def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
-    """Run a trial and publish its record; whatever the workload does ends as an outcome.
+    """Run a trial and write its record; any error of the workload becomes an outcome.
 
-    All ranks of a process group run the same iterations; rank 0 alone writes.
+    All ranks of a process group run the same iterations; only rank 0 writes.
     """
     record = _record(spec, folder, rank, lambda: _run(spec, folder, rank))
     if rank == 0:
@@ -45,9 +45,9 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
 
 
 def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
-    """Set up and warm up, then time the region in the turns that come through `pipe`; publish the record.
+    """Set up and warm up, then time the region in the turns that come through `pipe`; write the record.
 
-    Waiting for a turn is a blocking read: it costs the other arms nothing. What goes wrong is a `Reply`.
+    Waiting for a turn is a blocking read: it costs the other arms nothing. A failure is sent as a `Reply`.
     """
     turns = Turns(pipe)
     take_workers_along()
@@ -64,7 +64,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     record = _record(spec, folder, rank, measured, lambda: turns.took_s)
     if rank == 0:
         scratch.remove(folder)
-    flush_streams()  # the pack ends this process once it has heard
+    flush_streams()  # on the reply the pack ends this process
     turns.reply(Reply(record.outcome, record.failure))
 
 
@@ -81,14 +81,14 @@ def _record(
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
         outcome, failure = classify(error)
         if outcome is Outcome.OOM and rank == 0:
-            keep_on_oom(folder)  # while the exception still holds what held the memory
+            keep_on_oom(folder)  # now: the exception still refers to the tensors that used the memory
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a user looks first
         found = {"outcome": outcome, "failure": failure}
     if (seconds := took_s()) is not None:
         began = time.monotonic() - seconds
     record = TrialRecord.of(spec, began, files=sizes_of_arrays(folder), **found)
     if spec.world > 1 and record.failure is not None:
-        # What one rank raises ends the others with errors that only say so: the first one says why.
+        # The error of one rank causes errors in the others: only the first error shows the reason.
         write_rank_failure(folder, rank, record.outcome, record.failure)
     elif rank == 0:
         write_record(folder, record)
@@ -116,10 +116,10 @@ def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the trial of a spec.json, or stay for turns; the exit status says only if a record was written.
+    """Run the trial of a spec.json, at once or in turns; the exit status only tells if a record was written.
 
-    It is `UNWRITTEN` where that failed. One rank that fails ends with status 1, so that the others do not
-    wait for it.
+    It is `UNWRITTEN` if that failed. A rank that fails ends with status 1, so that the others do not wait for
+    it.
     """
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
             serve(spec, file.parent, rank, Connection(int(arguments[2])))
             return 0
         record = run(spec, file.parent, rank)
-    except OSError as error:  # of the trial's folder or log: whatever the workload raises is an outcome
+    except OSError as error:  # from the trial's folder or log: errors of the workload are outcomes
         with suppress(OSError):
             print(f"what came of the trial cannot be written: {error}", file=sys.stderr, flush=True)
         return UNWRITTEN

@@ -1,4 +1,4 @@
-"""An arm that is set up: seeds, threads, ranks, caches, workload, and the facts around what is measured."""
+"""Sets an arm up: seeds, threads, ranks, caches, workload; and records the facts around a measurement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """A workload that is set up, and what belongs into each of its records."""
+    """A workload that is set up, and the facts for each of its records."""
 
     workload: Workload
     device: Device
@@ -45,7 +45,7 @@ class Scene:
         measure: Callable[[], dict[str, Any]],
         over: Callable[[], tuple[HostUsage, HostUsage]] | None = None,
     ) -> dict[str, Any]:
-        """What `measure` found, with the facts around it; `over` tells of the host where arms took turns."""
+        """The result of `measure`, with the facts around it; `over` gives the host's usage during turns."""
         before = environment.host_usage(self.workload.child_usage())
         found = measure()
         after = environment.host_usage(self.workload.child_usage())
@@ -53,7 +53,7 @@ class Scene:
             before, after = over()
         if spec.kind is Kind.TIMING:
             found |= self._usage_fields(spec, found, before, after)
-            if self.device.type == "cpu":  # a GPU's allocator refuses at once, and of each GPU by itself
+            if self.device.type == "cpu":  # on a GPU the allocator enforces it
                 found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
             found |= self._energy_alone(spec, found, before, after)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
@@ -66,7 +66,7 @@ class Scene:
     def _energy_alone(
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
     ) -> dict[str, Any]:
-        """What replaces an energy that others drew too."""
+        """Replaces the energy by a reason if other processes used energy at the same time."""
         if not (counted := found.get("energy")):
             return {}
         beside = (spec.beside - 1) * spec.measure.threads
@@ -76,10 +76,10 @@ class Scene:
     def _usage_fields(
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
     ) -> dict[str, Any]:
-        """What disturbed a timed region, and how long others had its core."""
+        """What disturbed a timed region, and how long other processes had its core."""
         usage, wall_ns, cpu_ns = found.pop("usage"), found["region_ns"], found["region_cpu_ns"]
-        # Own workers and writers contend with it too, and no figure of the kernel tells them from others.
-        # Threads that rest, such as those of a compiler, do not.
+        # Workers and writers of the trial use the core too, and the kernel's figures do not tell them from
+        # other processes. Idle threads, such as those of a compiler, do no harm.
         resting = threading.active_count() == 1 or usage.others_rest(cpu_ns)
         elsewhere = self.workload.child_usage() is not None
         single = resting and not elsewhere and not multiprocessing.active_children()
@@ -103,7 +103,7 @@ class Scene:
 
 
 def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
-    """What a trial that needed more memory than it may ends as; nothing where it kept to it."""
+    """The outcome of a trial that used more memory than its budget; empty where it did not."""
     if budget is None or peak_bytes <= budget:
         return {}
     text = (
@@ -125,7 +125,7 @@ def _planned_workload(spec: TrialSpec) -> tuple[type[Workload], Any]:
 
 @contextmanager
 def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
-    """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
+    """The workload of a trial, ready for its first iteration; it is closed at the end, after errors too."""
     write_status(folder, "setting up")
     scratch.make(folder)
     cls, config = _planned_workload(spec)
@@ -133,7 +133,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     device = environment.device_facts()
     _refuse_unsupported(levels, device, spec.world // spec.beside)
     if spec.kind is Kind.TIMING:
-        layout.keep_junk(spec.arm.placebo)  # first: the holes that are drawn are for what the arm does
+        layout.keep_junk(spec.arm.placebo)  # first: `shift_addresses` makes holes for the arm's memory
         layout.shift_addresses(_layout_seed(spec))
     _prepare_process(spec, device, rank, folder)
     calibration_ns = work_ns() if spec.kind is Kind.TIMING else None
@@ -175,12 +175,12 @@ def _refuse_unsupported(levels: dict[str, Level], device: Device, nodes: int) ->
 
 
 def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -> None:
-    """Seeds, threads and process group: the same start for every arm."""
+    """Set seeds, threads and the process group, the same for every arm."""
     if device.type == "cpu":
         torch.set_num_threads(spec.measure.threads)
     elif (budget := spec.measure.memory_bytes) is not None and device.memory_bytes:
         share = min(1.0, budget / device.memory_bytes)
-        # When CUDA is first used, and no sooner: a loader's workers may be forked before.
+        # Only when CUDA is first used: a loader may fork workers before.
         torch.cuda._lazy_call(lambda: _limit_memory(share, device.count))
     random.seed(spec.seed)
     np.random.seed(spec.seed % 2**32)
@@ -189,13 +189,13 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
 
 
 def _limit_memory(share: float, count: int) -> None:
-    """Let this process have no more of each GPU: which of them a rank will use is the workload's choice."""
+    """Limit this process's memory on every GPU, as the workload chooses which one a rank uses."""
     for index in range(count):
         torch.cuda.set_per_process_memory_fraction(share, index)
 
 
 def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
-    """Choose where rows of metrics go: into memory, unless a level sends them from inside the loop."""
+    """The log that takes rows of metrics: in memory, unless a level sends rows from inside the loop."""
     intervals = [level.commit_every for level in levels.values() if level.commit_every]
     if not intervals or spec.kind in (Kind.EVIDENCE, Kind.COURSE, Kind.QUALITY) or rank > 0:
         return BufferedLog()
@@ -233,11 +233,11 @@ CALIBRATION_PRODUCTS = 128
 def work_ns() -> int:
     """CPU time of a fixed piece of work on this thread: it tells a slow machine from slow code.
 
-    It runs before set-up, the same for every arm: warm-up lies between it and the region. A displaced thread
-    is no slow machine, and shows elsewhere.
+    It runs before set-up, the same for every arm, so that warm-up separates it from the region. CPU time
+    leaves out the time of other processes, which is recorded elsewhere.
     """
     matrix = torch.full((CALIBRATION_SIZE, CALIBRATION_SIZE), 1 / CALIBRATION_SIZE, dtype=torch.float32)
-    product = torch.mm(matrix, matrix)  # the library's own start is no part of it
+    product = torch.mm(matrix, matrix)  # untimed: the first product initialises the library
     start = time.thread_time_ns()
     for _ in range(CALIBRATION_PRODUCTS):
         torch.mm(matrix, matrix, out=product)

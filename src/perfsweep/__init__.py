@@ -5,15 +5,15 @@
     import perfsweep
 
     sweep = perfsweep.sweep(workload="digits", sweep="demo", rounds=8)
-    sweep.recommended                                # what to use: levels, speed, command
+    sweep.recommended                                # levels to use, their speed, and the command
     sweep.effects                                    # a table
-    sweep.report()                                   # path of report.html, which a notebook links
-    perfsweep.open("runs/digits-demo").comparison    # what is measured of a sweep so far
+    sweep.report()                                   # path of report.html; a notebook shows a link
+    perfsweep.open("runs/digits-demo").comparison    # results of a sweep so far
 
     for batch in perfsweep.steps(loader): ...        # in a script: each batch is an iteration
 
-Importing this package imports the standard library only, so that a training script may do so at no cost; what
-measures is imported when it is first used.
+Importing this package imports the standard library only, so it costs a training script nothing. The rest is
+imported when it is first used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Sweep", "Watch", "compare", "mark", "open", "steps", "sweep"]
 
-if (_archive := Path(__path__[0]).parent).is_file():  # a sweep's copy of the code, which jobs import
+if (_archive := Path(__path__[0]).parent).is_file():  # jobs import a sweep's copy of the code
     from perfsweep.unpacked import unpacked
 
     __path__[:] = [str(unpacked(_archive) / __name__)]

@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 INTERRUPTED = 130
-"""As `perfsweep.pipelines.exits` says; Ctrl-C may come before anything else is imported."""
+"""The same as in `perfsweep.pipelines.exits`, which may not be imported yet when Ctrl-C comes."""
 
 
 def main() -> None:
@@ -15,9 +15,9 @@ def main() -> None:
         from perfsweep.pipelines.cli import main as run
 
         run()
-    except KeyboardInterrupt:  # that came while the command line was imported
+    except KeyboardInterrupt:  # during the import of the command line
         _end_interrupted()
-    except Exception as error:  # compiled modules and classes in the making raise their own because of it
+    except Exception as error:  # some modules turn Ctrl-C during their import into an error of their own
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _end_interrupted()

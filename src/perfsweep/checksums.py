@@ -1,4 +1,4 @@
-"""Checksums in JSON objects: a digit that a disk changes is still JSON, and another number."""
+"""Checksums in JSON objects: if a disk changes a digit, the JSON is still valid and the number is wrong."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def sealed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(values: dict[str, Any]) -> dict[str, Any]:
-    """Take the checksum off an object.
+    """Check the checksum of an object, and return the object without it.
 
     Raises
     ------
     ValueError
-        The content is not the one that was sealed, or states no checksum: two halves of damaged lines can
-        make one object that is whole but for it.
+        The content has changed, or has no checksum: two halves of damaged lines can form one valid object
+        without it.
     """
     content = {name: value for name, value in values.items() if name != FIELD}
     if FIELD not in values:

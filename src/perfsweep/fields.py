@@ -7,10 +7,10 @@ from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any
 
 MOST_NUMBER = 10**12
-"""Size of any number whose declaration has no bound above: infinity, and what nothing reaches, is a slip."""
+"""Largest number of a field without an upper bound: a larger one, or infinity, is a mistake."""
 
 MOST_ENTRIES = 10_000
-"""Of a list or a mapping, and of the characters of a text."""
+"""Most entries of a list or a mapping, and most characters of a text."""
 
 
 def option(
@@ -33,7 +33,7 @@ def option(
     default : the value, or a function that makes it (``list``, ``dict``, a dataclass)
     least, above, most : numbers that a value must reach, exceed and not exceed
     choices : the texts that are allowed; of a list, the texts of its items
-    properties : what else the declaring class wants to know of the field
+    properties : further metadata that the declaring class needs
     """
     limits = {"ge": least, "gt": above, "le": most}
     metadata = {
@@ -53,7 +53,7 @@ def default_of(declared: Field[Any]) -> Any:
 
 
 def choices_of(declared: Field[Any]) -> tuple[str, ...]:
-    """List the texts that a field may hold; none where it may hold any."""
+    """List the texts that a field may hold; empty where it may hold any."""
     return tuple(declared.metadata.get("json_schema_extra", {}).get("enum", ()))
 
 

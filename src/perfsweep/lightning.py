@@ -18,7 +18,7 @@ class Marks(Callback):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """End an iteration, unless the batch was only accumulated."""
+        """End an iteration if the batch ended with an optimiser step."""
         if trainer.global_step != self._step:
             self._step = trainer.global_step
             mark()

@@ -1,4 +1,4 @@
-"""Explicit marks: where an iteration of a script ends, for those who want it in their loop.
+"""Explicit marks: where an iteration of a script ends, if you want to say so in your loop.
 
 ::
 
@@ -17,7 +17,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _LISTENER = "perfsweep.workloads.script.explicit_marks"
-"""Imported by a trial alone: what imports the door imports the standard library only."""
+"""Only trials import it, because importing `perfsweep` imports the standard library only."""
 
 
 def mark() -> None:
@@ -28,7 +28,7 @@ def mark() -> None:
 
 
 def steps(batches: Iterable[T]) -> Iterator[T]:
-    """Yield the batches, each of which is an iteration."""
+    """Yield the batches; each batch is one iteration."""
     for batch in batches:
         yield batch
         mark()

@@ -1,6 +1,6 @@
 """Unpack a sweep's copy of our code, which jobs import, on the disk of the node that imports it.
 
-Imports the standard library alone: jobs import it first, from the archive itself.
+It imports the standard library only: jobs import it first, from the archive itself.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ CANNOT_UNPACK = 66
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder that an archive is unpacked in here, as far as it is not there already.
+    """Unpack an archive on this node, unless that was done before; returns the folder.
 
-    File systems of clusters are slow at opening files; this disk is not. Compilers, tracebacks and what reads
-    its own source find files.
+    Shared file systems are slow at opening files; the node's own disk is not. Compilers, tracebacks and code
+    that reads its own source need files.
 
     Raises
     ------
     SystemExit
-        It cannot be unpacked, which is said before.
+        It cannot be unpacked; the reason has been printed.
     """
     place = Path("a folder of temporary files")
     try:
@@ -41,7 +41,7 @@ def unpacked(archive: Path) -> Path:
         why = getattr(error, "strerror", None) or error
         print(f"{archive} cannot be unpacked in {place}: {why}. Free that folder, or choose one by TMPDIR.")
         sys.exit(CANNOT_UNPACK)
-    if changed and sys.dont_write_bytecode:  # else every process would compile it all
+    if changed and sys.dont_write_bytecode:  # else every process would compile all of it
         import compileall
 
         compileall.compile_dir(place, quiet=2)
@@ -49,7 +49,7 @@ def unpacked(archive: Path) -> Path:
 
 
 def _make_own(folder: Path) -> None:
-    """Make a folder for code that this process loads, so one that no other user can write."""
+    """Make a folder that no other user can write, since this process loads code from it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
@@ -64,7 +64,7 @@ def _checksum(file: Path) -> int | None:
 
 
 def _put(file: Path, content: bytes) -> None:
-    """Write a file whole: other jobs may unpack the same, and import it meanwhile."""
+    """Write a file atomically: other jobs may unpack and import the same file at the same time."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, fresh = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:

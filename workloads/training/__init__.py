@@ -1,4 +1,4 @@
-"""A training of your own with the shared toggles: say what is trained, and the loop does the rest."""
+"""Your own training with the shared toggles: you declare what is trained, and the loop does the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Parts", "Training", "shared_toggles"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the loop, and torch with it, when it is asked for: declarations of toggles need neither."""
+    """Import the loop, and torch with it, on first use: declarations of toggles need neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from perfsweep.workloads.training import loop

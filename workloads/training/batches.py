@@ -1,4 +1,4 @@
-"""Batches as data sets and loaders make them: tensors alone, in tuples or mappings, nested as they like.
+"""Batches as data sets and loaders make them: tensors alone, or in nested tuples, lists and mappings.
 
 The rows of a batch are the first dimension of its first tensor that has one.
 """
@@ -18,17 +18,17 @@ from torch.utils.data import default_collate
 from perfsweep.workloads.errors import ConfigError
 
 Collate = Callable[[list[Any]], Any]
-"""Puts rows together: from a list of rows to a batch."""
+"""Makes a batch from a list of rows."""
 
 
 class Batch(NamedTuple):
-    """What a loader hands out, still on the host.
+    """A batch from a loader, still on the host.
 
     Attributes
     ----------
     values : the batch, or this rank's share of it
-    loaded_by : id of the process that put it together
-    rows : rows of the whole batch, all ranks' together
+    loaded_by : id of the process that made it
+    rows : rows of the whole batch, over all ranks
     """
 
     values: Any
@@ -51,7 +51,7 @@ def mapped(change: Callable[[Any], Any], batch: Any) -> Any:
         parts = {name: mapped(change, part) for name, part in batch.items()}
         if type(batch) is dict or not isinstance(batch, MutableMapping):
             return parts
-        same = copy.copy(batch)  # a tokenizer's batch keeps its class, which models ask for its attributes
+        same = copy.copy(batch)  # keeps the class of a tokenizer's batch: models use its attributes
         same.update(parts)
         return same
     if isinstance(batch, (tuple, list)) and next(tensors(batch), None) is not None:
@@ -61,7 +61,7 @@ def mapped(change: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def moved(batch: Any, move: Callable[[Tensor], Tensor]) -> Any:
-    """Build the same batch with its tensors moved, and everything else as it is."""
+    """Build the same batch with its tensors moved, and everything else unchanged."""
     return mapped(lambda part: move(part) if isinstance(part, Tensor) else part, batch)
 
 
@@ -83,7 +83,7 @@ def rows_of(batch: Any) -> int:
 
 
 def cut(batch: Any, first: int, end: int) -> Any:
-    """Take rows `first` to `end` of a batch; what has no row for each of them is kept whole."""
+    """Take rows `first` to `end` of a batch; parts without a row for each row of the batch are kept whole."""
     rows = rows_of(batch)
 
     def of_part(part: Any) -> Any:
@@ -99,7 +99,7 @@ def arguments(batch: Any) -> tuple[Any, ...]:
 
 
 def collate(rows: list[Any]) -> Any:
-    """Stack rows as PyTorch does; of rows that are tuples comes a tuple, of mappings a mapping.
+    """Stack rows as PyTorch does; rows that are tuples give a tuple, mappings a mapping.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _unstackable(rows: list[Any]) -> str:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of every batch that one of several ranks takes: rows that follow one another."""
+    """The part of every batch that one of several ranks takes: consecutive rows."""
 
     rank: int = 0
     world: int = 1
@@ -158,16 +158,16 @@ class Share:
 
 @dataclass(frozen=True)
 class Stamped:
-    """Puts rows together, and notes who did: the only proof that a worker worked.
+    """Makes a batch, and notes the process that did: the only proof that a worker was used.
 
-    `rows` are those of the whole batch where `collate` sees only a share of it.
+    `rows` is the number of rows of the whole batch, if `collate` gets only a share of it.
     """
 
     collate: Collate
     rows: int = 0
 
     def __call__(self, rows: Any) -> Batch:
-        """Put `rows` together."""
+        """Make a batch from `rows`."""
         values = self.collate(rows)
         return Batch(values, os.getpid(), self.rows or rows_of(values))
 
@@ -185,22 +185,22 @@ def full_batches(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 class Place(NamedTuple):
-    """Where a training is in its data: batches of an epoch that have been trained on."""
+    """Where a training is in its data: the epoch, and its batches that have been trained on."""
 
     epoch: int = 0
     batches: int = 0
 
 
 class Portion(NamedTuple):
-    """A batch with its part in an iteration.
+    """A batch with its share of an iteration.
 
     Attributes
     ----------
     batch : values on the device, after `Mover`; a `Batch` before
-    share : this rank's rows among those of the whole iteration, all its batches and ranks together
-    rows : rows of the whole batch, all ranks' together
+    share : this rank's rows of the batch divided by all rows of the iteration, over all batches and ranks
+    rows : rows of the whole batch, over all ranks
     last : whether the iteration's update follows
-    place : the place in the data after it
+    place : the place in the data after this batch
     """
 
     batch: Any
@@ -211,10 +211,10 @@ class Portion(NamedTuple):
 
 
 def portions(placed: Iterator[tuple[Batch, Place]], accumulate: int) -> Iterator[Portion]:
-    """Join `accumulate` batches to each iteration; they are all on the host before the first goes on.
+    """Group `accumulate` batches to each iteration; all of them are loaded before the first is used.
 
-    Each must know how many rows the others have: a mean over batches would weigh the rows of a smaller one
-    more.
+    The share of each depends on the rows of all: a mean over batches would give rows of a smaller batch a
+    larger weight.
     """
     while window := list(islice(placed, accumulate)):
         rows = sum(batch.rows for batch, _ in window)

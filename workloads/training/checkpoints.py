@@ -1,4 +1,4 @@
-"""Saving the state of a training, in the loop or next to it."""
+"""Saving the state of a training, in the loop or in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 def write(state: Mapping[str, Any], file: Path) -> None:
-    """Write `state` so that `file` is always whole: an interrupted write keeps the previous checkpoint."""
+    """Write `state` atomically to `file`: an interrupted write keeps the previous checkpoint."""
     partial = file.with_name(file.name + ".partial")
     torch.save(state, partial)
     partial.replace(file)
@@ -32,7 +32,7 @@ class SyncWriter:
         self.written += 1
 
     def flush(self) -> None:
-        """Wait until everything handed over is on disk; raise what went wrong on the way."""
+        """Wait until everything saved is on disk; raise an error of writing it."""
 
     def close(self) -> None:
         """Flush and stop."""
@@ -41,9 +41,9 @@ class SyncWriter:
 class AsyncWriter(SyncWriter):
     """The training waits only for a copy of the state; a thread writes it.
 
-    At most one copy is waiting or being written: a slow disk slows the training down instead of filling
-    memory. An error of the thread is raised by the next `save`, `flush` or `close`, and when Python ends the
-    pool still finishes its last write.
+    At most one copy waits or is written: a slow disk slows the training down instead of filling memory. An
+    error of the thread is raised by the next `save`, `flush` or `close`. When Python ends, the pool finishes
+    its last write.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class AsyncWriter(SyncWriter):
         self._pending: Future[None] | None = None
 
     def save(self, state: Mapping[str, Any], file: Path) -> None:
-        """Copy `state` and have it written to `file` soon."""
+        """Copy `state`; the thread writes the copy to `file`."""
         self.flush()
         copied = snapshot(state)
         copies_done = None
@@ -70,7 +70,7 @@ class AsyncWriter(SyncWriter):
             self.written += 1
 
     def close(self) -> None:
-        """Flush, then end the thread, also where the flush raises."""
+        """Flush, then end the thread, even if the flush raises."""
         try:
             self.flush()
         finally:
@@ -99,11 +99,11 @@ def error_of(
 
 
 def snapshot(value: Any) -> Any:
-    """A copy of nested dictionaries, lists and tensors on the host, which no later update can reach.
+    """A copy of nested dictionaries, lists and tensors on the host, which no later update changes.
 
-    ``tensor.cpu()`` would not do: on a CPU tensor it returns the tensor itself, and the file would hold
-    whatever the optimiser has made of it by the time of writing. Copies from a CUDA device go to pinned
-    memory without waiting; record an event after them, and synchronise it before reading.
+    ``tensor.cpu()`` is not enough: it returns a CPU tensor itself, which the optimiser may change before it
+    is written. Copies from a CUDA device go to pinned memory without waiting; record an event after them, and
+    synchronise it before reading.
     """
     if isinstance(value, Tensor):
         return value.detach().to("cpu", non_blocking=True) if value.is_cuda else value.detach().clone()

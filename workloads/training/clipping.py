@@ -1,4 +1,4 @@
-"""Gradients kept from growing too large."""
+"""Clipping of gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clipping_of(parts: Parts, model: nn.Module) -> Clip:
 
 def _unscaled(clip: Callable[..., object], limited: list[tuple[list[nn.Parameter], float]]) -> Clip:
     def unscale_and_clip(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
-        # The limit is one of gradients; those of a scaled loss are tens of thousands of times as large.
+        # The limit is for unscaled gradients; a scaled loss makes them tens of thousands of times as large.
         scaler.unscale_(optimizer)
         for parameters, limit in limited:
             clip(parameters, limit)

@@ -12,10 +12,10 @@ from torch import nn
 MODES: Mapping[str, str | None] = {
     "default": None,
     "reduce_overhead": "reduce-overhead",
-    # With CUDA graphs as well, as "max-autotune" has them, it would be two changes at once.
+    # "max-autotune" has CUDA graphs as well, and would be two changes at once.
     "max_autotune": "max-autotune-no-cudagraphs",
 }
-"""What torch.compile calls the levels of the toggle `compile`."""
+"""The modes of torch.compile by levels of the toggle `compile`."""
 
 GRAPHED = ("reduce_overhead",)
 """Levels whose code is replayed as CUDA graphs."""
@@ -49,8 +49,7 @@ _NUMBERS = itertools.count()
 def compile_model(model: nn.Module, level: str, *, fullgraph: bool = False) -> Callable[..., Any]:
     """The model as it runs at a level of the toggle `compile`: off, or one of `MODES`.
 
-    `fullgraph` makes an interruption of the compiled code an error: it would run on, slower, and you do not
-    know why.
+    `fullgraph` makes a graph break an error; otherwise the code would be slower, and you would not know why.
     """
     if level == "off":
         return model
@@ -59,7 +58,7 @@ def compile_model(model: nn.Module, level: str, *, fullgraph: bool = False) -> C
         return compiled
 
     def replay(*inputs: Any) -> Any:
-        # what the replay before this one wrote may be overwritten from here on
+        # from here on results of the previous replay may be overwritten
         torch.compiler.cudagraph_mark_step_begin()
         return compiled(*inputs)
 

@@ -1,4 +1,4 @@
-"""Which data a training trains on, as a digest."""
+"""A digest that identifies the data of a training."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from perfsweep.workloads.training.parts import Parts
 from perfsweep.workloads.training.sources import first_batches, fixed_draws, is_stream, length_of
 
 DIGESTED_ROWS = 256
-"""Rows that identify the data: the digest of all would read data sets that do not fit into memory."""
+"""Rows that the digest reads: all rows may not fit into memory."""
 
 
 def data_digest(parts: Parts) -> str:
-    """SHA-256 of the values of the first rows, however a level stores them, and of the number of rows.
+    """SHA-256 of the first rows' values, whatever type a level stores them in, and of the number of rows.
 
-    Streams and loaders have no such number; of a loader, its first batches are read.
+    Streams and loaders have no number of rows; the first batches of a loader are read.
     """
     sha = hashlib.sha256()
     if parts.loader is None and not is_stream(parts.data):
@@ -28,7 +28,7 @@ def data_digest(parts: Parts) -> str:
         for batch in _first_rows(parts):
             for tensor in tensors(batch):
                 wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-                sha.update((wide + 0.0).numpy().tobytes())  # + 0.0: integers know no negative zero
+                sha.update((wide + 0.0).numpy().tobytes())  # + 0.0 turns -0.0 into 0.0
     return sha.hexdigest()
 
 

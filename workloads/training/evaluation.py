@@ -1,4 +1,4 @@
-"""Figures of rows that are not trained on."""
+"""Figures of held-out rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Evaluation:
 
     @torch.no_grad()
     def figures(self, model: nn.Module, autocast: AbstractContextManager[Any]) -> dict[str, float]:
-        """Evaluate `model`; it is not compiled: other shapes without gradients would compile again."""
+        """Evaluate `model`, uncompiled: other shapes, and no gradients, would cause another compilation."""
         evaluate = self._parts.evaluate
         if evaluate is None:
             return {}
@@ -42,7 +42,7 @@ class Evaluation:
 
 
 def _mean(of_batches: Iterator[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
-    """Average the figures of batches, each as often as it has rows."""
+    """Average the figures of batches, weighted by their rows."""
     sums, rows = defaultdict[str, float](float), 0
     for count, figures in of_batches:
         rows += count

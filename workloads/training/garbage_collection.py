@@ -6,8 +6,8 @@ import gc
 from dataclasses import dataclass
 from typing import Any
 
-# What lives as long as the training is there by now, the optimiser's state and compiled code included, and
-# measurements have not begun: warm-up takes five iterations or more.
+# By then everything that lives as long as the training exists, such as the optimiser's state and compiled
+# code. Measurements have not begun: warm-up takes five iterations or more.
 FREEZE_AT = 3
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -16,16 +16,15 @@ POLICIES: dict[str, dict[str, Any]] = {
     "rarely": {"every": 10},
     "frozen": {"freeze_at": FREEZE_AT},
 }
-"""Fields of a `Collector` for each level of the toggle `gc`; automatic is what a training without it does."""
+"""Fields of a `Collector` for each level of the toggle `gc`; a training without the toggle has automatic."""
 
 
 @dataclass
 class Collector:
-    """Full collections after evaluations, or frozen objects that no collection looks at again.
+    """Full collections after evaluations, or freezing of objects, which collections then skip.
 
-    A full collection visits every object of the process; PyTorch and what it imports are some 300,000, and a
-    visit to all of them takes as long as dozens of iterations. Freezing exempts what exists; Python's own
-    collections then stay cheap.
+    A full collection visits every object of the process, some 300,000 of PyTorch and its imports, and takes
+    as long as dozens of iterations. Freezing exempts existing objects, so Python's own collections are cheap.
 
     Attributes
     ----------
@@ -56,6 +55,6 @@ class Collector:
         self.runs += 1
 
     def close(self) -> None:
-        """Leave the process as it was found."""
+        """Restore the collector of the process."""
         if self.freeze_at:
             gc.unfreeze()

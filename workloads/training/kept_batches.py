@@ -1,4 +1,4 @@
-"""The first batches of a loader, kept in memory and given again: a loader that never waits."""
+"""The first batches of a loader, kept in memory and repeated: a loader that never waits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class KeptBatches(Generic[T]):
-    """Batches as the loader gave them, as many as are kept.
+    """Batches of a loader that are kept unchanged.
 
     Parameters
     ----------
-    tensors : all tensors of a batch
-    counts : of the witness ``kept_batches``: batches that were put here, or came from here
+    tensors : gives all tensors of a batch
+    counts : counts the witness ``kept_batches``: batches that were added, or given again
     """
 
     def __init__(self, tensors: Callable[[T], Iterable[Tensor]], counts: Counter[str]) -> None:
@@ -40,7 +40,7 @@ class KeptBatches(Generic[T]):
         Raises
         ------
         UnsupportedHere
-            It can be read once only.
+            The batch can be read only once.
         """
         if _is_read_once(batch):
             raise UnsupportedHere(
@@ -53,12 +53,12 @@ class KeptBatches(Generic[T]):
         self.complete = len(self._batches) >= MOST_BATCHES or self._bytes >= MOST_BYTES
 
     def again(self, number: int) -> T:
-        """Give the batch of this number once more, from the beginning after the last one.
+        """Give the batch of this number again; after the last batch comes the first.
 
         Raises
         ------
         UnsupportedHere
-            What was made of it before has changed it.
+            An earlier use has changed the batch.
         """
         batch, version = self._batches[number % len(self._batches)]
         if self._version(batch) != version:
@@ -75,7 +75,7 @@ class KeptBatches(Generic[T]):
 
 
 def repeated(batches: Iterator[T], kept: KeptBatches[T]) -> Iterator[T]:
-    """Give the first batches, then these again without end; the loader ends with them."""
+    """Give the first batches, then repeat them without end; the loader ends after the first pass."""
     for batch in batches:
         kept.add(batch)
         yield batch

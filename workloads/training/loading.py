@@ -1,7 +1,7 @@
 """The ways in which batches of a data set reach the device.
 
-All loader toggles share one plan of which rows form which batch, so that an arm with workers, pinned memory
-or prefetching trains on exactly the batches of the naive one.
+All loader toggles share one plan of which rows form which batch. So an arm with workers, pinned memory or
+prefetching trains on exactly the batches of the naive arm.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.training.batches import Place, Share, cut, moved, rows_of, tensors
 
 WHOLE = Share()
-"""What a rank that is alone takes of a batch."""
+"""The share of a single rank: the whole batch."""
 
 
 class EpochPlan(Sampler[list[int]]):
-    """Which rows form which batch: a permutation of its own for each epoch, fixed by the seed alone.
+    """Which rows form which batch: another permutation for each epoch, which depends on the seed only.
 
-    Every batch is full: rows that fill no batch sit out one epoch, others the next. A ragged last batch would
-    have compiled code built once more for its shape, and its iterations would not be comparable with the
-    rest.
+    Every batch is full: in each epoch some rows are left out, which rows differs between epochs. A smaller
+    last batch would cause another compilation for its shape, and its iteration would not be comparable.
 
     Attributes
     ----------
@@ -70,28 +69,28 @@ def toggled(*, workers: int, pinned: bool) -> dict[str, Any]:
     return {
         "num_workers": workers,
         "pin_memory": pinned,
-        # Otherwise every epoch starts its workers again, which takes longer than the epoch.
+        # Otherwise every epoch starts its workers again, which can take longer than the epoch.
         "persistent_workers": workers > 0,
         # Forked workers share the data instead of pickling it, and need neither an importable main module nor
-        # another server process. That holds too where this process was itself forked from a server.
+        # a server process, even if this process was itself forked from a server.
         "multiprocessing_context": "fork" if workers else None,
-        # the loader draws a seed for each epoch: not from the global generator
+        # the loader draws a seed for each epoch, which must not change the global generator
         "generator": torch.Generator(),
     }
 
 
 def data_loader(data: Dataset[Any], *, workers: int, pinned: bool, **how: Any) -> DataLoader[Any]:
-    """PyTorch's loader at levels of the toggles `num_workers` and `pin_memory`; `how` goes on to it."""
+    """PyTorch's loader at levels of the toggles `num_workers` and `pin_memory`; it gets `how` too."""
     return DataLoader(data, **{**toggled(workers=workers, pinned=pinned), **how})
 
 
 class Epochs(Protocol):
-    """Gives the batches of an epoch, as often as it is asked for it."""
+    """Gives the batches of an epoch, any number of times."""
 
     def start(self, place: Place) -> tuple[Place, Iterator[Any]]:
         """Start an epoch after the batches of `place`; worker processes start here.
 
-        Returned with it is the place where it begins: in the next epoch where this one is known to be over.
+        Also returns the place where the batches begin: in the next epoch if this one is known to have ended.
         """
         ...
 
@@ -104,7 +103,7 @@ class Planned:
     plan: Any  # Resumable, with a length
 
     def start(self, place: Place) -> tuple[Place, Iterator[Any]]:
-        """Let the plan jump to the place, and pass over it."""
+        """Move the plan to the place, and start a pass over it."""
         self.plan.start = place.epoch * len(self.plan) + place.batches
         return Place(*divmod(self.plan.start, len(self.plan))), iter(self.loader)
 
@@ -112,8 +111,8 @@ class Planned:
 def endless(epochs: Epochs, place: Place) -> Iterator[tuple[Any, Place]]:
     """Batches of epoch after epoch from `place` on, each with the place after it.
 
-    Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can
-    be sure that they inherit none of it. They end when the iterator is dropped.
+    Worker processes start at once, not with the first batch: if the caller has not used CUDA yet, they
+    inherit none of it. They end when the iterator is dropped.
     """
     return _endless(epochs, *epochs.start(place))
 
@@ -139,7 +138,7 @@ def endless_batches(loader: DataLoader[Any], plan: Resumable) -> Iterator[Any]:
 
 @dataclass
 class Mover:
-    """Copies a batch to the device and counts how it came and went."""
+    """Copies a batch to the device, and counts how it was loaded and copied."""
 
     device: torch.device
     non_blocking: bool
@@ -150,13 +149,13 @@ class Mover:
         self.counts["worker_batches"] += loaded_by != os.getpid()
         pinned = next(tensors(values)).is_pinned()
         self.counts["pinned_batches"] += pinned
-        # Copies from pageable memory wait whatever they are asked for.
+        # Copies from pageable memory always wait.
         self.counts["unwaited_copies"] += self.non_blocking and pinned
         return moved(values, lambda tensor: tensor.to(self.device, non_blocking=self.non_blocking))
 
 
 Pieces = Callable[[Any], Iterator[Any]]
-"""Cuts the rows of a batch into the pieces that pass through the model one after the other."""
+"""Cuts the rows of a batch into pieces, which pass through the model one after the other."""
 
 
 def whole(batch: Any) -> Iterator[Any]:

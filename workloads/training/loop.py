@@ -1,8 +1,8 @@
-"""A training loop that acts on the shared toggles: a subclass says what is trained, not how.
+"""A training loop with the shared toggles: a subclass declares what is trained, not how.
 
-One iteration loads a batch, runs it forwards and backwards, and updates; every so many of them it evaluates,
-collects garbage and saves. What each toggle does is in the modules next to this one. Evidence is one loss
-for each iteration, the gradient of the first batch, and the parameters at the end.
+One iteration loads a batch, runs it forwards and backwards, and updates. At given intervals the loop also
+evaluates, collects garbage and saves. The toggles are implemented in the other modules of this package.
+Evidence is one loss for each iteration, the gradient of the first batch, and the parameters at the end.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ COUNTED = (
 
 @dataclass
 class Config:
-    """What every training needs; put fields of your own next to it."""
+    """The fields that every training needs; a subclass adds its own."""
 
     batch_size: int = 64
 
@@ -116,15 +116,15 @@ class Training(Workload):
             )
 
     def __init__(self) -> None:
-        # Whatever must end says so once it has started, so that `close` is right after half a setup too.
+        # Whatever must be closed is added once it has started, so that `close` works after half a setup too.
         self._endings = contextlib.ExitStack()
 
     def build(self, config: Any, levels: Levels, context: Context) -> Parts:
-        """What is trained. torch's generator is seeded; `levels` are there for toggles of your own."""
+        """Return what is trained. torch's generator is seeded; `levels` are for toggles of your own."""
         raise ContractError(f"{type(self).__name__} does not define build")
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
-        """Build the parts, and choose each toggle's path: `step` never asks for a level."""
+        """Build the parts, and choose the code path of each toggle: `step` never reads a level."""
         self.config, self.context, self.levels = config, context, {**OFF, **levels}
         self.device = own_device(context)
         self.counts = Counter[str]()
@@ -142,7 +142,7 @@ class Training(Workload):
         self._first_gradient: Tensor | None = None
 
     def prepare_evidence(self) -> None:
-        """Take TF32 from convolutions, and the first gradient: a pass that would compile elsewhere too."""
+        """Have convolutions follow the toggle `tf32` too, and compute the first gradient."""
         precision.set_tf32(self.levels["tf32"] == "on", self._endings, strict=True)
         self._first_gradient = self._gradient()
 
@@ -155,7 +155,7 @@ class Training(Workload):
                 )
 
     def _start_loading(self) -> None:
-        """From this place on; before the device is touched, which forked workers must not inherit."""
+        """Load from the current place on; called before the device is used: workers must not inherit it."""
         levels, parts = self.levels, self._parts
         pinned, workers = levels["pin_memory"] == "on", int(levels["num_workers"])
         size = self._replicas.shared_rows(int(self.config.batch_size), parts)
@@ -203,7 +203,7 @@ class Training(Workload):
         self._endings.callback(self._collector.close)
         self._writer = checkpoints.WRITERS[str(levels["checkpoint"])]()
         self._endings.callback(self._writer.close)
-        # A collection at every tenth evaluation is periodic work too: a region without one flatters it.
+        # A collection at every tenth evaluation is periodic work too: a region without it would be too fast.
         self.cadence = math.lcm(
             parts.evaluate_every * (self._collector.every or 1) or 1, parts.save_every or 1
         )
@@ -211,7 +211,7 @@ class Training(Workload):
         self._figures = self._evaluate()
 
     def step(self, clock: Clock) -> None:
-        """One update: of one batch, or of `Parts.accumulate`, and the periodic work that is due after it."""
+        """One update, from one batch or from `Parts.accumulate` batches, and periodic work that is due."""
         self._load(clock)
         with clock.phase("optimizer"):
             self._optimizer.zero_grad(set_to_none=self._drop_gradients)
@@ -232,7 +232,7 @@ class Training(Workload):
         self._periodic_work(clock)
 
     def _load(self, clock: Clock) -> None:
-        """Take the next batch; where an epoch begins with it, the schedule hears of the end of the last."""
+        """Take the next batch; if it begins an epoch, step the schedule for the end of the previous epoch."""
         with clock.phase("data"):
             self._portion = next(self._portions)
         for _ in range(self._portion.place.epoch - self._place.epoch):
@@ -256,10 +256,9 @@ class Training(Workload):
         return self._evaluation.figures(self.model, self._autocast)
 
     def _forward_backward(self, batch: Any, clock: Clock) -> Tensor:
-        """Add the gradients of the mean loss over an iteration's rows, as far as they are `batch`.
+        """Add the part of `batch` to the gradients of the mean loss over an iteration's rows, piece by piece.
 
-        Piece by piece; returned is what the rows of `batch` contribute to that mean, and to its terms: [] or
-        [1 + terms].
+        Returns the part of `batch` in that mean loss and in its terms: [] or [1 + terms].
         """
         rows, losses = batches.rows_of(batch), []
         pieces = list(self._pieces(batch))
@@ -267,7 +266,7 @@ class Training(Workload):
             self._replicas.before_piece(self._portion.last and number == len(pieces), self.counts)
             with clock.phase("forward"), self._autocast:
                 loss, terms = self._loss(piece)
-                # A mean over each piece would weigh the rows of a smaller last piece more than the others.
+                # A mean over pieces would give the rows of a smaller last piece a larger weight.
                 weight = self._portion.share * (batches.rows_of(piece) / rows)
                 loss = loss if weight == 1 else loss * weight
             with clock.phase("backward"):
@@ -288,7 +287,7 @@ class Training(Workload):
         return terms.sum(), terms.detach()
 
     def _log(self, row: Row | None) -> None:
-        """Hand over the row of the previous iteration, the one that has arrived: see `LateLosses`."""
+        """Log the row of the previous iteration, whose loss has arrived: see `LateLosses`."""
         if row is not None:
             self.context.log({"iteration": row.iteration, "loss": row.loss, **row.terms, **self._figures})
 
@@ -321,9 +320,9 @@ class Training(Workload):
         return Evidence(tensors, numbers)
 
     def probe(self) -> Any:
-        """The first rows of the data, equal in every arm; a batch's worth: no new shape to compile.
+        """The first rows of the data, equal in every arm; as many as a batch has, to compile no new shape.
 
-        Of a loader of the training's own, its first batch.
+        If the training has its own loader, its first batch.
         """
         with sources.fixed_draws(self.context.seed):
             for batch in sources.first_batches(self._parts, int(self.config.batch_size), self.context.seed):
@@ -333,7 +332,7 @@ class Training(Workload):
         )
 
     def _gradient(self) -> Tensor:
-        """Gradient [all parameters] of the probe's mean loss, on the arm's training path, unscaled."""
+        """Unscaled gradient [all parameters] of the probe's mean loss, by the arm's code path of training."""
         counts, probe = Counter(self.counts), self.probe()
         own, rows = self._replicas.share.of_batch(probe), batches.rows_of(probe)
         self._portion = Portion(own, batches.rows_of(own) / rows, rows, last=True, place=self._place)
@@ -349,7 +348,7 @@ class Training(Workload):
         return found / self._scaler.get_scale()
 
     def counters(self) -> Mapping[str, float]:
-        """Counts since `setup`, made where work is done, not where levels are read. Add your own."""
+        """Counts since `setup`, counted where the work is done, not where levels are read. Add your own."""
         self._writer.flush()
         collector, iterations = self._collector, self.counts["iterations"]
         return {
@@ -367,27 +366,27 @@ class Training(Workload):
         return data_identity.data_digest(self._parts)
 
     def replayable(self) -> Replayable:
-        """What parity replays single iterations with."""
+        """What parity needs to replay single iterations."""
         named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         return Replayable(named, self._optimizer, self.state_dict, self.load_state_dict)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a training needs to go on where it stopped."""
+        """The state that a training needs to continue where it stopped."""
         states = {name: part.state_dict() for name, part in self._stateful().items()}
         return {"iteration": self.iteration, "place": list(self._place), **states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; the loader jumps to the batch that comes next."""
+        """Continue where `state` was taken; the loader starts at the next batch."""
         self.iteration, self._place = state["iteration"], Place(*state["place"])
         for name, part in self._stateful().items():
-            # the state may be of a training that scales nothing
+            # the saved training may not have scaled its loss
             if name != "scaler" or (state["scaler"] and self._scaler.is_enabled()):
                 part.load_state_dict(state[name])
         self._stop_loading()
         self._start_loading()
 
     def _stateful(self) -> dict[str, Any]:
-        """Parts with a state of their own; the schedule after the optimiser, whose rates it sets."""
+        """Parts that have a state; the schedule comes after the optimiser, whose rates it sets."""
         optimizer = self._optimizer
         return {
             "model": self.model,
@@ -399,19 +398,19 @@ class Training(Workload):
 
     @property
     def checkpoint_file(self) -> Path:
-        """Where the state is saved."""
+        """The file in which the state is saved."""
         return self.context.scratch_dir / "checkpoint.pt"
 
     def close(self) -> None:
-        """End workers and writer; restore the process's settings; raise the writer's last error."""
+        """End workers and writer, restore the process's settings, and raise the writer's last error."""
         self._endings.close()
 
 
 def added(losses: list[Tensor]) -> Tensor:
-    """The sum of losses []; of one there is no operation at all."""
+    """The sum of losses []; a single loss is returned without an operation."""
     return sum(losses[1:], start=losses[0])
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
-    """All values of `tensors` in a row, on the host."""
+    """All values of `tensors` in one vector, on the host."""
     return torch.cat([tensor.detach().float().flatten().cpu() for tensor in tensors])

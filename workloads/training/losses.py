@@ -1,4 +1,4 @@
-"""Losses on their way to the log."""
+"""Copies of losses from the device to the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-KEPT = 1000  # enough for evidence; a long training must not fill memory with its past
+KEPT = 1000  # enough for evidence; the losses of a long training must not fill memory
 
 
 class Row(NamedTuple):
@@ -24,9 +24,9 @@ class Row(NamedTuple):
 class LateLosses:
     """Gives each iteration's loss to the host one iteration late.
 
-    ``loss.item()`` right after the backward pass would make the host wait until the device has finished
-    everything, and the next iteration's kernels would come too late: the device idles. One iteration later
-    the value has arrived by itself.
+    ``loss.item()`` right after the backward pass would make the host wait until the device has finished. The
+    next iteration's kernels would then be launched too late, and the device would idle. One iteration later
+    the value is on the host without waiting.
     """
 
     def __init__(self) -> None:
@@ -35,20 +35,19 @@ class LateLosses:
         self._travelling: tuple[int, Tensor, float, torch.cuda.Event | None] | None = None
 
     def push(self, iteration: int, loss: Tensor, share: float = 1.0) -> Row | None:
-        """Send this iteration's `loss` [], or [1 + terms], on its way; return the previous row, if any.
+        """Start the copy of this iteration's `loss`, [] or [1 + terms]; return the previous row, if any.
 
-        Where it is only what this rank's `share` of the rows contributes, the row has the mean over that
-        share.
+        If the loss is only the part of this rank's `share` of the rows, the row has the mean over that share.
         """
         self.history.append(loss[0] if self.names else loss)
         previous = self.take()
-        # From CUDA this is a copy to pinned memory that is not waited for; on CPU it is the tensor itself.
+        # From CUDA this is an asynchronous copy to pinned memory; on CPU it is the tensor itself.
         on_its_way, arrived = loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
         self._travelling = iteration, on_its_way, share, arrived
         return previous
 
     def take(self) -> Row | None:
-        """The row on its way, once its loss has arrived; None if there is none."""
+        """Wait for the loss that is being copied, and return its row; None if there is none."""
         if self._travelling is None:
             return None
         iteration, loss, share, arrived = self._travelling

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from perfsweep.workloads.errors import ConfigError
 
 ACTS_ON = {"grad_checkpointing": "blocks", "gc": "evaluate_every", "checkpoint": "save_every"}
-"""The part that a toggle changes, for parts that not every training has: without it a level does nothing."""
+"""Toggles that need an optional part: without the part, their levels do nothing."""
 
 
 def _no_loss(*_: Any) -> Tensor:
@@ -39,18 +39,17 @@ class Stateful(Protocol):
 class Parts:
     """What is trained.
 
-    A batch that is a tuple or list of tensors is spread over the arguments of `loss` and `evaluate`; one
-    that is a tensor, a mapping or anything else is one argument. Its rows are the first dimension of its
-    first tensor.
+    A batch that is a tuple or list of tensors is spread over the arguments of `loss` and `evaluate`; any
+    other batch is one argument. The rows of a batch are the first dimension of its first tensor.
 
     Attributes
     ----------
     model : as built on the host; it is moved to the device, compiled and so on by the loop
-    data : rows: tensors, or tuples or mappings of tensors and numbers, nested as you like. By number
-        (`__getitem__` and `__len__`), in an order of its own for each epoch and in full batches; or iterable,
-        in its own order: then each worker reads all of it and puts every n-th batch together
-    loss : from the model, as the arm runs it, and a batch [rows, ...] to the mean loss [] of its rows; or
-        to its terms [] by name, whose sum is the loss: each is logged with it
+    data : rows: tensors, or nested tuples or mappings of tensors and numbers. Either by number (`__getitem__`
+        and `__len__`): full batches, in another order for each epoch. Or iterable, in its own order: then
+        each worker reads all rows and makes every n-th batch
+    loss : gives the mean loss [] of the rows of a batch: called with the model, as the arm runs it, and a
+        batch [rows, ...]. Or gives terms [] by name, whose sum is the loss: each term is logged too
     optimizer : makes the optimiser: called with the parameters and with the keywords `foreach` and `fused`,
         which go to a class of torch.optim
     groups : groups of parameters, as torch.optim takes them, instead of all of the model in one:
@@ -58,34 +57,34 @@ class Parts:
         of the gradients of this group. A parameter in no group is not trained
     loader : makes a loader of your own instead of `data`: called with the keywords `num_workers`,
         `pin_memory`, `persistent_workers`, `multiprocessing_context` and `generator`, which go to a
-        DataLoader; its batches are taken as they come, ragged ones included. An epoch must depend on its
-        number alone: samplers get a generator of their own for each, and `set_epoch` is called where loader,
+        DataLoader; its batches are used unchanged, whatever their size. An epoch must depend on its number
+        only: samplers get a generator of their own for each epoch, and `set_epoch` is called where loader,
         data set or sampler has it
-    sampler : numbers of the rows of `data`, one epoch for each pass, instead of a permutation of all
-    collate : puts a list of rows together, instead of stacking them; of `data` and `held_out`
+    sampler : numbers of the rows of `data`, one epoch for each pass, instead of a permutation of all rows
+    collate : makes a batch from a list of rows, instead of stacking them; for `data` and `held_out`
     accumulate : batches of the loader whose gradients make one update, as the mean over all their rows; one
         iteration is one update
-    clip_norm : largest norm of all gradients together; larger ones are scaled down before the update
+    clip_norm : largest norm of all gradients together; a larger norm is scaled down before the update
     clip_value : largest absolute value of each gradient; others are clamped before the update
     schedule : makes the scheduler of the learning rate from the optimiser: any of
         torch.optim.lr_scheduler. It is part of the saved state
-    schedule_every : what the scheduler is stepped after: iteration, epoch or evaluation. ReduceLROnPlateau
-        looks at the first figure of each evaluation
-    autocast : makes the context of the forward pass and of evaluations, where a training states its own
-        precision; losses are scaled if it is one of fp16. The toggle `amp` is refused then. Name
+    schedule_every : the scheduler is stepped after each iteration, epoch or evaluation. ReduceLROnPlateau
+        uses the first figure of each evaluation
+    autocast : makes the context of the forward pass and of evaluations, if the training sets its own
+        precision; with fp16, losses are scaled. The toggle `amp` is refused then. Use
         `contextlib.nullcontext` if the loss enters autocast by itself
     blocks : parts of the model whose activations `grad_checkpointing=on` recomputes
-    held_out : rows that are not trained on, for `evaluate`: put on the device once, all together
-    evaluate : from the model, uncompiled, and a batch of `held_out` to figures that are logged with every
-        loss, such as an accuracy. It calls `model.eval()` and `model.train()` itself where that matters
-    evaluate_every : iterations from one evaluation to the next; 0 for none
-    evaluate_batch : rows that are evaluated together, loaded again in each evaluation; figures are averaged
-        over rows. 0 for all at once
-    save_every : iterations from one checkpoint to the next; 0 for none
-    state : more that a checkpoint holds, by name: anything with `state_dict` and `load_state_dict`, such as
+    held_out : rows that are not trained on, for `evaluate`: copied to the device once, all together
+    evaluate : gives figures that are logged with every loss, such as an accuracy: called with the uncompiled
+        model and a batch of `held_out`. It calls `model.eval()` and `model.train()` itself where that matters
+    evaluate_every : iterations between evaluations; 0: no evaluation
+    evaluate_batch : rows of a batch of the evaluation, loaded again each time; figures are averaged over
+        rows. 0: all rows at once
+    save_every : iterations between checkpoints; 0: no checkpoint
+    state : further parts of a checkpoint, by name: anything with `state_dict` and `load_state_dict`, such as
         an average of weights
-    fullgraph : whether compiled code must be one graph; an interruption is an error then. With `ddp=on` the
-        exchange of gradients always interrupts it
+    fullgraph : whether compiled code must be one graph, so that a graph break is an error. With `ddp=on` the
+        exchange of gradients always breaks it
 
     Raises
     ------
@@ -125,7 +124,7 @@ class Parts:
                 raise ConfigError(f"build() returns Parts that cannot be trained: {problem}")
 
     def _problems(self) -> dict[str, bool]:
-        """All that could be wrong, each with whether it is."""
+        """Each possible problem, with whether it is present."""
         of_groups = [group["clip_norm"] for group in self.groups if group.get("clip_norm") is not None]
         of_all = [limit for limit in (self.clip_norm, self.clip_value) if limit is not None]
         limits = [*of_all, *of_groups]

@@ -1,4 +1,4 @@
-"""Sixteen bits and TF32: what `amp` and `tf32` change around the products of a training."""
+"""Precision of the matrix products of a training: sixteen bits (`amp`) and TF32 (`tf32`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(level: str, device: torch.device) -> AbstractContextManager[Any]:
-    """What the forward pass runs under at a level of the toggle `amp`; may be entered again and again."""
+    """The context of the forward pass at a level of the toggle `amp`; it can be entered repeatedly."""
     return contextlib.nullcontext() if level == "off" else torch.autocast(device.type, AUTOCAST[level])
 
 
 class OwnAutocast(AbstractContextManager[Any]):
-    """What a training states itself, made again each time that it is entered."""
+    """The training's own context, made again each time that it is entered."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
         self._make = make
@@ -34,7 +34,7 @@ class OwnAutocast(AbstractContextManager[Any]):
         return self._inside.__exit__(*exception)
 
     def level(self, device: torch.device) -> str:
-        """The level of `amp` that this amounts to: that of the type it casts to."""
+        """The level of `amp` with the type that this context casts to."""
         with self:
             on, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         names = {dtype: name for name, dtype in AUTOCAST.items()}
@@ -49,7 +49,7 @@ def autocast_of(
     Raises
     ------
     UnsupportedHere
-        Both are asked for: the training would be cast twice, and its effect would be none of the level's.
+        Both are set: the training would be cast twice, and the effect would not be that of the level.
     """
     if own is None:
         return autocast(level, device), grad_scaler(level, device)
@@ -63,15 +63,15 @@ def autocast_of(
 
 
 def grad_scaler(level: str, device: torch.device, **how: Any) -> torch.amp.GradScaler:
-    """Scales the loss at ``amp=fp16``, whose gradients underflow otherwise; elsewhere passes all through."""
+    """Scales the loss at ``amp=fp16``, where gradients would underflow; at other levels it does nothing."""
     return torch.amp.GradScaler(device.type, enabled=level == "fp16", **how)
 
 
 def set_tf32(on: bool, undo: contextlib.ExitStack, *, strict: bool = False) -> None:
-    """Let float32 matrix products run in TF32 or not; `undo` puts the process's settings back.
+    """Let float32 matrix products run in TF32 or not; `undo` restores the process's settings.
 
-    Convolutions are left as PyTorch ships them, with TF32 on: a naive script has them so. `strict` takes it
-    from them as well, because its rounding would hide a mistake that is smaller.
+    Convolutions keep PyTorch's default, TF32 on, as in a naive script. With `strict` they follow `on` too:
+    the rounding of TF32 would hide smaller mistakes.
     """
     keep_precisions(undo)
     torch.set_float32_matmul_precision("high" if on else "highest")
@@ -82,7 +82,7 @@ _PRODUCTS, _CUDNN = ("cuda.matmul", "mkldnn.matmul"), ("cudnn.conv", "cudnn.rnn"
 
 
 def keep_precisions(undo: contextlib.ExitStack) -> None:
-    """Have `undo` put back what float32 products and convolutions are computed in now."""
+    """Have `undo` restore the current precision of float32 products and convolutions."""
     cudnn = torch.backends.cudnn
     _keep(undo, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, _PRODUCTS)
     _keep(undo, lambda: cudnn.allow_tf32, lambda value: setattr(cudnn, "allow_tf32", value), _CUDNN)
@@ -91,9 +91,9 @@ def keep_precisions(undo: contextlib.ExitStack) -> None:
 def _keep(
     undo: contextlib.ExitStack, read: Callable[[], Any], write: Callable[[Any], None], names: Sequence[str]
 ) -> None:
-    """Have `undo` write what is set now.
+    """Have `undo` restore the current setting.
 
-    torch's older getters raise once the process has set a precision by the newer interface, which then holds.
+    torch's older getters raise once the newer interface has set a precision; then `undo` restores that one.
     """
     try:
         undo.callback(write, read())
@@ -107,14 +107,14 @@ def _owner(name: str) -> Any:
 
 
 def fp32_precisions() -> dict[str, str]:
-    """What float32 products are computed in, ``ieee``, ``tf32`` or ``bf16``, by library.
+    """The precision of float32 products by library: ``ieee``, ``tf32`` or ``bf16``.
 
-    It is read by torch's newer interface, which knows what was set by either.
+    Read from torch's newer interface, which has the settings of both interfaces.
     """
     found = {name: _owner(name).fp32_precision for name in (*_PRODUCTS, *_CUDNN)}
     return {name: "ieee" if kind == "none" else kind for name, kind in found.items()}
 
 
 def tf32_is_on() -> bool:
-    """Whether the process computes float32 matrix products in TF32: the proof that the level acts."""
+    """Whether the process computes float32 matrix products in TF32: the proof that the level takes effect."""
     return torch.backends.cuda.matmul.fp32_precision == "tf32"

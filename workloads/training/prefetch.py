@@ -1,4 +1,4 @@
-"""The next batch travels while this one is computed."""
+"""The next batch is copied to the device while this batch is computed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 def ahead(
     batches: Iterator[T], device: torch.device, counts: Counter[str], tensors: Callable[[T], Iterable[Tensor]]
 ) -> Iterator[T]:
-    """Each batch is fetched and copied on a stream of its own while the one before it is computed.
+    """Fetch and copy each batch on a separate stream while the previous batch is computed.
 
     Parameters
     ----------
-    batches : copies each batch to `device` when it is asked for it
-    counts : of the witness ``prefetched_batches``
-    tensors : all tensors of a batch
+    batches : copies each batch to `device` on request
+    counts : counts the witness ``prefetched_batches``
+    tensors : gives all tensors of a batch
     """
     copies = torch.cuda.Stream(device)
     ready = _fetched_on(copies, batches)
@@ -30,7 +30,7 @@ def ahead(
         computing.wait_stream(copies)
         current = ready
         for tensor in tensors(current):
-            # Made on the other stream: without this its memory could be reused there while still read here.
+            # Without this the other stream could reuse the tensor's memory while it is read here.
             tensor.record_stream(computing)
         ready = _fetched_on(copies, batches)
         counts["prefetched_batches"] += 1

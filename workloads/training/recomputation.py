@@ -1,4 +1,4 @@
-"""Activations that the backward pass computes once more."""
+"""Activations that the backward pass recomputes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from torch.utils.checkpoint import checkpoint
 
 
 def recompute(blocks: Iterable[nn.Module]) -> None:
-    """Have the forward pass of each block kept no longer than it runs, and run again in the backward pass."""
+    """Drop the activations of each block after its forward pass, and recompute them in the backward pass."""
     for block in blocks:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""One training by several processes: each has the model and a share of every batch's rows."""
+"""One training in several processes: each process has the model and a share of the rows of every batch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from perfsweep.workloads.training.parts import Parts
 
 
 class Alone:
-    """One process has all rows."""
+    """A single process with all rows."""
 
     share = Share()
     writes = True
 
     def shared_rows(self, rows: int, parts: Parts) -> int:
-        """Rows of the batch of an iteration, all ranks' together, where `workload.batch_size` says `rows`."""
+        """Rows of a batch over all ranks, where `workload.batch_size` is `rows`."""
         return rows
 
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """The model as it runs forwards."""
+        """The model that computes the forward pass."""
         return model
 
     def before_piece(self, last: bool, counts: Counter[str]) -> None:
@@ -40,14 +40,14 @@ class Alone:
         return loss
 
     def total(self, parts: Tensor) -> Tensor:
-        """Losses of whole batches from each rank's parts of them."""
+        """Losses of whole batches from the parts of all ranks."""
         return parts
 
 
 class Replicas(Alone):
     """DistributedDataParallel averages gradients in the last backward pass before an update.
 
-    The mean over ranks is weighted so that it is the mean over the rows of the whole batch.
+    Losses are weighted so that the mean over ranks is the mean over the rows of the whole batch.
     """
 
     def __init__(self, rank: int, world: int) -> None:
@@ -56,7 +56,7 @@ class Replicas(Alone):
         self._replica: Any = None
 
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """The model as a replica; all begin with the values of rank 0."""
+        """The model as a replica; all replicas begin with the values of rank 0."""
         if device.type == "cuda":
             torch.cuda.set_device(device)
         self._replica = DistributedDataParallel(
@@ -65,23 +65,23 @@ class Replicas(Alone):
         return self._replica
 
     def before_piece(self, last: bool, counts: Counter[str]) -> None:
-        """Exchange gradients in the backward pass of the last piece only; all others just add to them."""
+        """Exchange gradients in the backward pass of the last piece only; other pieces only add to them."""
         super().before_piece(last, counts)
         self._replica.require_backward_grad_sync = last
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """The loss times the ranks: the exchange divides gradients by their number."""
+        """The loss times the number of ranks, by which the exchange divides gradients."""
         return loss * self.share.world
 
     def total(self, parts: Tensor) -> Tensor:
-        """The sum over ranks; all must ask for it."""
+        """The sum over ranks; every rank must call this."""
         whole = parts.detach().clone()
         dist.all_reduce(whole)
         return whole
 
 
 class WholeBatches(Replicas):
-    """Every rank has a batch of its own: the batch that they share has as many times the rows."""
+    """Every rank has a whole batch of its own, so the rows of an iteration grow with the ranks."""
 
     def shared_rows(self, rows: int, parts: Parts) -> int:
         """Rows of all ranks' batches together.
@@ -89,7 +89,7 @@ class WholeBatches(Replicas):
         Raises
         ------
         ConfigError
-            The training makes its batches itself, or has too few rows for so many.
+            The training has its own loader, or too few rows for batches of all ranks.
         """
         world = self.share.world
         if parts.loader is not None:
@@ -112,7 +112,7 @@ def replicas_of(levels: Levels, context: Context) -> Alone:
     Raises
     ------
     ConfigError
-        This process is alone.
+        There is only this process.
     """
     chosen = next((name for name in ("ddp", "ddp_weak") if levels.get(name, "off") != "off"), None)
     if chosen is None:
@@ -125,7 +125,7 @@ def replicas_of(levels: Levels, context: Context) -> Alone:
 
 
 def own_device(context: Context) -> torch.device:
-    """The device of this rank: with several GPUs on its node one of them each."""
+    """The device of this rank; with several GPUs on a node, each rank has another."""
     if context.world == 1 or context.device.type != "cuda":
         return torch.device(context.device.type)
     return torch.device("cuda", context.local_rank % max(context.device.count, 1))

@@ -1,4 +1,4 @@
-"""The learning rate over the course of a training."""
+"""The schedule of the learning rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfsweep.workloads.training.parts import Parts
 
 
 class Schedule:
-    """Steps the scheduler of `Parts.schedule` at its moments; without one, nothing ever happens."""
+    """Steps the scheduler of `Parts.schedule`; without a scheduler it does nothing."""
 
     def __init__(self, parts: Parts, optimizer: torch.optim.Optimizer) -> None:
         self._moment = parts.schedule_every
@@ -26,7 +26,7 @@ class Schedule:
             )
 
     def after(self, moment: str, figures: Mapping[str, float] | None = None) -> None:
-        """Step after an iteration, an epoch or an evaluation; a plateau is looked for in its first figure."""
+        """Step after an iteration, an epoch or an evaluation, whose first figure shows a plateau."""
         if self._scheduler is None or moment != self._moment:
             return
         if self._watches:
@@ -35,10 +35,10 @@ class Schedule:
             self._scheduler.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scheduler needs to go on; nothing without one."""
+        """Return the state of the scheduler; empty without one."""
         return self._scheduler.state_dict() if self._scheduler else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken, after the optimiser has done so."""
+        """Restore `state`; the state of the optimiser must be restored before."""
         if self._scheduler:
             self._scheduler.load_state_dict(dict(state))

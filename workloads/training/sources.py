@@ -1,4 +1,4 @@
-"""Where a training's batches come from: rows by number, a stream of rows, or a loader of the user's own."""
+"""Sources of a training's batches: rows by number, a stream of rows, or a loader of the user's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from perfsweep.workloads.training.parts import Parts
 def source_of(
     parts: Parts, batch_size: int, seed: int, share: Share, *, workers: int, pinned: bool
 ) -> Epochs:
-    """Choose where batches come from, and load them as the toggles say."""
+    """Choose the source of batches, which loads them at the levels of the toggles."""
     how = {"workers": workers, "pinned": pinned}
     if parts.loader is not None:
         return OwnLoader(parts.loader, toggled(**how), seed, share)
@@ -50,7 +50,7 @@ def source_of(
 
 
 def is_stream(data: Any) -> bool:
-    """Whether rows of `data` can only be had one after the other."""
+    """Whether rows of `data` can only be read one after the other."""
     numbered = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     return isinstance(data, IterableDataset) or (hasattr(data, "__iter__") and not numbered)
 
@@ -61,12 +61,12 @@ def rows_in(data: Any) -> Iterable[Any]:
 
 
 def length_of(sized: Any, name: str) -> int:
-    """Ask for a length.
+    """The length of a data set, sampler or loader.
 
     Raises
     ------
     ConfigError
-        There is none.
+        It has no length.
     """
     try:
         return len(sized)
@@ -78,7 +78,7 @@ def length_of(sized: Any, name: str) -> int:
 
 
 class SamplerPlan(Sampler[list[int]]):
-    """Full batches of the rows that a sampler of the user's names; else as `EpochPlan`.
+    """Full batches of the rows that the user's sampler names; otherwise the same as `EpochPlan`.
 
     Raises
     ------
@@ -109,10 +109,10 @@ class SamplerPlan(Sampler[list[int]]):
 
 
 def begin_epoch(source: Any, seed: int, epoch: int) -> None:
-    """Have a sampler, loader or data set begin an epoch whose order depends on seed and number alone.
+    """Begin an epoch of a sampler, loader or data set; its order depends only on the seed and its number.
 
-    Otherwise an order would depend on how often it has been drawn before, and a training that resumes, or an
-    arm whose loader draws once more, would see other batches.
+    Otherwise the order would depend on earlier draws: a training that resumes, or an arm whose loader draws
+    once more, would have other batches.
     """
     if hasattr(source, "set_epoch"):
         source.set_epoch(epoch)
@@ -124,28 +124,28 @@ def begin_epoch(source: Any, seed: int, epoch: int) -> None:
 class Stream:
     """Epochs of an iterable data set, in full batches.
 
-    With workers each of them reads the whole stream and puts together every n-th batch, so that the batches
-    stay the same. A stream that deals its rows out among workers belongs into a loader of the user's own.
+    Each of n workers reads the whole stream and makes every n-th batch, so that the batches stay the same. A
+    stream that divides its rows among workers needs a loader of the user's own.
     """
 
     def __init__(
         self, data: Any, batch_size: int, share: Share, stamped: Stamped, how: dict[str, Any]
     ) -> None:
         self._data = data
-        # Workers that live on would never hear of an epoch's number.
+        # Persistent workers would not get the number of the epoch.
         living = {"persistent_workers": False} if hasattr(data, "set_epoch") else {}
         turns = _Turns(data, batch_size, share)
         self._loader = data_loader(turns, batch_size=None, collate_fn=stamped, **how, **living)
 
     def start(self, place: Place) -> tuple[Place, Iterator[Any]]:
-        """Start the stream, and read past the batches of `place`."""
+        """Start the stream, and skip the batches before `place`."""
         begin_epoch(self._data, 0, place.epoch)
         return place, islice(iter(self._loader), place.batches, None)
 
 
 @dataclass
 class _Turns(IterableDataset[Any]):
-    """Rows of each batch of a stream; with workers each of them takes its turns."""
+    """Rows of each batch of a stream; with workers each worker gives every n-th batch."""
 
     data: Iterable[Any]
     batch_size: int
@@ -159,7 +159,7 @@ class _Turns(IterableDataset[Any]):
 
 
 class OwnLoader:
-    """Epochs of a loader of the user's own, in the batches that it gives, whatever their size.
+    """Epochs of the user's own loader, with its batches unchanged.
 
     Every rank loads the whole batch and takes its share.
     """
@@ -174,7 +174,7 @@ class OwnLoader:
             self._loader.collate_fn = Stamped(collates)  # type: ignore[attr-defined]
 
     def start(self, place: Place) -> tuple[Place, Iterator[Batch]]:
-        """Start the loader, and load past the batches of `place`."""
+        """Start the loader, and skip the batches before `place`."""
         loader = self._loader
         plan = getattr(loader, "batch_sampler", None)
         samplers = [getattr(loader, "sampler", None), plan, getattr(plan, "sampler", None)]
@@ -188,9 +188,9 @@ class OwnLoader:
 
 
 def first_batches(parts: Parts, batch_size: int, seed: int) -> Iterator[Any]:
-    """Load batches again, on the host and in this process, equal in every arm: rows in their own order.
+    """Load batches on the host and in this process, the same for every arm: rows in their own order.
 
-    Of a loader of the user's own, the first batches that it gives.
+    With the user's own loader, its first batches.
     """
     if parts.loader is not None:
         own = OwnLoader(parts.loader, toggled(workers=0, pinned=False), seed, Share())
@@ -202,7 +202,7 @@ def first_batches(parts: Parts, batch_size: int, seed: int) -> Iterator[Any]:
 
 @contextmanager
 def fixed_draws(seed: int) -> Iterator[None]:
-    """Have everything that is drawn at random inside depend on `seed` alone, and nothing outside on it."""
+    """Within the context random draws depend only on `seed`; draws outside do not change."""
     states = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=()):

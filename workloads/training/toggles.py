@@ -1,4 +1,4 @@
-"""The shared toggles as a plain training loop acts on them, each with the counter that shows it."""
+"""The shared toggles of the training loop, each with its witness."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Check, Comparator, LevelValue, Toggle
 from perfsweep.workloads.errors import ContractError
 
-# Sixteen bits round to 8 significant bits (bfloat16) or 11 (fp16, TF32). Over the tens of iterations of an
-# evidence trial a small network stays well inside; a network that does not should say so with bounds of its
-# own.
+# Sixteen bits round to 8 significant bits (bfloat16) or 11 (fp16, TF32). In the tens of iterations of an
+# evidence trial a small network stays well within these bounds; other networks should declare their own.
 SIXTEEN_BIT_BOUNDS = {"losses": 2e-2, "first_gradient": 5e-2, "parameters": 3e-2, "replay/*": 5e-2}
 TF32_BOUNDS = {"losses": 5e-3, "first_gradient": 1e-2, "parameters": 1e-2, "replay/*": 1e-2}
 
-# A replay overwrites the memory of the last one, gradients included: they must be used and dropped by then.
+# A replay overwrites the memory of the previous replay, gradients included: they must be dropped before.
 GRAPHS_NEED = {"zero_grad": ("none",), "micro_batch": ("all",)}
 
 CHECKS = (
     Check("losses", Comparator.RELATIVE),  # one for each iteration so far
-    # one backward pass at the initial parameters: nothing has drifted yet
+    # one backward pass at the initial parameters, before any drift
     Check("first_gradient", Comparator.RELATIVE),
     Check("parameters", Comparator.RELATIVE),  # all of them, at the end
 )
 
-# A checkpoint must hold the moment it was asked for, however late it is written: compared bit by bit.
+# A checkpoint must have the state of its iteration, however late it is written: compared bit by bit.
 SAVED = Check("checkpoint_error", Comparator.AT_MOST, bound=0.0, against="oracle")
-"""The check of a training that saves."""
+"""The check of a training that saves checkpoints."""
 
 DATA = shared.data()
-"""Only with `measure.stall`, or in sweeps that name it."""
+"""A toggle that is used only with `measure.stall`, or in sweeps that name it."""
 
 Options = Mapping[str, Mapping[str, Any]]
 
@@ -71,7 +70,7 @@ _MAKE: dict[str, tuple[Callable[..., Toggle], dict[str, Any]]] = {
 }
 
 NAMES = tuple(_MAKE)
-"""Toggles that `Training` knows how to act on."""
+"""Toggles that `Training` implements."""
 
 ON_REQUEST = ("grad_checkpointing", "gc", "checkpoint", "wandb_logging", "ddp", "ddp_weak")
 """Toggles that act only where a training names `Parts` for them, where its metrics are sent to W&B, or where
@@ -79,12 +78,12 @@ there are cores or GPUs for several processes."""
 
 
 def shared_toggles(*names: str, **own: Mapping[str, Any]) -> tuple[Toggle, ...]:
-    """Toggles that `Training` acts on; where no name is given, all but those `ON_REQUEST`.
+    """Toggles that `Training` implements; without names, all except those in `ON_REQUEST`.
 
-    `own` changes single ones, as the functions of `perfsweep.workloads.toggles` take it:
+    `own` changes single toggles by arguments of the functions of `perfsweep.workloads.toggles`:
     ``shared_toggles("amp", "optimizer", amp={"keep": ("off", "bf16")})``, and `micro_batch` and `num_workers`
-    with ``{"levels": (...)}``. What a toggle requires must be among the names: `non_blocking` needs
-    `pin_memory`.
+    with ``{"levels": (...)}``. The names must include the toggles that a toggle requires: `non_blocking`
+    needs `pin_memory`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The implementations of an optimiser's update."""
+"""Implementations of an optimiser's update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.errors import UnsupportedHere
 
 UPDATES: dict[str, dict[str, Any]] = {
-    # PyTorch by itself takes `foreach` on CUDA and the loop elsewhere; the baseline is the loop everywhere.
+    # PyTorch's default is `foreach` on CUDA and the loop elsewhere; the baseline is the loop everywhere.
     "default": {"foreach": False, "fused": False},
     "foreach": {"foreach": True, "fused": False},
     "fused": {"foreach": False, "fused": True},
@@ -24,12 +24,12 @@ UPDATES: dict[str, dict[str, Any]] = {
 def optimizer_of(
     make: Callable[..., Optimizer], parameters: Iterable[Tensor | dict[str, Any]], level: LevelValue
 ) -> Optimizer:
-    """Make the optimiser whose update is implemented as `level` says; options that it lacks are left out.
+    """Make the optimiser with the implementation of `level`; options that it does not have are left out.
 
     Raises
     ------
     UnsupportedHere
-        It has no such implementation, or none for these parameters on their device.
+        The optimiser has no such implementation, or none for these parameters on their device.
     """
     values, options = list(parameters), dict(UPDATES[str(level)])
     while True:

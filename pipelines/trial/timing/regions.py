@@ -1,4 +1,4 @@
-"""What a timing trial does with a workload once it is set up: warm up, then time whole regions."""
+"""A timing trial of a workload that is set up: warm up, then time a region."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class MetricLog(Protocol):
 def timing_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
-    """Warm up, then time whole cadences of iterations, or whole jobs, uncut; see `Timing.region`."""
+    """Warm up, then time whole cadences of iterations, or whole jobs, without turns; see `Timing.region`."""
     with Timing(workload, spec, device, log) as timing:
         timing.warm_up(folder)
         return timing.region(folder, Uncut())
 
 
 def clock_of(workload: Workload, device: Device) -> HostClock:
-    """The clock of the processes that do a workload's work: of this one, or of those it waits for."""
+    """The clock of the processes that do a workload's work: this process, or children that it waits for."""
     usage = workload.child_usage
     if (used := usage()) is None:
         return clock_for(device)
@@ -90,7 +90,7 @@ class Timing:
             self._meter.close()
 
     def warm_up(self, folder: Path) -> None:
-        """Iterate until times are steady, or run the discarded job; then settle Python's collector."""
+        """Iterate until times are steady, or run one job untimed; then settle Python's collector."""
         write_status(folder, "warming up")
         self._clock.reset_peak()
         before, cpu_ns = self._clock.usage(), self._clock.cpu_ns()
@@ -101,14 +101,14 @@ class Timing:
         usage = Usage.between(before, self._clock.usage())
         self._others_rest = usage.others_rest(self._clock.cpu_ns() - cpu_ns)
         settle_collector(type(self._workload), self._spec.arm.levels)
-        # Of ranks on one host the first one reads.
+        # On each host the first rank reads the meter.
         first = process_group.local_rank(self._spec) == 0
         self._meter = Meter(self._clock, first or self._clock.times_device, self._spec.counter_s)
         self._look_under_load()
         self._clock.forget_warm_up()
 
     def ready(self) -> Ready:
-        """What the pack has to know before it gives turns."""
+        """What the pack needs to know before it gives turns."""
         workload, spec = self._workload, self._spec
         spares = workload.shape == "steps"
         job_steps = self._warm.job_steps * spec.measure.jobs
@@ -124,10 +124,9 @@ class Timing:
         )
 
     def region(self, folder: Path, turns: Cut) -> dict[str, Any]:
-        """The timed region, in turns; returns fields of the record, and its `usage`.
+        """Time the region, in turns; returns fields of the record, and its `usage`.
 
-        Of steps-shaped work every place of the cadence is timed equally often, and of job-shaped work whole
-        jobs are.
+        Step-shaped work: every place of the cadence is timed equally often. Job-shaped work: whole jobs.
         """
         workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
         write_status(folder, "timing")
@@ -181,9 +180,9 @@ class Timing:
         }
 
     def _timed_steps(self, stretches: _Stretches, turns: Cut) -> str | None:
-        """One region of whole cadences, a second time where it does not look steady; why it still does not.
+        """Time one region of whole cadences, once more if it is not steady; returns why it still is not.
 
-        In turns what only the times say is no reason to measure it again: all arms share what troubled it.
+        In turns unsteady times are no reason to repeat it: all arms share the disturbance.
         """
         workload, world = self._workload, self._spec.world
         shared = not isinstance(turns, Uncut)
@@ -210,17 +209,17 @@ class Timing:
         return alarm or "another rank was not steady"
 
     def _untimed(self, steps: int) -> None:
-        """Iterations that only bring the caches back, or that have been timed often enough."""
+        """Run iterations that only refill caches, or whose place has been timed often enough."""
         rows = len(self._log)
         iterate(self._workload, NullClock(), steps)
         self._log.shorten(rows)
         self._steps += steps
 
     def _look_under_load(self) -> None:
-        """Ask for clocks, power and throttle reasons while the device works.
+        """Read clocks, power and throttle reasons while the device works: an idle device does not show them.
 
-        A device that rests tells of neither. The questions take milliseconds, which must not fall into the
-        region, so that the device is given a cadence of iterations for them, and is then waited for.
+        Reading takes milliseconds, which must not be part of the region. So it happens during a cadence of
+        untimed iterations, after which the device is synchronised.
         """
         if not self._clock.times_device or self._workload.shape == "job":
             return
@@ -229,7 +228,7 @@ class Timing:
         self._clock.synchronize()
 
     def _together(self, series: Sequence[Series]) -> list[ranks.Region]:
-        """What every rank timed; all come here when they have done their part of the region."""
+        """What every rank timed; every rank calls this after its part of the region."""
         own = ranks.own_region(
             [part.region_ns for part in series],
             [part.wall_ns for part in series],
@@ -238,7 +237,7 @@ class Timing:
         return ranks.gathered(own, self._spec.world)
 
     def _look_at_collectives(self, together: list[ranks.Region]) -> dict[str, Any]:
-        """The ranks' figures, with what only more iterations tell, once all else is measured."""
+        """The figures of the ranks; some need further iterations, so they come after everything else."""
         if self._spec.world == 1:
             return {"ranks": None}
         found = ranks.figures(together)
@@ -248,12 +247,12 @@ class Timing:
         return {"ranks": ranks.with_shares(found, ranks.gathered(own, self._spec.world))}
 
     def _counters(self) -> dict[str, float]:
-        """The workload's own counts since set-up, of steps-shaped work for one iteration."""
+        """The workload's own counts since set-up; of step-shaped work per iteration."""
         return {name: value / (self._steps or 1) for name, value in self._workload.counters().items()}
 
 
 def _refuse_nothing(series: Sequence[Series], units: float) -> None:
-    """Refuse figures divided by nothing, or by a clock that stopped or ran backwards."""
+    """Refuse a region without iterations or units, or with a clock that stopped or ran backwards."""
     if not any(len(part.wall_ns) for part in series):
         raise RecordError(
             "the workload ended before an iteration could be timed; give it more work for one job"
@@ -281,7 +280,7 @@ class _Stretches:
         self.forget()
 
     def forget(self) -> None:
-        """Discard what the region has measured, and begin it again."""
+        """Discard the measurements of the region, to begin it again."""
         self._meter.forget()
         self.series: list[Series] = []
         self.units = 0.0
@@ -289,7 +288,7 @@ class _Stretches:
 
     @property
     def alarm(self) -> str | None:
-        """Why the times of the region cannot be trusted; None where nothing speaks against them."""
+        """Why the times of the region cannot be trusted; None if they can."""
         return "compiled inside the timed region" if self.compiled else None
 
     def steps(self, steps: int) -> None:
@@ -328,7 +327,7 @@ class _Stretches:
 
 
 def _unsteady(series: Sequence[Series], cadence: int, places: Sequence[int]) -> str | None:
-    """Why times are not steady, in the order of the cadence, in which they may not have been measured."""
+    """Why times are not steady, once sorted by the places of the cadence; None if they are."""
     times_ns = np.concatenate([part.judged_ns(cadence) for part in series])
     flags = np.concatenate([part.flags for part in series])
     if cadence > 1 and len(times_ns) == len(places):
@@ -338,7 +337,7 @@ def _unsteady(series: Sequence[Series], cadence: int, places: Sequence[int]) -> 
 
 
 def _timed_jobs(stretches: _Stretches, jobs: int, turns: Cut) -> str | None:
-    """Whole jobs; starting the next one is no part of any. Why their times mean little."""
+    """Time whole jobs, without the resets between them; returns why the times cannot be trusted."""
     workload = stretches.workload
     for job in range(jobs):
         if job:

@@ -1,1 +1,1 @@
-"""What users' tests may use."""
+"""Helpers for your own tests."""

@@ -1,4 +1,4 @@
-"""Whether a workload keeps its contract, for tests: what scikit-learn's `check_estimator` is for estimators.
+"""Check in a test that a workload keeps its contract, as scikit-learn's `check_estimator` checks estimators.
 
 ::
 
@@ -23,7 +23,7 @@ __all__ = ["Conformance", "NotConformant", "check_workload"]
 
 
 class NotConformant(AssertionError):
-    """A workload breaks rules; the message names each with what to do."""
+    """A workload breaks rules; the message names each rule with what to do."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,10 @@ def check_workload(
 ) -> Conformance:
     """Run a workload briefly, in processes of its own: each level against the nearest legal base without it.
 
-    A level must act: its witness moves, or any counter or result where it names none. Its results must stay
-    in its parity class, and its data the same. The baseline must repeat in fresh processes and on its cache,
-    show what it computes, leave nothing in the process, and read nothing that a GPU would have to wait for.
+    A level must take effect: its witness changes, or any counter or result if it names no witness. Its
+    results must stay in its parity class, and its data must be the same. The baseline must give the same
+    results in fresh processes and with its cache, have evidence, leave no state in the process, and read no
+    value that a GPU would have to wait for.
 
     Parameters
     ----------
@@ -60,14 +61,14 @@ def check_workload(
     values : as after `perfsweep check`: ``workload.FIELD=VALUE``, ``toggles.NAME=LEVEL`` of all arms,
         ``measure.FIELD=VALUE``
     levels : only these, by toggle; None: all
-    baseline : False judges levels alone
+    baseline : False: only levels are judged
 
     Raises
     ------
     NotConformant
-        It breaks a rule.
+        The workload breaks a rule.
     ConfigError
-        A value, toggle or level does not exist, or the baseline needs more time than it has.
+        A value, toggle or level does not exist, or the baseline exceeds its time limit.
     """
     cfg = composition.compose("run", [f"workload={workload}", *values])
     with checking(cfg, values, levels=levels) as checked:
