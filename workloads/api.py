@@ -147,19 +147,23 @@ class Workload:
     """Something that repeats an iteration. Subclasses are checked when the class is created.
 
     ``steps``-shaped workloads (training) never end by themselves. A ``job`` (a fit, an evaluation) ends, and
-    `reset` starts the next one in the same process. `cadence` is the number of iterations after which
+    `reset` starts the next job in the same process. `cadence` is the number of iterations after which
     periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. If it is unknown,
     evidence trials look for it in the iterations' times. `length` is the number of iterations of a whole
-    training, if the configuration has it or the training has ended. `start` is exec for trials whose process
-    must not have imported anything before. `ranks` processes form each trial, unless a level needs more.
-    `files` are further files that decide what is computed, in addition to the sources that the class's module
-    imports. Fields of Config in `paths` name files or folders, in a YAML file relative to its folder. In
-    `data_phases` the workload waits for its loader. `extra_phases` are work that some users leave out, so
-    results include times without it. `replaces` names the modules in which levels replace functions.
-    `remarks` are counters with a sentence each, which tables show if the counter is above zero in a baseline.
-    A workload that runs programs has `own_device`, as the torch of this interpreter does not show which GPUs
-    they have. Folders of sweeps begin with `title`, or else the name of the workload. They belong to one
-    `origin`: the file that tells workloads apart, such as a script, if that is not the file of the class.
+    training, if the configuration has it or the training has ended.
+
+    `start` is exec for trials whose process must not have imported anything before. `ranks` processes form
+    each trial, unless a level needs more. A workload that runs other programs has `own_device`: the node
+    decides which GPUs they have, not the torch of this interpreter.
+
+    `files` decide what is computed, in addition to the sources that the class's module imports. Fields of
+    Config in `paths` name files or folders; a YAML file gives them relative to itself. Folders of sweeps
+    begin with `title`, or else with the name of the workload. They belong to one `origin`: the file that
+    identifies the workload, such as a script, if that is not the file of the class.
+
+    In its `data_phases` a workload waits for its loader. Work in `extra_phases` is left out by some users, so
+    results have times without it too. `replaces` names the modules in which levels replace functions.
+    `remarks` are counters, each with a sentence that tables show if the counter is above zero in a baseline.
     """
 
     Config: ClassVar[type]

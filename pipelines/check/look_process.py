@@ -35,7 +35,7 @@ EPOCH_S = 30.0
 
 AHEAD, AHEAD_S, COMPARED_S = 400, 3.0, 10.0
 """Iterations and seconds for which a script without a known epoch goes on, to see whether it ends before it
-could be measured; and the seconds after which the comparison of two runs ends."""
+could be measured; and the seconds for its first iterations, which are compared."""
 
 
 def run(spec: TrialSpec, folder: Path, rank: int) -> None:
