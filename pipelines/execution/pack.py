@@ -158,7 +158,7 @@ class PackRun:
             write_idle(self.folder, self.pack.id, self._idle)
 
     def _next(self, tried: set[int]) -> int | None:
-        """The round to measure now. A round that was tried and may not be repeated could fail for ever."""
+        """The next round: an unfinished one that was not tried yet, or that may be repeated."""
         unfinished = self.progress.unfinished_rounds(self.pack, self.retry)
         repeats = self.progress.to_repeat(self.pack)
         return next((number for number in unfinished if number not in tried or number in repeats), None)

@@ -1,11 +1,10 @@
 """The variance of an arm's mean: pooled over all arms, but a noisy arm keeps its own.
 
 A sweep has few servers, so one arm alone estimates its variance badly: with five servers there are four
-degrees of freedom, and intervals are half as wide again. All arms together estimate it well. Pooling is right
+degrees of freedom, and intervals are 1.5 times as wide. All arms together estimate it well. Pooling is right
 as long as arms scatter alike. Arms that scatter differently are found by F tests on the many cells instead of
-the few servers. Smyth's moderation (2004), which draws every arm's variance towards the others', was tried
-and left out: it lost power, and its intervals of noisy arms, which kept part of the others' variance, covered
-the truth too seldom.
+the few servers. Smyth's moderation (2004) draws every arm's variance towards that of the others. It was tried
+and left out: it lost power, and its intervals of noisy arms covered the true value too seldom.
 
 Log times are fitted as arm + round so that a spike moves neither: iteratively reweighted least squares with
 Tukey's bisquare, which forgets a trial that took half as long again, where Huber's weights only bound its

@@ -216,7 +216,7 @@ class Rounds:
         return self._earlier[last]
 
     def _sequence(self, effect: Contrast) -> Estimate | None:
-        """Estimate from plain log ratios, averaged over the rounds of each replication; None if there is one.
+        """Estimate from plain log ratios, averaged over rounds of replications; None from one replication.
 
         The robust fit would drop some of a noisy arm's first values, and find a small variance in the rest.
         """

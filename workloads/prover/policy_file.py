@@ -122,7 +122,7 @@ class SavedPolicy:
         }
 
     def _order(self, kind: str, own: Sequence[str], other: Sequence[str], more: int) -> Tensor:
-        """Rows of a table of `own` names for padding, the `other` names and `more` after them."""
+        """Rows, in a table of `own` names, of padding, of the `other` names and of `more` after them."""
         place = {name: row for row, name in enumerate(own, 1)}
         for names, known, says in (
             (other, place, "it has no row for the {} {!r} of the data"),

@@ -341,7 +341,7 @@ class NewtonSolver:
         self._end_slab(block, state, tally)
 
     def _pass(self, block: Block, state: NewtonState, tally: Tensor) -> tuple[NewtonState, Tensor, bool]:
-        """Evaluate, step and log; also whether the host knows that the slab has converged."""
+        """Evaluate, step and log; also whether the host knows that the slab has ended."""
         with self.phase("statistics"):
             self.counts.add("pair_evaluations", state.b.numel())
             sums = self.evaluator.sums(block, state.b, state.w, with_loss=False).double()
