@@ -278,7 +278,7 @@ class Training(Workload):
         return added(losses)
 
     def _loss(self, piece: Any) -> tuple[Tensor, Tensor | None]:
-        """The mean loss [] of some rows, and its terms [terms] where it has names for them."""
+        """The mean loss [] of some rows, and its terms [terms] if the training names them."""
         loss = self._parts.loss(self._forward, *batches.arguments(piece))
         if not isinstance(loss, Mapping):
             return loss, None

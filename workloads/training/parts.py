@@ -24,10 +24,10 @@ def _no_loss(*_: Any) -> Tensor:
 
 
 class Stateful(Protocol):
-    """What can be saved, and go on from there."""
+    """An object whose state a checkpoint saves and restores."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """All that it needs to go on."""
+        """The state to save."""
         ...
 
     def load_state_dict(self, state: Any) -> Any:
