@@ -32,7 +32,7 @@ def test_a_planted_sentence_is_rejected_on_a_page_and_in_a_message(sentence: str
 def test_plain_words_code_and_keys_pass(tmp_path: Path) -> None:
     text = "# Page\n\nThe stand-in runs again, as `behind` says.\n\n```\nwhoever reads\n```\n"
     assert list(plain_words.page("page.md", text)) == []
-    (tmp_path / "module.py").write_text('KEY = "behind"  # Not the reference arm: those\nthat = KEY\n')
+    (tmp_path / "module.py").write_text('KEY = "behind"  # the reference arm: those\nONE = 1  # that count\n')
     assert list(plain_words.module(tmp_path / "module.py")) == []
 
 
