@@ -80,21 +80,6 @@ def test_a_noisy_base_widens_all_effects() -> None:
     assert min(half_width(one) for one in estimates(values, servers=5)) > 0.025
 
 
-def test_the_layout_is_told_from_the_noise() -> None:
-    values = log_times(12, 40, sd=0.01) + np.repeat(more(0.02, 12, 20), 2, axis=1)
-    layout = rounds_of(np.exp(values), 20).layout
-    assert layout is not None and layout.p < 1e-6
-    assert math.sqrt(layout.layout) == pytest.approx(0.02, rel=0.2)
-    assert math.sqrt(layout.noise) == pytest.approx(0.01, rel=0.15)
-    assert layout.share == pytest.approx(0.8, abs=0.07)
-    quiet = rounds_of(np.exp(log_times(12, 40)), 20).layout
-    assert quiet is not None and quiet.p > 0.01 and quiet.share < 0.2
-
-
-def test_one_round_a_server_cannot_tell_layout_from_noise() -> None:
-    assert rounds_of(np.exp(log_times(4, 6))).layout is None
-
-
 def test_a_contrast_of_many_arms_is_known_better_than_a_pair() -> None:
     rounds = rounds_of(np.exp(log_times(8, 10)))
     pair, contrast = (
