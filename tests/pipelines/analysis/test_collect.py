@@ -16,7 +16,6 @@ from perfsweep.pipelines.store.records import (
     Failure,
     Kind,
     Outcome,
-    RankFigures,
     SweepFolder,
     TrialRecord,
     write_iterations,
@@ -54,18 +53,6 @@ def test_only_timing_trials_of_finished_rounds_are_used_and_of_those_the_attempt
     assert pl.read_parquet(tmp_path / "tables" / "trials.parquet").equals(found)
 
 
-def test_rows_stand_in_the_order_of_the_sweep(tmp_path: Path) -> None:
-    found = table(
-        tmp_path,
-        record(NAIVE, round=1, started=1.0),
-        record(NAIVE, round=0, attempt=1, started=2.0),
-        record(FAST, round=0, started=4.0),
-        record(NAIVE, round=0, started=3.0),
-    )
-    assert found["started"].to_list() == [3.0, 4.0, 2.0, 1.0]
-    assert found["label"].to_list() == ["naive", "amp=bf16", "naive", "naive"]
-
-
 def test_times_are_per_unit_where_a_timing_trial_did_any(tmp_path: Path) -> None:
     times = {"region_ns": 3 * 10**9, "lost_ns": 10**9, "region_cpu_ns": 10**9}
     names = ("ns_per_unit", "wall_ns_per_unit", "cpu_ns_per_unit")
@@ -88,13 +75,6 @@ def test_words_of_a_record_are_told_in_one_cell_each(tmp_path: Path) -> None:
     assert (found["outcome"], found["reason"]) == ("failed", "first")
     assert (found["keys"], found["disturbed"]) == ("device=cpu; torch=2", "load 9 on 2 cores; a swap")
     assert row(tmp_path)["reason"] == ""
-
-
-def test_ranks_are_told_where_there_are_several(tmp_path: Path) -> None:
-    ranks = RankFigures(nodes=("a", "b"), region_ns=(1, 2), collectives=0.25, straggling=0.5)
-    found = row(tmp_path, ranks=ranks)
-    assert (found["ranks"], found["collectives"], found["straggling"]) == (2, 0.25, 0.5)
-    assert [row(tmp_path)[name] for name in ("ranks", "collectives", "straggling")] == [None] * 3
 
 
 def trials(tmp_path, **series) -> pl.DataFrame:
@@ -190,12 +170,6 @@ def test_an_iteration_has_the_devices_time_and_a_phase_that_never_ran_is_none(tm
 def test_a_region_may_be_shorter_than_its_iterations_by_rounding(tmp_path, short_by, contradicts):
     table = trials(tmp_path, a0={"wall_ns": [10**9, 10**9]}).with_columns(region_s=2.0 * (1 - short_by))
     assert bool(read_series(table).contradictions) is contradicts
-
-
-def test_a_record_without_work_is_told_even_where_its_series_is_missing(tmp_path):
-    read = read_series(trials(tmp_path, a0=None).with_columns(units=float("nan")))
-    assert read.contradictions == {str(tmp_path / "a0"): "it ended well with nan units of work"}
-    assert len(read.unreadable) == 1
 
 
 def test_what_others_had_of_the_core_is_taken_off_every_phase_alike(tmp_path):

@@ -47,10 +47,6 @@ def test_an_optional_column_is_shown_where_any_row_says_something() -> None:
     assert "trials" in headings(effect(trials={"ok": 9}), effect(trials={"ok": 8, "oom": 1}))
 
 
-def test_a_value_without_a_text_of_its_own_reads_as_it_is() -> None:
-    assert [NUMBER.cell(value) for value in (None, 0.25, 12345.678)] == ["", "0.25", "1.235e+04"]
-
-
 def test_types_of_the_file_do_not_depend_on_its_rows() -> None:
     assert parquet_table([NUMBER], [None] * 200 + [1.5])["size"].to_list()[-1] == 1.5
     empty, full = parquet_table(EFFECTS, [effect()]), parquet_table(EFFECTS, [effect(ratio=0.5, p=0.1)])
@@ -83,7 +79,6 @@ FULL = ArmResult(
     collectives=0.3,
     straggling=0.0,
 )
-BARE = ArmResult("amp=bf16", 0, None, None, {})
 
 
 def cells(arm: ArmResult, where: Where = Where.HTML) -> dict[str, str]:
@@ -107,11 +102,6 @@ def test_a_person_reads_of_an_arm() -> None:
         "straggling": "0%",
         "trials": "9 ok, 2 oom",
     }
-
-
-def test_of_an_arm_without_a_round_a_person_reads_its_label() -> None:
-    shown = {key: text for key, text in cells(BARE).items() if text}
-    assert shown == {"name": "amp=bf16"}
 
 
 def test_a_file_holds_of_an_arm() -> None:

@@ -46,11 +46,6 @@ def measured(command) -> Sweep:
     return Sweep(*simulated(command(design, measure={"rounds": 4}), cost))
 
 
-def test_nothing_rules_out_an_arm_that_ran_and_agrees(measured: Sweep) -> None:
-    assert measured.exclusions().of_effect(measured.effect) is None
-    assert measured.exclusions().of_arm(measured.arm) is None
-
-
 def test_an_arm_that_never_ran_is_out_with_the_first_line_of_its_failure(measured: Sweep) -> None:
     for record in measured.timings(measured.arm):
         change(record, **OOM)
@@ -173,14 +168,6 @@ def test_only_what_a_single_pair_shows_can_be_inert(measured: Sweep) -> None:
     for own, outcome in (({}, "inert"), ({"pairs": pairs * 2}, None), ({"contrast": weights}, None)):
         found = exclusions.of_effect(measured.effect.model_copy(update=own))
         assert (found.outcome if found else None) == outcome
-
-
-def test_a_main_effect_is_about_all_of_its_arms_so_that_none_is_only_its_base(measured: Sweep) -> None:
-    for record in measured.timings(measured.base):
-        change(record, **OOM)
-    contrast = {measured.arm: 1.0, measured.base: -1.0}
-    found = measured.exclusions().of_effect(measured.effect.model_copy(update={"contrast": contrast}))
-    assert found is not None and found.outcome == "oom"
 
 
 def test_reasons_name_what_was_counted_compiled_for_or_computed_otherwise(measured: Sweep) -> None:

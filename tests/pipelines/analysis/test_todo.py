@@ -85,16 +85,6 @@ def names(effects: list[EffectResult]) -> list[str]:
     return [one.arm_label for one in effects]
 
 
-def test_winners_are_the_best_level_of_each_toggle_with_the_largest_gain_first() -> None:
-    effects = [
-        effect("a=1", ratio=0.9),
-        effect("a=2", ratio=0.8),
-        effect("b=1", ratio=0.5),
-        effect("c=1", Verdict.SLOWER, 1.1),
-    ]
-    assert names(winners(effects, "base")) == ["b=1", "a=2"]
-
-
 @pytest.mark.parametrize(
     "loser",
     [

@@ -84,13 +84,6 @@ def test_a_stall_of_a_fifth_is_reported_as_such(tmp_path: Path) -> None:
     assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
 
 
-def test_batches_from_memory_leave_no_stall(tmp_path: Path) -> None:
-    clock = FakeClock()
-    workload = training(tmp_path, clock, lambda: clock.advance(COMPUTING_NS), data="cached")
-    stall_of(workload, clock, tmp_path / "first", iterations=32)
-    assert stall_of(workload, clock, tmp_path / "then") < 0.001
-
-
 def test_a_device_that_waits_for_a_slow_loader_is_stalled_by_what_it_waits(tmp_path: Path) -> None:
     clock = FakeClock(events=4096)
     workload = training(tmp_path, clock, lambda: clock.launch(16_000))  # the device idles 4 of 20

@@ -43,25 +43,22 @@ def slow_down(folder: SweepFolder, arm: str, phase: str = "host_data", share: in
         change(file.with_name("record.json"), region_ns=int(arrays["wall_ns"].sum()))
 
 
-def test_a_slow_tail_shows_in_p99_and_not_in_the_median(sweep) -> None:
-    folder, manifest = sweep()
-    ((arm, _),) = manifest.effects[0].pairs
-    slow_down(folder, arm)
-    (effect,) = compared(folder, manifest).effects
-    p50, p99 = effect.quantities["p50"], effect.quantities["p99"]
-    assert p50.ratio == pytest.approx(0.5, rel=0.01) and p99.ratio == pytest.approx(0.5 * SLOWED, rel=0.1)
-    assert p99.low is not None and p99.high is not None and p99.low < p99.ratio < p99.high  # type: ignore[operator]
-    assert p99.rounds == 8 and p99.value is not None and p50.value is not None
-    assert p99.value / p50.value == pytest.approx(SLOWED, rel=0.15)
-
-
-def test_slow_steps_are_linked_to_the_phase_that_took_the_time(sweep) -> None:
-    folder, manifest = sweep(columns=("p95", "p99"))
+def test_a_slow_tail_shows_in_p99_with_the_phase_that_took_the_time_and_not_in_the_median(sweep) -> None:
+    folder, manifest = sweep(columns=("p50", "p95", "p99"))
     ((arm, base),) = manifest.effects[0].pairs
     slow_down(folder, arm)
-    by_arm = {one.id: one for one in compared(folder, manifest).arms}
-    assert by_arm[arm].comments["p99"].startswith("slow: data 9") and "p95" not in by_arm[arm].comments
-    assert "data" not in by_arm[base].comments.get("p99", "")
+    found = compared(folder, manifest)
+    p50, p99 = (found.effects[0].quantities[name] for name in ("p50", "p99"))
+    assert p50.ratio == pytest.approx(0.5, rel=0.01) and p99.ratio == pytest.approx(0.5 * SLOWED, rel=0.1)
+    assert p99.low < p99.ratio < p99.high and p99.rounds == 8
+    assert p99.value / p50.value == pytest.approx(SLOWED, rel=0.15)
+    comments = {one.id: one.comments for one in found.arms}
+    assert comments[arm]["p99"].startswith("slow: data 9") and "p95" not in comments[arm]
+    assert "data" not in comments[base].get("p99", "")
+    for file in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
+        change(file, units=200.0)
+    (effect,) = compared(folder, manifest).effects
+    assert effect.quantities["p50"].ratio == pytest.approx(0.25, rel=0.01), "steps are compared by the unit"
 
 
 def test_below_300_steps_percentiles_are_withheld_and_other_columns_stay(sweep) -> None:
@@ -71,15 +68,6 @@ def test_below_300_steps_percentiles_are_withheld_and_other_columns_stay(sweep) 
     assert effect.quantities["p99"].ratio is None and effect.quantities["p50"].value is None
     reason = "percentiles need 300 steps in each round, and there are 299; use measure.iterations=300 or more"
     assert f"p99: {reason}" in comparison.notes and f"p50: {reason}" in comparison.notes
-
-
-def test_a_step_that_does_twice_as_much_is_compared_by_unit(sweep) -> None:
-    folder, manifest = sweep()
-    ((arm, _),) = manifest.effects[0].pairs
-    for file in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
-        change(file, units=200.0)
-    (effect,) = compared(folder, manifest).effects
-    assert effect.quantities["p50"].ratio == pytest.approx(0.25, rel=0.01)
 
 
 def test_a_series_that_cannot_be_read_is_named(sweep) -> None:
@@ -108,19 +96,9 @@ def test_steps_have_their_times_and_those_of_the_outermost_phases(tmp_path: Path
     }
 
 
-def test_where_a_device_has_marks_its_times_count(tmp_path: Path) -> None:
+def test_where_a_device_has_marks_of_all_steps_its_times_count(tmp_path: Path) -> None:
     found = read(tmp_path, wall_ns=[10, 20], device_ns=[7, 0], host_a=[4, 5], device_a=[3, 2])
     assert isinstance(found, Steps)
-    assert found.times_ns.tolist() == [7.0, 0.0]
-    assert found.phases["a"].tolist() == [3.0, 2.0]
-
-
-def test_where_marks_of_some_steps_are_missing_single_steps_are_not_known(tmp_path: Path) -> None:
+    assert (found.times_ns.tolist(), found.phases["a"].tolist()) == ([7.0, 0.0], [3.0, 2.0])
     words = "the device's marks of some steps could not be had, so single steps are not known"
     assert read(tmp_path, wall_ns=[10, 20], device_ns=[7, -1]) == Withheld(words)
-
-
-def test_a_series_that_is_not_there_says_so_and_is_read_once_it_is(tmp_path: Path) -> None:
-    lost = steps_of(tmp_path)
-    assert isinstance(lost, Withheld) and str(tmp_path) in lost.reason
-    assert isinstance(read(tmp_path, wall_ns=[10]), Steps)
