@@ -144,7 +144,6 @@ def arrays(count: int, **own: int) -> dict[str, np.ndarray]:
     ("found", "says"),
     [
         (arrays(3, device_ns=2), "here has 2 entries of device_ns for 3 iterations"),
-        (arrays(3, device_forward=4), "here has 4 entries of device_forward for 3 iterations"),
         (arrays(3, log_loss=1, log_rate=2), "here has logged metrics of different lengths"),
         ({"start_ns": np.zeros(1)}, "here lacks epoch_ns, wall_ns"),
     ],

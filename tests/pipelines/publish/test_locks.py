@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from recorded import FAST, IDENTITY, NAIVE, Built, publish_here
 
 from perfsweep.pipelines.publish import worker
 from perfsweep.pipelines.publish.pool import ASIDE
-from perfsweep.pipelines.publish.publishing import publish
-from perfsweep.pipelines.publish.worker import BUSY, run_lock, staging
+from perfsweep.pipelines.publish.worker import staging
 from perfsweep.pipelines.store.locks import holding
 
 HOLD = """
@@ -25,18 +23,6 @@ with staging(Path(sys.argv[1])) as aside:
     print(aside, flush=True)
     time.sleep(600)
 """
-
-
-def test_a_run_that_another_publisher_keeps_is_left_alone_and_named(
-    sweep: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "WAIT_S", 0.2)
-    with run_lock(sweep.folder, f"{IDENTITY}-{FAST.id}-p000") as ours:
-        assert ours
-        done = publish_here(sweep)
-    assert [(run.arm, run.complete) for run in done.runs] == [(NAIVE.id, True), (FAST.id, False)]
-    assert done.runs[1].note == BUSY
-    assert publish(sweep.folder, mode="offline").complete
 
 
 def test_the_folder_of_a_killed_publisher_is_cleared_away_and_that_of_a_living_one_is_not(
@@ -91,19 +77,3 @@ def test_a_publisher_whose_folder_was_cleared_away_before_it_had_the_lock_makes_
         with staging(tmp_path) as mine:
             assert mine.exists() and mine != seen[0]
             assert [*tmp_path.iterdir()] == [mine]
-
-
-def test_a_publisher_whose_lock_another_one_tries_makes_another_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Path] = []
-
-    def tried(file: Path) -> AbstractContextManager[str]:
-        seen.append(file.parent)
-        return (
-            nullcontext("another has it, and is about to clear it away") if len(seen) == 1 else holding(file)
-        )
-
-    monkeypatch.setattr(worker, "holding", tried)
-    with staging(tmp_path) as mine:
-        assert mine == seen[1] != seen[0]

@@ -22,15 +22,7 @@ GOOD = Account(entity="team")
 
 @pytest.mark.parametrize(
     ("uploads", "runs", "online", "processes"),
-    [
-        (4, 9, True, 4),
-        (4, 2, True, 2),
-        (4, 0, False, 1),
-        (4, 7, False, 1),
-        (4, 8, False, 2),
-        (2, 80, False, 2),
-        (9, 800, False, 6),
-    ],
+    [(4, 9, True, 4), (4, 2, True, 2), (4, 0, False, 1), (4, 8, False, 2), (9, 800, False, 6)],
 )
 def test_uploads_gain_by_company_and_folders_by_cores(
     monkeypatch: pytest.MonkeyPatch, uploads: int, runs: int, online: bool, processes: int
@@ -88,13 +80,6 @@ def test_runs_are_handed_over_at_once_with_the_sweeps_patience_or_anothers(
     assert offline == (None, 1, 7.0)
     assert online == ("http://there", 2, 3.0)
     assert first == second == KEYS
-
-
-def test_what_was_brought_back_is_told_in_the_order_of_the_runs(built: Built, crew: type[Crew]) -> None:
-    crew.delivered = Delivered({key: run(key, remark="old") for key in KEYS[::-1]})
-    done = Publication(built.folder).finish()
-    assert [one.arm for one in done.runs] == [NAIVE.id, FAST.id]
-    assert (done.warning, done.mode, done.notice, done.complete) == (None, "offline", "old", True)
 
 
 def test_what_is_missing_is_told_with_its_reason_and_problems_are_told_once(

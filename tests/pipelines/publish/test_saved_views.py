@@ -75,15 +75,6 @@ def test_of_two_refusals_the_last_is_told(tmp_path: Path) -> None:
         save_view(ONLINE, file, "view", refuse)
 
 
-def test_without_an_entity_of_the_account_that_of_the_sweep_is_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(saved_views, "probe", lambda tracking: Account())
-    saves = Saves()
-    save_view(ONLINE, tmp_path / "views.json", "view", saves)
-    assert saves.asked == [("own", None)]
-
-
 def test_a_server_that_refuses_it_or_cannot_be_used_leaves_a_file_as_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

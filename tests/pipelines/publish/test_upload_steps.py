@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,35 +133,6 @@ def test_a_run_that_is_there_is_continued_with_what_it_lacks_or_left_alone(tried
     assert sent == [("r", 1, True)] and (done.note, done.rows_before) == ("continued", 3)
     done, sent = tried(Listed([whole]))
     assert len(sent) == 1 and (done.note, done.where, done.rows_before) == ("already complete", "of r", 7)
-
-
-def test_a_listing_knows_generations_by_their_names_and_what_they_say(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def run(name: str, lines: int | None, **said: str) -> Any:
-        summary = {f"published/{key}": value for key, value in said.items()}
-        return SimpleNamespace(id=name, summary=summary, historyLineCount=lines)
-
-    asked = list[Any]()
-    runs = [run("r", 7, digest="d", segments='["s0"]'), run("q", 1), run("r-g2", None, segments="[half")]
-
-    class Api:
-        def flush(self) -> None:
-            asked.append("flush")
-
-        def runs(self, path: str, **own: Any) -> Any:
-            asked.append((path, own["filters"]))
-            return iter(runs)
-
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Api=Api))  # type: ignore[arg-type]
-    server = upload.Server()
-    found = [dataclasses.replace(one, handle=None) for one in server.generations(WANTED)]
-    assert found == [there(7, "s0", digest="d"), dataclasses.replace(there(0), name="r-g2", generation=2)]
-    server.generations(dataclasses.replace(WANTED, entity="team"))
-    server.generations(WANTED)
-    assert asked == ["flush", ("x", {"group": "x"}), "flush", ("team/x", {"group": "x"})]
-    server.generations(WANTED, fresh=True)
-    assert asked[4:] == asked[:2]
 
 
 def test_what_was_sent_is_waited_for_until_all_of_it_is_seen_and_no_longer(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import runpy
 import sys
 import tempfile
 import time
@@ -22,7 +21,6 @@ from perfsweep.pipelines.publish.pool import READY, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import SweepRuns
 from perfsweep.pipelines.publish.worker import BUSY, Publisher, run_lock
-from perfsweep.pipelines.trial import parent
 
 KEY = ("p000", FAST.id)
 RUN_ID = f"{IDENTITY}-{FAST.id}-p000"
@@ -111,23 +109,6 @@ def test_one_that_another_publisher_has_is_waited_for_and_then_left_to_it(
     assert ours.publish(KEY) != done and waits == [True], "nobody is waited for now"
 
 
-class Ended(Exception):
-    """What comes before all else."""
-
-
-def test_the_process_asks_to_end_with_who_started_it_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def asked() -> None:
-        raise Ended
-
-    monkeypatch.setattr(parent, "die_with_parent", asked)
-    monkeypatch.setattr(sys, "argv", ["worker", "no folder", "offline"])
-    monkeypatch.setattr(os, "dup2", lambda *words: None)
-    with pytest.raises(Ended):
-        runpy.run_path(worker.__file__, run_name="__main__")
-
-
 class Wandb:
     """W&B, as far as it has to be taken down."""
 
@@ -138,22 +119,6 @@ class Wandb:
         self.torn += 1
         if self.error:
             raise self.error
-
-
-@pytest.mark.parametrize(("alone", "error"), [(False, None), (True, RuntimeError("busy"))])
-def test_a_publisher_has_files_of_its_own_aside_and_takes_wandb_down(
-    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, alone: bool, error: Exception | None
-) -> None:
-    wandb = Wandb(error)
-    monkeypatch.setitem(sys.modules, "wandb", wandb)  # type: ignore[arg-type]
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    with worker.publisher(runs, None, alone=alone) as ours:
-        aside = ours._staging
-        assert aside.parent == built.folder.wandb_dir and aside.name.startswith(worker.ASIDE)
-        assert (tempfile.tempdir == str(aside)) == alone
-        assert wandb.torn == 0
-    assert wandb.torn == 1
-    assert not aside.exists()
 
 
 @pytest.fixture
@@ -198,23 +163,6 @@ def test_each_run_has_one_answer_with_its_own_problems_and_nothing_else_that_is_
     assert first["problems"] == [f"a problem of {FAST.id}"]
     assert second == {"run": None, "problems": [f"a problem of {NAIVE.id}"]}
     assert "W&B writes to" in printed
-
-
-@pytest.mark.parametrize(
-    ("how", "note", "sent"),
-    [(("offline",), "written", []), (("online", "http://there"), "uploaded", [False])],
-    ids=["offline", "online"],
-)
-def test_the_process_sends_to_the_server_that_it_is_told_or_writes_folders(
-    served: Callable[..., tuple[list[Any], str]],
-    monkeypatch: pytest.MonkeyPatch,
-    how: tuple[str, ...],
-    note: str,
-    sent: list[bool],
-) -> None:
-    upload = Sent(monkeypatch)
-    (_, answer), _ = served(KEY, how=how)
-    assert (answer["run"]["note"], upload.fresh) == (note, sent)
 
 
 def test_who_asked_hears_that_another_publisher_is_waited_for(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loopback import Loopback
 from recorded import FAST, IDENTITY, NAIVE, Built, build, publish_here
 from run_file import read_run
 
@@ -109,14 +108,3 @@ def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_
     )
     assert not any("record.json" in name for name in files)
     assert publish_here(built).new == 0
-
-
-def test_a_server_is_sent_profiles_again_when_they_changed(tmp_path: Path, backend: Loopback) -> None:
-    built = build(tmp_path / "demo", mode="online")
-    folder = add(built, FAST)
-    assert publish_here(built, server=backend.url).complete
-    write_profile(folder, profile_of(FAST, profiled_ns=(30.0,)))
-    done = publish_here(built, server=backend.url)
-    assert done.complete and [run.note for run in done.runs if run.label.startswith("profile")] == [
-        "replaced"
-    ]

@@ -15,22 +15,10 @@ from perfsweep.pipelines.store import files
 from perfsweep.workloads.errors import RecordError
 
 
-def test_arrays_read_back_by_their_names(tmp_path: Path) -> None:
-    files.write_arrays(tmp_path / "a.npz", {"x": np.arange(3), "y": np.ones((2, 2))})
-    found = files.read_arrays(tmp_path / "a.npz")
-    assert {name: array.tolist() for name, array in found.items()} == {"x": [0, 1, 2], "y": [[1, 1], [1, 1]]}
-    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]
-
-
-@pytest.mark.parametrize(("content", "says"), [(b"no zip", "cannot be read as arrays")])
-def test_what_holds_no_arrays_is_named(tmp_path: Path, content: bytes | None, says: str) -> None:
-    if content is not None:
-        (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(RecordError, match=f"a.npz {says}"):
+def test_what_holds_no_arrays_is_named_and_objects_that_python_must_run_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"no zip")
+    with pytest.raises(RecordError, match=r"a\.npz cannot be read as arrays"):
         files.read_arrays(tmp_path / "a.npz")
-
-
-def test_objects_that_python_must_run_are_never_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.array([{"any": "code"}], dtype=object))
     with pytest.raises(RecordError, match="cannot be read as arrays"):
         files.read_arrays(tmp_path / "a.npz")
@@ -57,13 +45,6 @@ def test_a_member_that_is_no_array_is_damage_and_so_is_none(
         for name, content in members.items():
             archive.writestr(name, content)
     with pytest.raises(RecordError, match=f"is damaged: 0 of {len(members)} arrays are left"):
-        files.read_arrays(tmp_path / "a.npz")
-
-
-def test_a_torn_file_of_arrays_is_damaged(tmp_path: Path) -> None:
-    files.write_arrays(tmp_path / "a.npz", {"x": np.arange(400)})
-    os.truncate(tmp_path / "a.npz", 900)
-    with pytest.raises(RecordError, match=r"a\.npz is damaged"):
         files.read_arrays(tmp_path / "a.npz")
 
 
@@ -95,34 +76,6 @@ def test_one_object_reads_back_and_none_is_none(tmp_path: Path) -> None:
     assert files.read_json(tmp_path / "a.json") == {"a": [1, 2]}
     with pytest.raises(RecordError, match="cannot be read: Is a directory"):
         files.read_json(tmp_path)
-
-
-def test_replacing_leaves_the_new_content_alone(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "a.txt"
-    for content in (b"old and long", b"new"):
-        files.write_atomically(file, content)
-    files.write_atomically(file, b"unsynced", sync=False)
-    assert [(one.name, one.read_bytes()) for one in file.parent.iterdir()] == [("a.txt", b"unsynced")]
-
-
-def refusing(number: int):
-    def link(source: object, target: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return link
-
-
-@pytest.mark.parametrize("number", [errno.EPERM])
-def test_once_is_once_without_hard_links_too(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "link", refusing(number))
-    assert files.write_once(tmp_path / "a", b"first")
-    assert not files.write_once(tmp_path / "a", b"second")
-    (tmp_path / "b").write_bytes(b"a writer with links was first")
-    assert not files.write_once(tmp_path / "b", b"second")
-    assert (tmp_path / "a").read_bytes() == b"first"
-    assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
 
 
 def test_what_the_system_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +128,7 @@ def test_arrays_that_a_small_file_could_fill_the_memory_with_are_not_read(tmp_pa
         files.read_arrays(tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize("number", ["-" + "9" * 20])
-def test_an_integer_that_no_table_has_room_for_is_damage(tmp_path: Path, number: str) -> None:
-    (tmp_path / "a.json").write_text(f'{{"x": {number}}}')
+def test_an_integer_that_no_table_has_room_for_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"x": -99999999999999999999}')
     with pytest.raises(RecordError, match=r"a\.json is damaged: it holds an integer of"):
         files.read_json(tmp_path / "a.json")

@@ -102,14 +102,6 @@ def test_a_lock_that_fails_for_another_reason_is_no_lock(
 
 
 @pytest.mark.usefixtures("no_links")
-def test_without_hard_links_the_first_writer_wins(tmp_path: Path) -> None:
-    assert write_once(tmp_path / "record.json", b"first")
-    assert not write_once(tmp_path / "record.json", b"second")
-    assert (tmp_path / "record.json").read_bytes() == b"first"
-    assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
-
-
-@pytest.mark.usefixtures("no_links")
 def test_without_hard_links_one_of_many_writers_wins_and_is_read_whole(tmp_path: Path) -> None:
     texts = [str(number).encode() * 5000 for number in range(8)]
     won: list[bytes] = []

@@ -86,25 +86,6 @@ def timing(arm: str, number: int, attempt: int = 0, **facts: Any) -> StoredTrial
     return StoredTrial(Path(), TrialRecord(arm=arm, kind=Kind.TIMING, **own, **facts))
 
 
-def test_what_records_say_alike_lies_in_memory_once() -> None:
-    progress = Progress()
-    texts = ["".join(("no counters ", "of energy")) for _ in range(6)]
-    trials = [
-        timing(
-            arm, number, environment={"host": ["n1"], "load": [number]}, withheld={"energy_j": texts.pop()}
-        )
-        for number in range(3)
-        for arm in ARMS
-    ]
-    for one in trials:
-        progress.add(one)
-    assert len({id(one.record.environment["host"]) for one in trials}) == 1
-    assert [one.record.environment["load"] for one in trials] == [[0], [0], [1], [1], [2], [2]]
-    withheld = {one.record.arm: id(one.record.withheld) for one in trials}
-    assert all(id(one.record.withheld) == withheld[one.record.arm] for one in trials)
-    assert trials[-1].record.withheld == {"energy_j": "no counters of energy"}
-
-
 def test_an_attempt_that_broke_off_does_not_count_before_a_whole_one_though_every_arm_was_retired() -> None:
     progress, pack = Progress(), Pack(id="p000", orders=(ARMS, ARMS), start="fork")
 

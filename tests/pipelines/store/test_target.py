@@ -22,11 +22,6 @@ def course(*values: float | None, every: int = 10) -> dict[int, dict[str, float]
     }
 
 
-@pytest.mark.parametrize(("rising", "text"), [(True, "test loss >= 0.5"), (False, "test loss <= 0.5")])
-def test_a_target_in_words_says_which_way(rising: bool, text: str) -> None:
-    assert str(target(rising=rising)) == text
-
-
 @pytest.mark.parametrize(("steps", "last"), [(49, 40), (50, 50), (3, 10)])
 def test_the_last_look_is_within_the_steps_and_there_is_one(steps: int, last: int) -> None:
     assert target(steps=steps).last_look == last
