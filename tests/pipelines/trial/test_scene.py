@@ -201,8 +201,7 @@ def test_a_workload_is_closed_whatever_becomes_of_its_trial(
 
 
 @pytest.mark.usefixtures("one_thread", "put_back")
-@pytest.mark.parametrize("name", ["step", "close"])
-@pytest.mark.parametrize("when", ["made", "set up", "measured"])
+@pytest.mark.parametrize(("when", "name"), [("made", "step"), ("set up", "close"), ("measured", "step")])
 def test_an_attribute_that_hides_a_method_of_the_contract_is_named(
     when: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,16 +47,8 @@ def test_a_call_counts_for_what_it_does(work: Callable[[], Any], ops: int, flops
 
 @pytest.mark.parametrize(
     ("work", "reads"),
-    [
-        (lambda: A.sum().item(), 1),
-        (lambda: torch.equal(A, A), 1),
-        (lambda: bool(A.sum() > 1), 1),
-        (lambda: A.nonzero(), 0),
-        (lambda: A[A > 0], 0),
-        (lambda: A.to(torch.float64), 0),
-        (lambda: A + 1, 0),
-    ],
-    ids=["item", "equal", "truth", "nonzero", "mask", "copy", "sum"],
+    [(lambda: A.sum().item(), 1), (lambda: torch.equal(A, A), 1), (lambda: A[A > 0], 0), (lambda: A + 1, 0)],
+    ids=["item", "equal", "mask", "sum"],
 )
 def test_on_the_host_only_scalars_are_read(work: Callable[[], Any], reads: int) -> None:
     assert counted(work).host_reads == reads

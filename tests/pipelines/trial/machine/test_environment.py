@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import (
@@ -102,12 +100,6 @@ def test_a_node_that_tells_nothing_has_facts_all_the_same(monkeypatch: pytest.Mo
     fake_files(monkeypatch, {})
     assert facts()["memory_bytes"] is None
     assert device_facts("cpu").name  # the architecture, at least
-
-
-@given(st.sets(st.integers(0, 40), min_size=1))
-def test_ranges_of_cores_lose_none(cores: set[int]) -> None:
-    parts = [part.split("-") for part in environment._ranges(sorted(cores)).split(",")]
-    assert {core for part in parts for core in range(int(part[0]), int(part[-1]) + 1)} == cores
 
 
 TEN_S = 10_000_000_000
@@ -262,11 +254,6 @@ def test_of_a_look_shorter_than_a_few_ticks_the_load_average_is_taken() -> None:
     assert disturbance(WATCHED, after, TEN_S // 100, Usage(run_delay_ns=0), threads=1) == (
         "load 9.0 on 4 cores",
     )
-
-
-def test_an_arm_that_waits_for_other_processes_is_judged_by_the_load_average() -> None:
-    after = replace(LATER, busy_s=560.0, own_s=0.0, at_s=10.0, load=1.0)
-    assert disturbance(WATCHED, after, TEN_S, None, threads=None) == ()
 
 
 def test_a_busy_neighbour_is_seen_on_this_machine() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from clocks import FakeClock
 
-from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
 from perfsweep.pipelines.trial.timing import steady
 from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
 from perfsweep.pipelines.trial.timing.steady import region_alarm
@@ -62,30 +61,6 @@ def test_iterations_whose_events_ran_out_are_left_out_of_the_judgement() -> None
     assert 0 < one.dropped < 60
     assert len(one.judged_ns(1)) == 60 - one.dropped
     assert len(one.judged_ns(10)) == 0  # whole periods cannot be put together
-
-
-def arrays_of(one: Series) -> dict[str, np.ndarray]:
-    assert one.device_ns is not None
-    return {"wall_ns": one.wall_ns, "device_ns": one.device_ns}
-
-
-def test_an_iteration_takes_what_the_device_took_for_it() -> None:
-    one = region(60, 3_000, 6.0)
-    assert one.wall_ns[0] < 0.2 * 60 * 18_000  # the host only launched it
-    assert np.median(iteration_times(arrays_of(one))) == pytest.approx(60 * 18_000, rel=0.02)
-
-
-def test_without_all_events_an_iteration_takes_its_share_of_the_region() -> None:
-    one = region(20, 3_000, 6.0, events=16)
-    times = iteration_times(arrays_of(one))
-    assert times.sum() == pytest.approx(one.region_ns)
-    assert np.ptp(times) == 0
-
-
-@pytest.mark.parametrize(("device", "whose"), [([3, 4], "device"), ([3, -1], "host")])
-def test_a_phase_is_the_device_s_where_all_its_marks_could_be_had(device: list[int], whose: str) -> None:
-    arrays = {"host_forward": np.array([1, 1]), "device_forward": np.array(device)}
-    assert phase_times(arrays, "forward")[0] == whose
 
 
 class Paced:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.trial.machine.energy import Spent
-from perfsweep.pipelines.trial.timing.iterations import endless_step, whole_cadences
+from perfsweep.pipelines.trial.timing.iterations import whole_cadences
 from perfsweep.pipelines.trial.timing.quantities import job_units, record_fields
-from perfsweep.workloads.errors import ContractError
 
 
 class Work:
@@ -43,13 +42,6 @@ class Work:
 @pytest.mark.parametrize(("cadence", "iterations", "whole"), [(5, 5, 5), (5, 6, 10)])
 def test_iterations_are_rounded_up_to_whole_cadences(cadence: int, iterations: int, whole: int) -> None:
     assert whole_cadences(Work(cadence=cadence), iterations) == whole  # type: ignore[arg-type]
-
-
-def test_steps_that_run_out_while_they_are_measured_break_the_contract() -> None:
-    work = Work(last=1)
-    endless_step(work, None)  # type: ignore[arg-type]
-    with pytest.raises(ContractError, match=r"^Work ran out of iterations .* or be declared shape='job'$"):
-        endless_step(work, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -74,20 +74,6 @@ def test_collectives_are_gloos_calls_and_nccls_kernels(name: str, device: str, c
     assert list(ranks._collectives([event(name, device)])) == [(1.0, 2.0)] * counts
 
 
-def test_a_process_alone_waits_for_nobody_and_ranks_hear_of_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met: list[Any] = []
-    monkeypatch.setattr(ranks.dist, "all_reduce", met.append)
-    monkeypatch.setattr(
-        ranks.dist, "all_gather_object", lambda parts, own: parts.__setitem__(slice(0, None), [own, 9, 8])
-    )
-    ranks.barrier(1)
-    assert (ranks.gathered(7, 1), met) == ([7], [])
-    ranks.barrier(3)
-    assert (ranks.gathered(7, 3), len(met)) == ([7, 9, 8], 1)
-
-
 def test_what_a_rank_timed_has_its_node_and_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
     own = ranks.own_region([3, 4], [np.array([1, 2]), np.array([4])], 2)

@@ -126,7 +126,7 @@ def check_recording(
 LAGS = st.sampled_from([0, 7, 400, math.inf])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(PROGRAMS, st.sampled_from([0, 1, 3, 10, 1000]), LAGS, st.integers(1, 40))
 def test_whatever_the_device_does_no_host_mark_is_lost_and_nothing_waits(
     program, events, lag_ns, capacity
@@ -134,7 +134,7 @@ def test_whatever_the_device_does_no_host_mark_is_lost_and_nothing_waits(
     check_recording(program, FakeClock(events=events, lag_ns=lag_ns), capacity)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(PROGRAMS, st.sampled_from([0, 7, 400]), st.integers(1, 40))
 def test_with_events_enough_every_device_time_is_found_however_late_it_reports(
     program, lag_ns, capacity
@@ -144,15 +144,6 @@ def test_with_events_enough_every_device_time_is_found_however_late_it_reports(
     assert series.device_ns is not None
     assert series.dropped == 0
     assert int(series.device_ns.sum()) == Truth().run(program).device_now
-
-
-@pytest.mark.parametrize("lag_ns", [0, math.inf])
-def test_events_that_never_report_cost_device_times_only(lag_ns: float) -> None:
-    program: list[Iteration] = [(Part("a", 5, 3),)] * 6
-    clock = FakeClock(events=1000, lag_ns=lag_ns)
-    series = record(program, clock, Recorder(clock))
-    assert series.dropped == (6 if lag_ns else 0)
-    assert series.host_phases["a"].tolist() == [10] * 6
 
 
 def test_a_dry_pool_drops_the_iterations_it_concerns_and_recovers() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from clocks import FakeClock
 
-from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.pipelines.trial.timing.recorder import Flag, Recorder
 
 
@@ -33,17 +32,6 @@ def test_walls_run_from_start_to_start_and_the_last_to_the_end_of_the_region(clo
     assert series.wall_ns.tolist() == [10, 10, 14]
     assert series.region_ns == 34
     assert series.iterations == 3
-
-
-@pytest.mark.parametrize("host", [HostClock(), FakeClock()])
-def test_a_host_has_neither_device_times_nor_drops(host: HostClock) -> None:
-    recorder = Recorder(host)
-    recorder.start()
-    recorder.lap()
-    recorder.stop()
-    series = recorder.series()
-    assert (series.device_phases, series.dropped) == ({}, 0)
-    assert series.device_ns is None
 
 
 def test_cpu_time_of_the_region_is_that_of_the_process() -> None:
