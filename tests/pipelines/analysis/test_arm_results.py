@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from measured import change, compared, simulated, spec_of, write
+from measured import change, compared, simulated
 from planned_sweeps import record
 
 from perfsweep.pipelines.analysis.arm_records import (
@@ -15,24 +15,13 @@ from perfsweep.pipelines.analysis.arm_records import (
     CounterChange,
     Scaling,
     Work,
-    bound_by,
     counter_changes,
-    counter_table,
     scaling_of,
 )
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, judge_quality
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import (
-    Arm,
-    Effect,
-    Kind,
-    Manifest,
-    Outcome,
-    Pack,
-    RankFigures,
-    SweepFolder,
-)
+from perfsweep.pipelines.store.records import Effect, Kind, Manifest, Outcome, Pack, RankFigures, SweepFolder
 from perfsweep.workloads.api import Check, Comparator, Evidence, Levels
 
 
@@ -109,22 +98,6 @@ def test_of_several_ranks_an_arm_has_their_number_and_what_they_lost_to_one_anot
     assert (alone.ranks, alone.nodes, alone.collectives) == (3, 2, 0.1), "one trial with ranks tells as much"
 
 
-def test_counters_that_differ_from_the_references_are_the_arms_changes(sweep) -> None:
-    folder, manifest = sweep
-    for arm in manifest.arms:
-        products = 40.0 if arm.label == "baseline" else 20.0
-        write(
-            folder,
-            spec_of(manifest, arm.id, "p000", None, Kind.COUNTING),
-            counters={"products": products, "same": 1.0},
-        )
-    found = results(folder, manifest)
-    assert [(one.counter, one.reference, one.value) for one in found["work=single"].changes] == [
-        ("products", 40.0, 20.0)
-    ]
-    assert found["baseline"].changes == ()
-
-
 PACK = Pack(id="p000", orders=(("arm",), ("arm",)), start="fork")
 
 
@@ -197,25 +170,6 @@ def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest
     assert [one.counter for one in counter_changes(reference, own)] == ["appears", "eightfold", "twice"]
 
 
-def test_the_table_has_a_row_for_each_arm_and_counter():
-    arms = [Arm(id="x", levels={}, label="naive"), Arm(id="y", levels={}, label="fast")]
-    table = counter_table(arms, {"x": {"passes": 100.0, "flops": None}, "y": None})
-    assert table.rows() == [("x", "naive", "flops", None), ("x", "naive", "passes", 100.0)]
-
-
-@pytest.mark.parametrize(
-    ("busy_ns", "wall_ns", "words"),
-    [
-        (79.0, 100.0, "host-bound: the device works 79% of the time"),
-        (80.0, 100.0, "device-bound: the device works 80% of the time"),
-        (120.0, 100.0, "device-bound: the device works 100% of the time"),
-        (None, 100.0, None),
-    ],
-)
-def test_an_arm_is_bound_by_what_is_busy_most_of_the_time(busy_ns, wall_ns, words: str | None) -> None:
-    assert bound_by(busy_ns, wall_ns) == words
-
-
 CHECKS = (
     Check("trace"),
     Check("excess", Comparator.AT_MOST, 1e-5, against="oracle"),
@@ -260,14 +214,6 @@ def scaling(
         progress.add(one)
     ends = (None, None) if ratio is None else (ratio * 0.8, ratio * 1.25)
     return scaling_of(effect, ratio, *ends, ArmRecords(progress, [WIDE_PACK]))
-
-
-def test_four_ranks_in_half_the_time_use_half_of_themselves() -> None:
-    found = scaling(0.5, 4)
-    assert found is not None
-    assert (found.ranks, found.work) == (4, Work.STRONG)
-    assert found.efficiency == pytest.approx(0.5)
-    assert (found.low, found.high) == (pytest.approx(0.4), pytest.approx(0.625))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from perfsweep.pipelines.store.records import (
     TrialRecord,
     write_iterations,
 )
-from perfsweep.pipelines.trial.timing.series import NO_TIME
 
 PLAN = manifest(arm(NAIVE, "naive"), arm(FAST, "amp=bf16"), packs=(pack(NAIVE, FAST, rounds=2),))
 
@@ -109,13 +108,6 @@ def test_phases_are_totals_by_units_and_the_iteration_is_a_median(tmp_path):
     assert [(share.phase, share.on, share.ns_per_unit) for share in shares] == [("forward", "host", 12.0)]
 
 
-@pytest.mark.parametrize(("device", "on", "time"), [([30, 30], "device", 6.0), ([30, NO_TIME], "host", 2.0)])
-def test_the_devices_clock_counts_where_it_is_complete(tmp_path, device, on, time):
-    arrays = {"wall_ns": [50, 50], "host_forward": [10, 10], "device_forward": device}
-    _, shares = phases_of(read_series(trials(tmp_path, a0=arrays)).phases, "a")
-    assert [(share.on, share.ns_per_unit) for share in shares] == [(on, time)]
-
-
 def test_a_missing_series_is_named_and_the_others_stand(tmp_path):
     read = read_series(trials(tmp_path, a0=None, b0={"wall_ns": [5]}))
     assert len(read.unreadable) == 1
@@ -164,12 +156,6 @@ def test_an_iteration_has_the_devices_time_and_a_phase_that_never_ran_is_none(tm
     assert rows["forward"]["median_iteration_ns"] == 8, "of the iterations that it ran in"
     assert rows["eval"]["median_iteration_ns"] == 0
     assert rows["iteration"]["ns_per_unit"] == 18
-
-
-@pytest.mark.parametrize(("short_by", "contradicts"), [(5e-7, False), (2e-6, True)])
-def test_a_region_may_be_shorter_than_its_iterations_by_rounding(tmp_path, short_by, contradicts):
-    table = trials(tmp_path, a0={"wall_ns": [10**9, 10**9]}).with_columns(region_s=2.0 * (1 - short_by))
-    assert bool(read_series(table).contradictions) is contradicts
 
 
 def test_what_others_had_of_the_core_is_taken_off_every_phase_alike(tmp_path):

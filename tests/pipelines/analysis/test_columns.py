@@ -18,7 +18,7 @@ from perfsweep.pipelines.analysis.columns import (
     row_values,
     visible_columns,
 )
-from perfsweep.pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS, verdict_style
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
@@ -258,18 +258,6 @@ def test_a_file_holds_of_an_effect() -> None:
         "note": "a note",
         "id": "e1",
     }
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({}, "amp=bf16 (with fuse, loader)"),
-        ({"also": ()}, "amp=bf16"),
-        ({"also": (), "design": "arms", "toggle": "tuned", "level": "vs late"}, "tuned vs late"),
-    ],
-)
-def test_an_effect_is_called_by_toggle_level_and_what_moved_along(change: dict, name: str) -> None:
-    assert effect_name(replace(FULL_EFFECT, effect=EFFECT.model_copy(update=change))) == name
 
 
 @pytest.mark.parametrize(

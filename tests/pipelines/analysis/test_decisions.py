@@ -87,11 +87,3 @@ def test_placebos_are_no_comparisons_and_withheld_effects_are_not_counted() -> N
     assert (own.comparisons, control.comparisons, own.floor) == (2, 1, found.floor)
     assert own.estimate == found.estimates["2"] and own.judgement == found.verdicts["2"]
     assert own.pairs == times.pairs(effects[1]) and len(own.pairs) == 6
-
-
-def test_an_effect_without_a_round_of_its_arms_has_no_estimate_and_rests_on_nothing() -> None:
-    (effect,) = effects_of(2)
-    alone = rounds_of(np.array([[1.0, 2.0]]))
-    found = decide(alone, [effect], {effect.id: Judgement(Verdict.DIFFERENT, None)}, 0.01)
-    assert (found.estimates, found.verdicts, found.floor) == ({}, {}, 0.0)
-    assert found.derivation(effect, alone) is None

@@ -160,16 +160,6 @@ def test_results_that_could_not_be_checked_are_never_recommended(measured: Sweep
     assert exclusion is not None and exclusion.outcome == "unchecked"
 
 
-def test_only_what_a_single_pair_shows_can_be_inert(measured: Sweep) -> None:
-    for arm in (measured.arm, measured.base):
-        measured.count(arm, products=3.0)
-    pairs, weights = measured.effect.pairs, {measured.arm: 1.0, measured.base: -1.0}
-    exclusions = measured.exclusions()
-    for own, outcome in (({}, "inert"), ({"pairs": pairs * 2}, None), ({"contrast": weights}, None)):
-        found = exclusions.of_effect(measured.effect.model_copy(update=own))
-        assert (found.outcome if found else None) == outcome
-
-
 def test_reasons_name_what_was_counted_compiled_for_or_computed_otherwise(measured: Sweep) -> None:
     for arm in (measured.arm, measured.base):
         measured.count(arm, products=3.0, compile_s=30.04)

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
-from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
 from perfsweep.pipelines.analysis.failed_trials import missing_rounds, notes_on_other_machines
 from perfsweep.pipelines.analysis.notes import kernel_notes, machine_notes
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
@@ -197,11 +196,6 @@ def test_arms_that_spend_more_or_less_time_in_the_kernel_are_named() -> None:
     assert notes(*rows, region_s=2.0) == ["system time: 20 % of A's time, 50 % of D's, 10 % of C's"]
 
 
-@pytest.mark.parametrize("measured", [{"iterations": 0}, {"region_s": 0.0}])
-def test_trials_that_measured_nothing_say_nothing(measured: dict) -> None:
-    assert notes(("a", 0, 0), ("b", 900, 0.9), **measured) == []
-
-
 def calibrated(*packs: tuple[str, list[int | None]]) -> list[str]:
     rows = [(pack, ns) for pack, every in packs for ns in every]
     schema = {"pack": pl.String, "calibration_ns": pl.Int64}
@@ -211,11 +205,6 @@ def calibrated(*packs: tuple[str, list[int | None]]) -> list[str]:
 def test_a_machine_that_was_slow_before_some_trials_is_told_by_the_usual_time_of_its_node() -> None:
     found = calibrated(("p0", [100, 100, 100, 130, 106]), ("p1", [200, 200, 200, None]))
     assert found == ["the calibration loop ran up to 30% slower before 2 of 9 timing trials"]
-
-
-def test_a_machine_as_fast_as_usual_is_no_news() -> None:
-    assert calibrated(("p0", [100, 100, 104, 50, 0])) == []
-    assert calibrated(("p0", [None, None])) == []
 
 
 @pytest.fixture
@@ -287,18 +276,3 @@ def test_what_ran_on_another_machine_is_told_with_what_sets_it_apart(sweep) -> N
         "4 timing trials are left out: device is other and not fake; pairs in p001 are in tables of"
         " their own, for other; on a cluster, cluster.gpu_type or cluster.constraint keeps packs on one kind"
     )
-
-
-@pytest.mark.parametrize(
-    ("theirs", "name", "differences"),
-    [
-        ({"device": "A", "torch": "2"}, "A", "device is A and not B"),
-        ({"device": "B", "torch": "3"}, "torch is 3 and not 2", "torch is 3 and not 2"),
-        ({"device": "B"}, "torch is none and not 2", "torch is none and not 2"),
-    ],
-)
-def test_another_machine_goes_by_its_device_or_by_what_sets_it_apart(
-    theirs: dict[str, str], name: str, differences: str
-) -> None:
-    ours = {"device": "B", "torch": "2"}
-    assert (machine_name(ours, theirs), told_apart(ours, theirs)) == (name, differences)

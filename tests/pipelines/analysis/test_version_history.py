@@ -281,22 +281,6 @@ def test_what_is_no_baseline_is_refused_by_its_path(tmp_path, text):
         load(file)
 
 
-def test_a_reference_of_either_sweep_has_no_ratio_to_itself_and_without_shared_rounds_none_has_one():
-    then, now = (
-        taken({"naive": 1.0, "fast": 0.5, "new": 0.4}, 1),
-        taken({"naive": 1.0, "fast": 0.5, "new": 0.4}, 2),
-    )
-    found = compare_baselines(then, now.model_copy(update={"reference": "fast"}))
-    assert {one.label: one.relative is None for one in found.changes} == {
-        "naive": True,
-        "fast": True,
-        "new": False,
-    }
-    apart = now.model_copy(update={"rounds": {**now.rounds, "fast": {"p001-0": 500.0, "p001-1": 501.0}}})
-    relative = {one.label: one.relative for one in compare_baselines(then, apart).changes}
-    assert relative["fast"] is None and relative["new"] is not None
-
-
 @pytest.fixture
 def swept(command) -> tuple[SweepFolder, Manifest]:
     """Three rounds of a reference and of an arm that takes half the time."""

@@ -99,11 +99,3 @@ def test_run_folders_wait_for_the_end_of_the_sweep(tmp_path: Path, mode: str) ->
     publisher = Publisher(Clock(), 1.0)
     fed(build(tmp_path / "demo", mode=mode), publisher, 3, 1000.0)
     assert publisher.asked == []
-
-
-def test_an_interrupt_passes(sweep: Built) -> None:
-    def interrupted() -> Published:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fed(sweep, Publisher(Clock(), 1.0, interrupted), 1, 1000.0)

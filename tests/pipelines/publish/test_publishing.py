@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,8 @@ from perfsweep.pipelines.publish.pool import Delivered
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.publishing import Publication
 from perfsweep.pipelines.publish.server import Account
-from perfsweep.pipelines.store.options import TrackingConfig
 
 GOOD = Account(entity="team")
-
-
-@pytest.mark.parametrize(
-    ("uploads", "runs", "online", "processes"),
-    [(4, 9, True, 4), (4, 2, True, 2), (4, 0, False, 1), (4, 8, False, 2), (9, 800, False, 6)],
-)
-def test_uploads_gain_by_company_and_folders_by_cores(
-    monkeypatch: pytest.MonkeyPatch, uploads: int, runs: int, online: bool, processes: int
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    tracking = TrackingConfig(uploads=uploads)
-    assert publishing._processes(tracking, runs, online=online) == processes
 
 
 class Crew:

@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from recorded import FAST, IDENTITY, NAIVE, PACK, Built, build
+from recorded import FAST, NAIVE, PACK, Built, build
 
-from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, SweepRuns, identity, profile_content
-from perfsweep.pipelines.publish.write import artifact_name
-from perfsweep.pipelines.store.profiles import Cost, Profile, arm_folder, write_profile
+from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, SweepRuns, identity
+from perfsweep.pipelines.store.profiles import Profile, arm_folder, write_profile
 from perfsweep.pipelines.store.records import Outcome, Pack, SweepFolder
 from perfsweep.workloads.errors import ConfigError
 
@@ -99,51 +98,6 @@ def test_of_rounds_that_all_failed_nothing_is_told_that_was_not_measured(built: 
     content = runs(built).content(("p001", FAST.id))
     assert content and content.summary["outcome"] == "oom"
     assert not [name for name in content.summary if "peak_mem" in name or "median" in name]
-
-
-COST = Cost(name="mm", where="own.py:3", self_ns=5.0, calls=2.0, flops=8.0)
-
-
-def test_an_arms_profiles_are_one_run_of_tables_pages_and_files(built: Built) -> None:
-    first = profiled(
-        built, "cpu", costs=(COST,), profiled_ns=(150.0, 160.0), facts={"peak mb": 3.0, "none": None}
-    )
-    (first / "trace.json").write_text("{}")
-    second = profiled(built, "memory", findings=("it grows", "and grows"))
-    (second / "page.html").write_text("<p>memory</p>")
-    content = runs(built).content((PROFILE, FAST.id))
-    assert content is not None
-    assert (content.run_id, content.job_type, content.pack) == (
-        f"{IDENTITY}-{FAST.id}-profile",
-        "profile",
-        "",
-    )
-    assert content.name == content.label == "profile of late"
-    assert (content.group, content.tags, content.rows) == ("demo", ("Spinner", "demo"), 1)
-    assert [name for name, _ in content.files] == [
-        "cpu/profile.json",
-        "cpu/trace.json",
-        "memory/profile.json",
-        "memory/page.html",
-    ]
-    assert content.summary["profile/cpu/peak_mb"] == 3.0
-    assert "profile/cpu/none" not in content.summary
-    assert content.summary["profile/cpu/overhead"] == pytest.approx(1.55)
-    assert "profile/memory/overhead" not in content.summary
-    said = content.summary["profile/memory/says"]
-    assert said == "it grows | and grows | its cost is not known: no repetition had both sides"
-    assert content.config["toggles"] == {"amp": "bf16", "slab_size": "all"}
-    assert content.config["arm"] == FAST.id and content.config["variant"] == "late"
-    assert artifact_name(content, "5eed00-a+b") == "profile-5eed00-a_b"
-
-
-def test_another_file_of_a_profile_is_another_run(built: Built) -> None:
-    folder = profiled(built)
-    digests = []
-    for text in ("one", "one", "two"):
-        (folder / "trace.json").write_text(text)
-        digests.append(profile_content(built.folder, built.manifest, IDENTITY, FAST.id).digest())
-    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("damage", ["", "5eed00\n5eed00\n5eed"])

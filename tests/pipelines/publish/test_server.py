@@ -107,7 +107,7 @@ def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_set
     assert address(TrackingConfig(), {}) == "https://c.example"
 
 
-@pytest.mark.parametrize("answer", [None, [], {"data": None}, {"data": {"viewer": None}}])
+@pytest.mark.parametrize("answer", [[], {"data": {"viewer": None}}])
 def test_an_answer_that_names_nobody_is_trouble_unless_wandb_itself_brings_the_token(answer: object) -> None:
     said = "http://here does not know the account of the API key; log in again"
     assert server._account(answer, "http://here", "team", anonymous=False) == Account(problem=said)

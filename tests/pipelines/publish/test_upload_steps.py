@@ -127,29 +127,6 @@ def test_a_run_that_somebody_deleted_is_sent_under_another_name(tried: Any) -> N
         tried(Listed([]), "no room")
 
 
-def test_a_run_that_is_there_is_continued_with_what_it_lacks_or_left_alone(tried: Any) -> None:
-    part, whole = named(there(3, "s0"), 1), named(there(7, "s0", "s1", digest=WANTED.digest()), 1)
-    done, sent = tried(Listed([part], [whole]))
-    assert sent == [("r", 1, True)] and (done.note, done.rows_before) == ("continued", 3)
-    done, sent = tried(Listed([whole]))
-    assert len(sent) == 1 and (done.note, done.where, done.rows_before) == ("already complete", "of r", 7)
-
-
-def test_what_was_sent_is_waited_for_until_all_of_it_is_seen_and_no_longer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(upload.time, "sleep", slept.append)
-    whole = named(there(7, "s0", "s1", digest=WANTED.digest()), 2)
-    other, part = named(whole, 1), named(there(6, "s0", digest=WANTED.digest()), 2)
-    for answers, waits in (([[whole]], 0), ([[part], [other], [named(there(7), 2)], [other, whole]], 3)):
-        slept.clear()
-        found = upload._settled(Listed(*answers), WANTED, "r-g2")  # type: ignore[arg-type]
-        assert (found, len(slept)) == (answers[-1], waits)
-    monkeypatch.setattr(upload, "SETTLE_S", 0.0)
-    assert upload._settled(Listed([part]), WANTED, "r-g2") == [part], "as it is after a while"  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("lines", "indices", "lacking"), [(3, [0, 1, 2], None), (2, [0, 1], "rows"), (3, [0, 1, 1], "indices")]
 )

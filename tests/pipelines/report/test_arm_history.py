@@ -18,12 +18,12 @@ from rich.console import Console
 from perfsweep.checksums import sealed
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
-from perfsweep.pipelines.analysis.across.version_history import arm_history, history
+from perfsweep.pipelines.analysis.across.version_history import history
 from perfsweep.pipelines.analysis.columns import Style, row_values
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
-from perfsweep.pipelines.report.regressions import JudgedChange, against, change_columns, compare_with, show
+from perfsweep.pipelines.report.regressions import JudgedChange, change_columns, compare_with, show
 from perfsweep.pipelines.units import bounds_text, speed
 
 
@@ -36,13 +36,6 @@ def version(commit: str, seed: int, fast: float = 0.5, drift: float = 1.0, **fie
         for label, time in speeds.items()
     }
     return baseline(rounds, **{"sweep": f"s-{commit}", "commit": commit, **fields})
-
-
-def test_a_row_says_what_became_of_the_arm_and_what_moved_along_but_the_commit() -> None:
-    (words,) = [one for one in reporting.version_columns("naive") if one.key == "words"]
-    kept = [version("a", 1), version("b", 2, fast=0.6), version("c", 3, fast=0.6, torch="2.14")]
-    cells = [words.cell(one) for one in arm_history(kept, "fast").versions]
-    assert cells == ["first", "slower", "torch: 2.13 -> 2.14"]
 
 
 def test_the_command_reads_baselines_and_folders_oldest_first(command, tmp_path, capsys) -> None:
@@ -163,13 +156,6 @@ NOW = baseline(
     sweep="july", commit="of july", rounds={"naive": times(1.0), "amp": times(1.2), "new": times(1.0)}
 )
 (CHANGES,) = compare_with(NOW, [THEN])
-
-
-def test_a_program_is_told_the_same() -> None:
-    told = against(CHANGES, 0.05)
-    assert (told.sweep, told.commit, told.other_machine) == ("june", "of june", False)
-    assert told.moved == ("commit: of june -> of july",)
-    assert (told.missing, told.slower) == (("old", "new"), ("amp",))
 
 
 def test_a_row_has_the_change_of_the_time_and_of_its_ratio_to_the_reference() -> None:

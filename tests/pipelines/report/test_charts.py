@@ -23,7 +23,6 @@ from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
-from perfsweep.pipelines.analysis.todo import ToDo
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.pictures import charts, phases_chart, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
@@ -34,7 +33,7 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     spikes,
 )
 from perfsweep.pipelines.report.pictures.charts import fold
-from perfsweep.pipelines.report.pictures.effects_chart import LOOKS, chart, effect_rows, limits
+from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows, limits
 from perfsweep.pipelines.report.pictures.memory_chart import PICTURE, write_picture
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.phases_chart import OTHERS, REST, breakdown
@@ -235,13 +234,6 @@ def test_each_point_has_the_speed_of_its_row_in_the_colour_and_the_form_of_what_
         "1.60x slower [1.45 .. 1.76]",
         "different",
     ]
-
-
-def test_a_form_says_what_a_colour_says() -> None:
-    seen = [LOOKS[one] for one in ToDo]
-    assert all(
-        a.marker != b.marker or a.filled != b.filled for a in seen for b in seen if a.colour != b.colour
-    )
 
 
 def texts_of(figure: Figure) -> dict[str, list[tuple[float, float]]]:

@@ -119,17 +119,6 @@ def test_one_output_has_the_newest_count_when_it_ends(manifest: Manifest) -> Non
     assert '<progress value="19" max="20">' in cell.only["text/html"]
 
 
-def test_many_trials_in_a_moment_are_few_messages(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notebook, "EVERY_S", 1e9)
-    cell = Cell()
-    with notebook.live(cell, manifest, ahead(manifest, 1000)) as progress:
-        for _ in range(1000):
-            progress(event(manifest, 1))
-    assert cell.messages == 2  # the first and the last
-
-
 def test_the_first_failure_of_an_arm_is_shown_at_once_and_cannot_be_markup(manifest: Manifest) -> None:
     cell = Cell()
     with notebook.live(cell, manifest, ahead(manifest, 20)) as progress:

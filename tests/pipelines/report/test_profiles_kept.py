@@ -81,14 +81,6 @@ def test_what_was_interrupted_or_damaged_is_not_linked(tmp_path: Path) -> None:
     assert len(problems) == 1 and str(damaged) in problems[0]
 
 
-def test_profiles_are_no_trials(tmp_path: Path) -> None:
-    built = build(tmp_path / "demo")
-    before = read_progress(built.folder, built.manifest)
-    add(built, FAST)
-    after = read_progress(built.folder, built.manifest)
-    assert (after.timing, after.other, after.damaged) == (before.timing, before.other, before.damaged)
-
-
 def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_path: Path) -> None:
     built = build(tmp_path / "demo")
     add(built, FAST)

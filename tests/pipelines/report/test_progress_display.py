@@ -284,14 +284,6 @@ def test_a_terminal_has_the_newest_table_below_the_line_and_none_of_them_stays(
     assert "18/24 trials" in left and "so far" not in left
 
 
-def test_an_arm_that_has_left_is_not_waited_for(manifest: Manifest, tmp_path: Path, known: list[int]) -> None:
-    rounds = progress_display.RoundsSoFar(SweepFolder(tmp_path), manifest)
-    for number, arms in enumerate((3, 3, 2, 2)):
-        for arm in range(arms):
-            rounds.after(event(manifest, arm, Outcome.OK, number=number))
-    assert known == [2, 4]
-
-
 def left(monkeypatch: pytest.MonkeyPatch, presses: bool, answer: object, terminal: bool = True) -> str:
     """What somebody reads who leaves on a terminal, and presses Ctrl-C again or does not."""
     text = io.StringIO()

@@ -143,11 +143,6 @@ def test_a_step_that_may_still_gain_is_not_left_out_nor_one_before_it() -> None:
     assert "Left out" not in between
 
 
-def test_where_all_together_are_not_faster_the_part_is_that_is() -> None:
-    slow = replace(STACK, verdict=Verdict.SLOWER, ratio=1.1)
-    assert stacked(GAIN, WORSE, parts=(FASTER, slow), whole=slow)["Use it"] == USE_B
-
-
 def test_gains_are_never_multiplied_up() -> None:
     found = said(comparison(FAST, FASTER, **WON))
     assert found["All winners together"].startswith("not measured yet")
@@ -311,12 +306,6 @@ def test_gains_that_are_not_told_apart_have_a_sentence_that_says_why(part: Part,
     assert said(comparison(parts=(part,)))["Processor"] == words
     gain = Gain("fast", FAST, FASTER)
     assert "Processor" not in said(comparison(parts=(replace(part, gains=(gain,)),)))
-
-
-def test_an_arm_whose_baseline_cannot_act_here_is_no_question() -> None:
-    lost = effect("fast vs wide", None, design="arms", outcome="base unsupported", note="its base wide: why")
-    own = effect("wide vs naive", None, design="arms", outcome="unsupported", note="why")
-    assert open_questions(comparison(lost, own)) == ["wide vs naive: why"]
 
 
 def test_times_are_given_without_the_phases_that_some_leave_out() -> None:

@@ -24,7 +24,6 @@ from perfsweep.pipelines.report.tables import (
     answer_tables,
     changes_table,
     effects_table,
-    has_several_designs,
     oracle_columns,
 )
 from perfsweep.pipelines.report.terminal_table import fitting_columns, print_table, show
@@ -113,12 +112,6 @@ def test_oracle_checks_stand_under_their_bounds_and_what_fails_stands_out() -> N
     assert styles == [[Style.ALARM, Style.PLAIN, Style.PLAIN], [Style.PLAIN, Style.ALARM, Style.PLAIN]]
 
 
-def test_placebos_are_no_design_of_their_own() -> None:
-    assert not has_several_designs(comparison(FAST, effect("p", 1.0, "placebo")))
-    assert has_several_designs(comparison(FAST, ELSEWHERE))
-    assert not has_several_designs(comparison())
-
-
 SAME = ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT)
 GROUPED = (
     effect("off", 1.2, verdict=Verdict.SLOWER),
@@ -189,31 +182,12 @@ COLUMNS = (
 )
 
 
-def printed(room: int, columns: tuple[Column[str], ...] = COLUMNS) -> str:
-    console = Console(file=io.StringIO(), width=room)
-    print_table(console, Table("a table", columns, ROWS))
-    return console.file.getvalue()  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("room", "keys"),
     [(80, ["name", "time", "memory", "compile"]), (40, ["name", "time", "memory"]), (30, ["name", "time"])],
 )
 def test_columns_leave_a_narrow_terminal_in_the_order_they_declare(room: int, keys: list[str]) -> None:
     assert [column.key for column in fitting_columns(COLUMNS, ROWS, room)] == keys
-
-
-def test_a_heading_above_narrow_quantities_folds_between_its_words_and_in_none() -> None:
-    long: Column[str] = Column("long", "reproducibility by far", text=lambda row: "1 %", kind=float)
-    lines = [line.split() for line in printed(80, (NAME, long)).splitlines()]
-    assert ["name", "reproducibility"] in lines or ["reproducibility"] in lines
-    assert not any("reproducib" in line for line in lines)
-
-
-def test_no_line_is_wider_than_the_terminal_and_no_quantity_is_broken() -> None:
-    text = printed(24)
-    assert max(map(len, text.splitlines())) <= 24
-    assert "-12.5 %" in text
 
 
 def test_a_failure_says_what_raised_and_where_its_log_lies_in_one_piece() -> None:

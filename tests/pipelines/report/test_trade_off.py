@@ -15,7 +15,6 @@ from perfsweep.pipelines.report.pictures import svg
 from perfsweep.pipelines.report.pictures.trade_off import Choice, TradeOff, chart, judged, trade_off
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.pipelines.store.schema import PLACEBO
 from perfsweep.pipelines.units import MB
 from perfsweep.workloads.api import Parity
 
@@ -85,11 +84,6 @@ def weighed(*effects: EffectResult, arms: tuple[ArmResult, ...] = ARMS, **own: A
 )
 def test_arms_with_the_level_that_changes_results_are_no_choices(effect: EffectResult, same: str) -> None:
     assert {one.name for one in weighed(effect).choices if one.same} == set(same)
-
-
-def test_a_placebo_is_no_choice_beside_the_arm_that_it_equals() -> None:
-    found = weighed(told(("d", "a"), design=PLACEBO, parity=ParityVerdict.IDENTICAL))
-    assert {one.name for one in found.choices} == set("abc")
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,3 @@ def test_a_trial_costs_what_it_took_where_the_clock_is_set_meanwhile(
     monkeypatch.setattr("time.time", lambda: real() - 8 * 3600.0)
     found = TrialRecord.of(spec, began, outcome=Outcome.OK)
     assert 2.0 <= found.ended - found.started + 1e-3 < 60.0
-
-
-def test_a_folder_in_which_no_trial_had_begun_gets_no_record(folder: SweepFolder) -> None:
-    claim(folder, PACK)
-    place = begun(folder, PLAN, FAST, round=0)
-    (place / "spec.json").unlink()
-    assert not record_oom(folder, PACK)
-    assert read_record(place) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,17 +36,6 @@ def test_an_array_that_a_damaged_length_hides_is_missed(tmp_path: Path) -> None:
         files.read_arrays(file)
 
 
-@pytest.mark.parametrize("members", [{"x.npy": b"not an array"}, {}])
-def test_a_member_that_is_no_array_is_damage_and_so_is_none(
-    tmp_path: Path, members: dict[str, bytes]
-) -> None:
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    with pytest.raises(RecordError, match=f"is damaged: 0 of {len(members)} arrays are left"):
-        files.read_arrays(tmp_path / "a.npz")
-
-
 def test_lines_are_appended_and_half_a_line_spoils_no_other(tmp_path: Path) -> None:
     file = tmp_path / "new" / "events.jsonl"
     files.append_line(file, {"a": 1})
@@ -68,14 +56,6 @@ def test_lines_are_numbered_from_one_and_a_damaged_one_is_named(tmp_path: Path) 
     file.write_bytes(file.read_bytes() + b"[1]\n")
     with pytest.raises(RecordError, match=r"a\.jsonl line 3 is no JSON object"):
         list(files.read_json_lines(file))
-
-
-def test_one_object_reads_back_and_none_is_none(tmp_path: Path) -> None:
-    assert files.read_json(tmp_path / "a.json") is None
-    (tmp_path / "a.json").write_bytes(files.json_object({"a": [1, 2]}))
-    assert files.read_json(tmp_path / "a.json") == {"a": [1, 2]}
-    with pytest.raises(RecordError, match="cannot be read: Is a directory"):
-        files.read_json(tmp_path)
 
 
 def test_what_the_system_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

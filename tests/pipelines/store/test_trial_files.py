@@ -21,12 +21,6 @@ def spec(folder: Path) -> TrialSpec:
     return plan.sweep.trial_spec(plan.arm(FAST), Kind.EVIDENCE, "p000", folder, replicate=2)
 
 
-def test_a_specification_reads_back(tmp_path: Path) -> None:
-    file = trial_files.write_spec(tmp_path / "new", spec(tmp_path))
-    assert file == tmp_path / "new" / "spec.json"
-    assert trial_files.read_spec(file) == spec(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("values", "says"),
     [

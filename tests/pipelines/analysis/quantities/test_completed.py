@@ -18,17 +18,11 @@ from measured import change, compared, cost, simulated
 from rich.console import Console
 
 from perfsweep.pipelines import api
-from perfsweep.pipelines.analysis.columns import Where, row_values
+from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
 from perfsweep.pipelines.analysis.quantities import completed
-from perfsweep.pipelines.analysis.quantities.completed import (
-    QUANTITIES,
-    QuantityResults,
-    change_text,
-    effect_table,
-)
-from perfsweep.pipelines.analysis.quantities.cost import energy_text
+from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES, QuantityResults, change_text
 from perfsweep.pipelines.analysis.quantities.quantity import (
     NO_ROUND,
     Measured,
@@ -132,30 +126,6 @@ def test_effects_that_lack_a_quantity_are_named_unless_their_arms_were() -> None
     assert notes({"a": 1.0}, {"x": QuantityResult(withheld=NO_ROUND.reason), "y": CHANGE}) == []
 
 
-JOULES = Quantity(
-    key="energy",
-    heading="energy",
-    arm_heading="energy per {unit}",
-    doc="joules",
-    source=lambda measured: None,  # type: ignore[arg-type, return-value]
-    text=energy_text,
-)
-
-
-@pytest.mark.parametrize(
-    ("ends", "text"),
-    [
-        (None, ""),
-        ((1.0, 2.0), "1\u00a0..\u00a02\u00a0J"),  # the unit once
-        ((0.5, 2.0), "500\u00a0mJ\u00a0..\u00a02\u00a0J"),
-    ],
-)
-def test_an_interval_has_its_unit_once_where_both_ends_share_it(
-    ends: tuple[float, float] | None, text: str
-) -> None:
-    assert JOULES.interval_text(ends) == text
-
-
 @pytest.mark.parametrize(
     ("result", "text"),
     [
@@ -169,34 +139,6 @@ def test_a_change_reads_with_its_interval_below_or_as_the_word_in_its_place(
     result: QuantityResult, text: str
 ) -> None:
     assert change_text(result) == text
-
-
-NOTHING: Any = None
-PLAIN_JOULES = Quantity(
-    "energy", "energy", "energy", "", lambda measured: NOTHING, lambda value: f"{value:g} J"
-)
-PAIR = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))
-
-
-def of_energy(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key.startswith("energy")}
-
-
-def test_a_file_holds_all_of_a_change() -> None:
-    found = QuantityResult(0.9, 0.8, 0.95, 0.01, 3.0, 6, withheld="why")
-    result = EffectResult(PAIR, "arm", "base", None, quantities={"energy": found})
-    columns = effect_table((PLAIN_JOULES,))
-    assert of_energy(row_values(columns, result)) == {
-        "energy_value": 3.0,
-        "energy_ratio": 0.9,
-        "energy_low": 0.8,
-        "energy_high": 0.95,
-        "energy_p": 0.01,
-        "energy_rounds": 6,
-        "energy_withheld": "why",
-    }
-    bare = row_values(columns, EffectResult(PAIR, "arm", "base", None))
-    assert {key: value for key, value in of_energy(bare).items() if value} == {}
 
 
 AGAINST = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))
@@ -279,11 +221,6 @@ def test_an_effect_without_a_ratio_says_why_and_keeps_the_arms_own_value(
     arms: dict, value: float | None, withheld: str
 ) -> None:
     assert energy_of(*joules(**arms)).of_effect(AGAINST) == QuantityResult(value=value, withheld=withheld)
-
-
-def test_cells_are_those_of_arms_that_are_above_zero_in_every_round() -> None:
-    found = energy_of(*joules(base=[1.0, 2.0], arm=[0.0, 2.0])).positive_cells()
-    assert {arm: [one.value for one in cells] for arm, cells in found.items()} == {"base": [1.0, 2.0]}
 
 
 WATER = Quantity(

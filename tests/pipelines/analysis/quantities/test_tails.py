@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from clocks import FakeClock
 from measured import change, compared, cost, simulated
+from tiny import BASELINE, Tiny, TinyConfig, squared_error
 
+from perfsweep.pipelines.analysis.columns import Where, row_values
+from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.quantities.completed import arm_table
 from perfsweep.pipelines.analysis.quantities.quantity import Withheld
-from perfsweep.pipelines.analysis.quantities.steps import Steps, steps_of
+from perfsweep.pipelines.analysis.quantities.steps import NO_LOADER, Steps, steps_of
 from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement
+from perfsweep.pipelines.parity.results import ParityVerdict
+from perfsweep.pipelines.report.sentences import footnotes
+from perfsweep.pipelines.report.tables import arms_table
+from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.files import read_arrays, write_arrays
 from perfsweep.pipelines.store.options import ReportConfig
-from perfsweep.pipelines.store.records import Manifest, SweepFolder, write_iterations
+from perfsweep.pipelines.store.progress_read import read_progress
+from perfsweep.pipelines.store.records import (
+    IDEAL_LOADER,
+    Manifest,
+    SweepFolder,
+    read_evidence,
+    write_iterations,
+)
+from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.series import _arrays
+from perfsweep.workloads.api import Context, Device, Workload
 
 SLOWED = 3.0
 
@@ -102,3 +125,143 @@ def test_where_a_device_has_marks_of_all_steps_its_times_count(tmp_path: Path) -
     assert (found.times_ns.tolist(), found.phases["a"].tolist()) == ([7.0, 0.0], [3.0, 2.0])
     words = "the device's marks of some steps could not be had, so single steps are not known"
     assert read(tmp_path, wall_ns=[10, 20], device_ns=[7, -1]) == Withheld(words)
+
+
+LOADING_NS, COMPUTING_NS = 20_000, 80_000
+
+
+class SlowRows(torch.utils.data.Dataset):
+    """Rows that take time to fetch by a clock which only tests move."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if row % 24 == 0:
+            self._wait()
+        return torch.ones(8) * row, torch.ones(1)
+
+
+def training(folder: Path, clock: FakeClock, compute: Callable[[], None], **levels: Any) -> Tiny:
+    def loss(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        compute()
+        return squared_error(model, x, y)
+
+    rows = SlowRows(lambda: clock.advance(LOADING_NS))
+    workload = Tiny({"data": rows, "sampler": range(96), "loss": loss})
+    context = Context(Device(), scratch_dir=folder, cache_dir=folder)
+    workload.setup(TinyConfig(24), {**BASELINE, **levels}, context)
+    return workload
+
+
+def stall_of(workload: Workload, clock: FakeClock, folder: Path, iterations: int = 60) -> float:
+    """The share that the series of a region shows."""
+    recorder = Recorder(clock)
+    recorder.start()
+    for _ in range(iterations):
+        workload.step(recorder)
+        recorder.lap()
+    recorder.stop()
+    folder.mkdir(exist_ok=True, parents=True)
+    write_iterations(folder, _arrays(recorder.series()))
+    found = steps_of(folder)
+    assert isinstance(found, Steps)
+    waits = [found.phases[name] for name in type(workload).data_phases if name in found.phases]
+    return float(sum(own.sum() for own in waits) / found.times_ns.sum())
+
+
+def test_a_stall_of_a_fifth_is_reported_as_such(tmp_path: Path) -> None:
+    clock = FakeClock()
+    workload = training(tmp_path, clock, lambda: clock.advance(COMPUTING_NS))
+    assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
+
+
+def test_a_device_that_waits_for_a_slow_loader_is_stalled_by_what_it_waits(tmp_path: Path) -> None:
+    clock = FakeClock(events=4096)
+    workload = training(tmp_path, clock, lambda: clock.launch(16_000))  # the device idles 4 of 20
+    assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
+
+
+def test_a_sweep_without_a_loader_says_so_and_its_other_columns_stay(command: Callable) -> None:
+    planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+    planned.report = ReportConfig(["stall"])
+    comparison = compared(*simulated(planned, cost, iterations=30))
+    assert f"stall: {NO_LOADER}" in comparison.notes
+    (effect,) = comparison.effects
+    assert effect.ratio is not None and effect.quantities["stall"].ratio is None
+
+
+PLANTED = 0.2
+
+
+@pytest.fixture
+def stalled(command: Callable) -> Callable[..., Comparison]:
+    """A sweep whose steps wait for data for a fifth of their time, or for `share` in the arm."""
+
+    def run(share: float = PLANTED, rounds: int = 6) -> Comparison:
+        measure = {"rounds": rounds, "look": True}
+        planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=measure)
+        planned.report = ReportConfig(["stall"])
+        folder, manifest = simulated(planned, cost, iterations=30)
+        rng, arm = np.random.default_rng(5), manifest.effects[0].pairs[0][0]
+        for file in sorted(folder.path.glob("trials/*/*-r*/iterations.npz")):
+            arrays = read_arrays(file)
+            own = (share if arm in file.parts else PLANTED) * np.exp(0.03 * rng.standard_normal())
+            write_arrays(file, {**arrays, "host_data": (own * arrays["wall_ns"]).astype(np.int64)})
+        declared = manifest.sweep.declared.model_copy(update={"data_phases": ("data",)})
+        swept = manifest.sweep.model_copy(update={"declared": declared})
+        return compared(folder, manifest.model_copy(update={"sweep": swept}))
+
+    return run
+
+
+def test_the_share_of_an_arm_has_an_interval_over_its_rounds(stalled: Callable[..., Comparison]) -> None:
+    comparison = stalled()
+    for arm in comparison.arms:
+        low, high = arm.bounds["stall"]
+        assert 0.18 <= low < arm.quantities["stall"] < high <= 0.22 and low < PLANTED < high
+    row = row_values(arm_table(comparison.quantities), comparison.arms[0])
+    assert (row["stall_low"], row["stall_high"]) == comparison.arms[0].bounds["stall"]
+    (column,) = [one for one in arms_table(comparison, Where.HTML).columns if one.key == "stall"]
+    assert re.fullmatch(
+        r"\d+\.\d %\n\d+\.\d \.\. \d+\.\d %", column.cell(comparison.arms[0]).replace("\u00a0", " ")
+    )
+
+
+def test_shares_of_arm_and_base_stand_side_by_side(
+    command: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+    planned.report = ReportConfig(["stall"])
+    folder, manifest = simulated(planned, cost, iterations=30)
+    declared = manifest.sweep.declared.model_copy(update={"data_phases": ("forward",)})  # a third of the step
+    sweep = manifest.sweep.model_copy(update={"declared": declared})
+    (planned_effect,) = manifest.effects
+    several = planned_effect.model_copy(update={"id": "several", "pairs": planned_effect.pairs * 2})
+    update = {"sweep": sweep, "effects": (planned_effect, several)}
+    effect, of_pairs = compared(folder, manifest.model_copy(update=update)).effects
+    assert "from" not in of_pairs.quantities["stall"].text, "of several pairs no two shares can stand"
+    found = effect.quantities["stall"]
+    assert found.text.replace("\u00a0", " ") == "33.3 %\n33.3 .. 33.3 %\nfrom 33.3 %"
+    assert found.low is not None
+    assert found.ratio == pytest.approx(1, abs=1e-6)
+    assert found.value == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_what_an_ideal_loader_would_buy_is_an_effect_that_nothing_is_held_against(command: Callable) -> None:
+    design = DesignConfig("one_at_a_time", levels={"zero_grad": ["none"]})
+    planned = command(design, workload="digits", measure={"rounds": 8, "stall": True})
+    folder, manifest = simulated(planned, lambda levels: 0.8 if levels.get("data") == "cached" else 1.0)
+    (ideal,) = [one for one in manifest.effects if one.design == IDEAL_LOADER]
+    alone = manifest.model_copy(update={"effects": (ideal,)})
+    agreement = Agreement(alone, read_progress(folder, manifest), read_evidence)
+    assert agreement.seeds_wanted(*ideal.pairs[0]) == 1
+    assert agreement.repeats_wanted(manifest.packs[0]) == []
+    comparison = compared(folder, manifest)
+    found = next(one for one in comparison.effects if one.effect.design == IDEAL_LOADER)
+    assert found.ratio == pytest.approx(0.8, rel=0.02) and found.verdict is Verdict.FASTER
+    assert found.parity is not None and found.parity.verdict is ParityVerdict.UNCHECKED
+    assert any(NO_CHOICE in note for note in footnotes(comparison)) and not found.rulings
