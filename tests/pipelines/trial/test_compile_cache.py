@@ -17,7 +17,7 @@ from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, read_record
-from perfsweep.pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files, shared_folder
+from perfsweep.pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files
 from perfsweep.pipelines.trial.machine.environment import can_compile
 from perfsweep.workloads.api import Device
 
@@ -89,13 +89,6 @@ def test_files_are_copied_where_they_cannot_be_linked(
     link_files(shared, tmp_path / "own")
     link_files(shared, tmp_path / "own")
     assert files(tmp_path / "own") == {"ab/kernel.so": "compiled"}
-
-
-def test_compiled_code_is_kept_by_torch_device_and_code(tmp_path: Path) -> None:
-    facts = ("2.13.0", "H200", "code")
-    others = [("2.12.0", "H200", "code"), ("2.13.0", "H100", "code"), ("2.13.0", "H200", "other")]
-    assert len({shared_folder(tmp_path, *one) for one in (facts, *others)}) == 4
-    assert shared_folder(tmp_path, *facts) == shared_folder(tmp_path, *facts)
 
 
 def test_files_that_name_others_name_those_where_they_are_taken_to(tmp_path: Path) -> None:

@@ -80,8 +80,6 @@ def fill(status):
     raise ValueError("the log takes none of this")
 """
 
-THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
-
 
 class Server(Forks):
     """A server whose process a test has started."""
@@ -175,27 +173,6 @@ def test_a_child_finds_what_was_imported_and_signals_as_a_users_process_does(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         server.process.send_signal(number)
     assert seen(server, tmp_path / "seen")["own"] == "yes", "signals to all of a job end no server"
-
-
-@pytest.mark.parametrize(("library", "found"), [("", ["wave"]), (THREAD, [])])
-def test_children_find_the_shared_imports_unless_one_has_started_a_thread(
-    library: str, found: list[str], serve: Callable[..., Server], tmp_path: Path
-) -> None:
-    (tmp_path / "a_library.py").write_text(library)
-    file = tmp_path / "imports.json"
-    file.write_text('["wave", "a_module_that_has_gone", "a_library"]')
-    assert seen(serve(shared=str(file)), tmp_path / "seen")["modules"] == found
-
-
-def test_what_is_imported_later_is_there_for_all_but_the_first(
-    serve: Callable[..., Server], tmp_path: Path
-) -> None:
-    server = serve("colorsys", later=["wave"])
-    assert [seen(server, tmp_path / "seen")["modules"] for _ in range(3)] == [
-        ["colorsys"],
-        ["colorsys", "wave"],
-        ["colorsys", "wave"],
-    ]
 
 
 def test_a_server_says_when_it_has_imported_everything(serve: Callable[..., Server], tmp_path: Path) -> None:

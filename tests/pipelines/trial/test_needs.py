@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 from environments import needed
@@ -36,6 +37,14 @@ print(json.dumps(found))
 """
 
 
+def told(program: str, *words: str) -> Any:
+    """What a program of its own prints as JSON."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", program, *words], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     there = {*needed(), "perfsweep"}
     absent = [top for top, owners in packages_distributions().items() if not there & set(owners)]
@@ -49,23 +58,23 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
         "perfsweep.workloads.command.workload",
     ]
     planted = ["perfsweep.pipelines.store.schema", "perfsweep.pipelines.config.validation"]
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT, json.dumps(absent), *trial, *looked, *planted],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+    assert told(IMPORT, json.dumps(absent), *trial, *looked, *planted) == {
         "perfsweep.pipelines.store.schema": "pydantic",
         "perfsweep.pipelines.config.validation": "omegaconf",
     }
 
 
-LOADED = (
-    "import importlib, json, sys; importlib.import_module(sys.argv[1]); print(json.dumps([*sys.modules]))"
-)
+LOADED = """
+import importlib, json, sys
+importlib.import_module(sys.argv[1])
+ours = [name for name in sys.modules if name.startswith("perfsweep.")]
+from perfsweep.pipelines.trial.counting.counters import CompileCounting
+with CompileCounting() as compiling:
+    assert compiling.poll() == 0
+assert compiling.result()["compiled_graphs"] == 0
+assert "torch._dynamo" not in sys.modules, "polling imports no compiler"
+print(json.dumps(ours))
+"""
 
 
 @pytest.mark.parametrize(
@@ -75,14 +84,23 @@ LOADED = (
         ("fork_server", {"pipelines.own_code"}),
     ],
 )
-def test_a_measured_process_loads_few_packages_of_ours(module: str, packages: set[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, f"perfsweep.pipelines.trial.{module}"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    ours = {name.removeprefix("perfsweep.") for name in json.loads(done.stdout) if "perfsweep." in name}
+def test_a_measured_process_loads_few_of_our_packages_and_no_compiler(
+    module: str, packages: set[str]
+) -> None:
+    ours = {name.removeprefix("perfsweep.") for name in told(LOADED, f"perfsweep.pipelines.trial.{module}")}
     depths = {name: 2 if name.startswith("pipelines.") else 1 for name in ours}
     found = {".".join(name.split(".")[:depth]) for name, depth in depths.items()}
     assert found == packages | {"marks", "workloads", "pipelines", "pipelines.trial"}
+
+
+HEAVY = """
+import json, sys
+from perfsweep.pipelines.parity import deviations
+from perfsweep.pipelines.trial.machine import environment
+from perfsweep.pipelines.trial.counting import counters
+print(json.dumps(sorted({"torch", "scipy", "pynvml"} & set(sys.modules))))
+"""
+
+
+def test_what_plans_and_judges_imports_no_torch() -> None:
+    assert told(HEAVY) == []

@@ -249,13 +249,6 @@ def test_neighbours_disturb_once_they_leave_too_few_cores(
     )
 
 
-def test_of_a_look_shorter_than_a_few_ticks_the_load_average_is_taken() -> None:
-    after = replace(LATER, busy_s=501.0, own_s=0.0, at_s=0.1, load=9.0)
-    assert disturbance(WATCHED, after, TEN_S // 100, Usage(run_delay_ns=0), threads=1) == (
-        "load 9.0 on 4 cores",
-    )
-
-
 def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
     before = host_usage()
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -280,11 +273,3 @@ def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
 def test_generations_of_a_processor_that_share_a_name_are_told_apart(monkeypatch, cpuinfo, name) -> None:
     monkeypatch.setattr(environment, "_read", lambda path: cpuinfo)
     assert environment._cpu_model() == name
-
-
-def test_heat_is_a_share_of_the_time_between_the_two_looks() -> None:
-    """In turns GPUs are looked at before and after the turns of all arms, which one region is a part of."""
-    before = replace(QUIET, gpus=(GPU,))
-    hot = replace(LATER, gpus=(replace(GPU, thermal_ns=10**9),))
-    assert disturbance(before, hot, TEN_S, None, threads=None)
-    assert disturbance(before, replace(hot, at_s=1000.0), TEN_S, None, threads=None) == ()

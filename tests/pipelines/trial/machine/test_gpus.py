@@ -185,12 +185,6 @@ def test_throttle_reasons_are_named_by_drivers_old_and_new(nvml: Any, question: 
     assert (gpu.throttle, gpu.thermal_ns, gpu.power_w) == (("idle", "hardware thermal slowdown"), 5, 350.5)
 
 
-def test_settings_of_the_administrator_are_told(nvml: Any) -> None:
-    nvml(H100 | {"ecc": [1, 0], "persistence": 0, "compute_mode": 3})
-    (gpu,) = gpus.visible()
-    assert (gpu.ecc, gpu.persistence, gpu.compute_mode) == (True, False, "one process")
-
-
 def test_boards_of_one_name_with_other_power_limits_are_two_devices(nvml: Any, cuda_build: None) -> None:
     limits = []
     for milliwatts in (500_000, 700_000):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 from planned_sweeps import spec
 
 from perfsweep.pipelines.store.trial_schema import Outcome
 from perfsweep.pipelines.trial import process
 from perfsweep.pipelines.trial.machine import installed
+from perfsweep.pipelines.trial.machine.installed import torch_build
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture
@@ -34,3 +38,21 @@ def test_a_trial_that_finds_other_packages_than_planned_ends_before_its_workload
     record = process.run(spec(workload="no:Such", installed="of another time"), tmp_path)
     assert record.outcome is Outcome.FAILED and record.failure is not None
     assert "differ from the plan of the sweep" in record.failure.message
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch_build.cache_clear()
+    yield
+    torch_build.cache_clear()
+
+
+def test_it_says_what_torch_says():
+    assert torch_build().version == str(torch.__version__)
+    assert torch_build().cuda == torch.version.cuda
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install torch"):
+        torch_build()

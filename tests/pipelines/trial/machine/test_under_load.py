@@ -60,16 +60,6 @@ def test_a_device_is_asked_while_it_works_and_done_before_the_region(clock: Fake
     assert clock._device_free_ns <= clock.time_ns  # nothing is left for the region
 
 
-def test_without_a_device_nobody_is_asked_and_nothing_runs(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host, training = FakeClock(), Training(clock)
-    monkeypatch.setattr(regions, "clock_of", lambda workload, device: host)
-    timing = Timing(training, None, None, BufferedLog())  # type: ignore[arg-type]
-    timing._look_under_load()
-    assert (timing._steps, training.steps, timing._loaded) == (0, 0, ())
-
-
 def reasons(loaded: Gpu) -> tuple[str, ...]:
     usage = HostUsage(0.0, 0.0, 0.0, 8, (RESTING,))
     return environment.disturbance(usage, usage, 10**9, None, None, (loaded,))

@@ -143,9 +143,3 @@ def test_without_schedstat_frequent_displacements_tell(monkeypatch: pytest.Monke
 
 def test_a_run_delay_that_is_known_is_believed_and_not_the_switches() -> None:
     assert not Usage(run_delay_ns=0, displacements=10_000).displaced(1_000_000_000)
-
-
-def test_regions_of_several_jobs_add_up() -> None:
-    known = Usage(run_delay_ns=1, minor_faults=2, system_ns=3)
-    assert known + known == Usage(run_delay_ns=2, minor_faults=4, system_ns=6)
-    assert (known + Usage()).run_delay_ns is None, "half a figure is none"

@@ -153,12 +153,6 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_a_device_clock_creates_all_events_before_the_first_iteration(accelerator: list[str]) -> None:
-    DeviceClock("cuda", events=4)
-    assert (StandInEvent.created, StandInEvent.records) == (4, 4)
-    assert accelerator.count("synchronize") == 1
-
-
 def test_a_device_clock_reuses_its_events_and_neither_waits_nor_grows_when_they_are_out(
     accelerator: list[str],
 ) -> None:

@@ -104,9 +104,3 @@ def test_a_long_cadence_is_run_whole_in_the_first_round_and_for_two_seconds_in_o
         work.cadence, work.host_ns = 300, 19_999_000
         warm = steady.warm_up(work, clock, Silent(), spec)  # type: ignore[arg-type]
         assert iterations <= len(warm.walls_ns) <= 1.5 * iterations
-
-
-def test_a_warm_up_without_a_device_ends_when_times_rest() -> None:
-    clock = FakeClock(tick_ns=1000)
-    warm = steady.warm_up(Paced(clock, 0), clock, Silent(), SPEC)  # type: ignore[arg-type]
-    assert len(warm.walls_ns) == 5

@@ -72,9 +72,3 @@ def event(name: str, device: str, start: float = 1.0, end: float = 2.0) -> Any:
 )
 def test_collectives_are_gloos_calls_and_nccls_kernels(name: str, device: str, counts: bool) -> None:
     assert list(ranks._collectives([event(name, device)])) == [(1.0, 2.0)] * counts
-
-
-def test_what_a_rank_timed_has_its_node_and_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "n7")
-    own = ranks.own_region([3, 4], [np.array([1, 2]), np.array([4])], 2)
-    assert (own.node, own.region_ns, own.wall_ns.tolist(), own.devices) == ("n7", (3, 4), [1, 2, 4], 2)
