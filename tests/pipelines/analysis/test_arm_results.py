@@ -117,20 +117,6 @@ def records_of(*trials: StoredTrial, **own: object) -> ArmRecords:
     return ArmRecords(progress, [PACK], **own)  # type: ignore[arg-type]
 
 
-def test_a_round_that_counts_gives_no_times_of_a_trial_that_failed_in_it_or_is_left_out() -> None:
-    failed, good = trial(0, 0, outcome=Outcome.FAILED, setup_s=9.0), trial(1, 0, setup_s=1.0)
-    records = records_of(failed, good, counted())
-    assert records.timed("arm") == [good.record]
-    assert [one.folder for one in records.every_timed()] == [Path("1-0")]
-    assert [(one.kind, one.outcome) for one in records.all("arm")] == [
-        (Kind.TIMING, Outcome.OK),
-        (Kind.TIMING, Outcome.FAILED),
-        (Kind.COUNTING, Outcome.OK),
-    ]
-    left_out = records_of(failed, good, left_out={"1-0"})
-    assert left_out.timed("arm") == [] and left_out.median("arm", "setup_s") is None
-
-
 def test_a_counting_trial_that_failed_counted_nothing_and_is_told() -> None:
     assert records_of(counted(counters={"kernels": 3.0})).counters("arm") == {"kernels": 3.0}
     failed = records_of(counted(outcome=Outcome.OOM, counters={"kernels": 3.0}), trial(0, 0))

@@ -63,19 +63,6 @@ def test_times_are_per_unit_where_a_timing_trial_did_any(tmp_path: Path) -> None
         assert [found[name] for name in names] == [None] * 3
 
 
-def test_words_of_a_record_are_told_in_one_cell_each(tmp_path: Path) -> None:
-    found = row(
-        tmp_path,
-        outcome=Outcome.FAILED,
-        failure=Failure(type="X", message="first\nsecond"),
-        keys={"torch": "2", "device": "cpu"},
-        disturbed=("load 9 on 2 cores", "a swap"),
-    )
-    assert (found["outcome"], found["reason"]) == ("failed", "first")
-    assert (found["keys"], found["disturbed"]) == ("device=cpu; torch=2", "load 9 on 2 cores; a swap")
-    assert row(tmp_path)["reason"] == ""
-
-
 def trials(tmp_path, **series) -> pl.DataFrame:
     rows = []
     for name, arrays in series.items():
@@ -99,13 +86,6 @@ def trials(tmp_path, **series) -> pl.DataFrame:
         )
         rows[-1]["folder"] = str(tmp_path / name)
     return pl.DataFrame(rows)
-
-
-def test_phases_are_totals_by_units_and_the_iteration_is_a_median(tmp_path):
-    read = read_series(trials(tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0]}))
-    median, shares = phases_of(read.phases, "a")
-    assert (median, read.unreadable) == (100, [])
-    assert [(share.phase, share.on, share.ns_per_unit) for share in shares] == [("forward", "host", 12.0)]
 
 
 def test_a_missing_series_is_named_and_the_others_stand(tmp_path):

@@ -52,13 +52,6 @@ def test_interactions_that_a_design_cannot_tell_apart_are_not_drawn(command) -> 
     assert len(mixed.corners) < 15
 
 
-def test_without_a_round_that_has_all_arms_nothing_is_drawn(command) -> None:
-    folder, manifest = simulated(command(DesignConfig("factorial", levels=PAIR)), slower_together)
-    for record in folder.path.glob(f"trials/{manifest.arms[0].id}/*-r*/record.json"):
-        record.unlink()
-    assert compared(folder, manifest).corners == ()
-
-
 def result(design: str, verdict: Verdict | None, outcome: str = "") -> EffectResult:
     effect = Effect(id=design, design=design, toggle="amp", level="bf16", pairs=(("a", "b"),))
     return EffectResult(effect, "a", "b", verdict, outcome=outcome)

@@ -8,7 +8,7 @@ import pytest
 from measured import change, cost, simulated, spec_of, write
 
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
-from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
+from perfsweep.pipelines.analysis.exclusions import BASE, Exclusions
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
@@ -69,12 +69,6 @@ def test_one_round_without_memory_is_compared_without_it_and_never_recommended(m
     assert measured.exclusions().of_effect(measured.effect) is None
     exclusion = measured.exclusions().of_arm(measured.arm)
     assert exclusion is not None and exclusion.outcome == "oom"
-
-
-def test_arms_of_different_data_have_no_effect(measured: Sweep) -> None:
-    data = {measured.arm: "one", measured.base: "other"}
-    exclusion = measured.exclusions(data=data).of_effect(measured.effect)
-    assert exclusion is not None and exclusion.outcome == OTHER_DATA
 
 
 def test_arms_that_were_counted_in_different_units_have_no_effect(measured: Sweep) -> None:

@@ -184,13 +184,6 @@ def notes(*rows: tuple[str, float, float], **measured: float) -> list[str]:
     return kernel_notes(trials(*rows, **measured), NAMES, "a")  # type: ignore[arg-type]
 
 
-def test_arms_that_fault_more_or_less_than_the_reference_are_named_the_furthest_first() -> None:
-    rows = [("a", 1000, 0), ("b", 1010, 0), ("c", 900, 0), ("d", 3000, 0)]
-    assert notes(*rows) == [
-        "minor faults an iteration: 1,000 of A, 3,000 of D, 900 of C; a fault costs 0.5 to 3 us"
-    ]
-
-
 def test_arms_that_spend_more_or_less_time_in_the_kernel_are_named() -> None:
     rows = [("a", 0, 0.20), ("b", 0, 0.205), ("c", 0, 0.1), ("d", 0, 0.5)]
     assert notes(*rows, region_s=2.0) == ["system time: 20 % of A's time, 50 % of D's, 10 % of C's"]

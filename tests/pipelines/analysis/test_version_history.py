@@ -18,7 +18,6 @@ from perfsweep.pipelines.analysis.across.baselines import (
     baseline_of,
     compare_baselines,
     load,
-    store,
     welch,
 )
 from perfsweep.pipelines.analysis.across.version_history import (
@@ -264,12 +263,6 @@ def test_on_another_device_only_the_ratio_to_the_reference_can_regress():
 def test_other_work_is_refused_by_the_name_of_what_differs(field, value, words):
     with pytest.raises(ConfigError, match=words):
         compare_baselines(taken({"naive": 1.0}), taken({"naive": 1.0}, **{field: value}))
-
-
-def test_a_baseline_is_read_back_as_it_was_stored(tmp_path):
-    kept = taken({"naive": 1.0})
-    store(kept, tmp_path / "deep" / "baseline.json")
-    assert load(tmp_path / "deep" / "baseline.json") == kept
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"sweep": "s"}'])

@@ -220,17 +220,6 @@ def test_one_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
     assert [known for _, known in saves.asked] == [None, {"id": "1"}, None]
 
 
-def test_of_two_refusals_the_last_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "views.json"
-    save_view(ONLINE, file, "view", Saves())
-
-    def refuse(entity: str, known: Identity | None) -> tuple[str, Identity]:
-        raise ValueError("it was deleted" if known else "the project is closed")
-
-    with pytest.raises(ConfigError, match=r"did not take the view \(.*the project is closed\)"):
-        save_view(ONLINE, file, "view", refuse)
-
-
 def test_a_server_that_refuses_it_or_cannot_be_used_leaves_a_file_as_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,18 +25,6 @@ from perfsweep.pipelines.publish.wandb_file import extent, insert_rows
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import Kind, SweepFolder
 from perfsweep.workloads.errors import RecordError
-
-
-@pytest.mark.slow
-def test_publishing_again_writes_nothing_and_starts_no_process(
-    copied: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("nothing is new"))
-    before = snapshot(copied.folder.path)
-    again = publish(copied.folder)
-    assert [run.note for run in again.runs] == ["already complete"] * 2
-    assert again.complete
-    assert snapshot(copied.folder.path) == before
 
 
 def test_records_are_not_touched_and_nothing_but_runs_and_markers_is_left(

@@ -153,12 +153,3 @@ def log(folder: Path, name: str, seconds: float, *lines: str) -> None:
 def test_a_line_tells_of_a_refusal_or_of_none(tmp_path: Path, line: str, status: int | None) -> None:
     log(tmp_path, "run", 1.0, line)
     assert refusal_in(tmp_path) == (None if status is None else f"W&B {status_sentence(status)}")
-
-
-def test_the_last_refusal_of_the_latest_log_counts(tmp_path: Path) -> None:
-    assert refusal_in(tmp_path) is None
-    log(tmp_path, "a", 9.0, '{"level":"ERROR","status":403}', '{"level":"ERROR","status":413}')
-    log(tmp_path, "b", 1.0, '{"level":"ERROR","status":409}')
-    assert (refusal_in(tmp_path) or "").startswith(
-        "W&B refused a request as too large (413); raise the limit"
-    )

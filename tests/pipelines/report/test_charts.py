@@ -24,7 +24,7 @@ from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.pictures import charts, phases_chart, svg
+from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
     SizeCurve,
     SizeResult,
@@ -32,23 +32,15 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     size_curves,
     spikes,
 )
-from perfsweep.pipelines.report.pictures.charts import fold
 from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows, limits
 from perfsweep.pipelines.report.pictures.memory_chart import PICTURE, write_picture
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
-from perfsweep.pipelines.report.pictures.phases_chart import OTHERS, REST, breakdown
+from perfsweep.pipelines.report.pictures.phases_chart import REST, breakdown
 from perfsweep.pipelines.report.pictures.svg import BLUE, DAY, NARROW, NIGHT, WIDE, alone, canvas, drawn, one
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, Profile, write_course
 from perfsweep.pipelines.store.records import Arm, Effect, write_iterations
 from perfsweep.workloads.api import Parity
-
-
-def test_long_names_fold_after_commas_spaces_and_what_joins_words() -> None:
-    name = "label_free=on (with active_set, csc_layout, precision_schedule=warm_bf16_then_fp32)"
-    assert "".join(fold(name, 22).split()) == "".join(name.split())
-    assert max(map(len, fold(name, 22).split("\n"))) <= 22
-    assert fold("amp=bf16", 22) == "amp=bf16"
 
 
 def points(axes) -> list[tuple[float, float]]:
@@ -294,23 +286,6 @@ def test_arms_are_broken_down_from_the_baseline_on_and_the_rest_is_what_no_phase
     assert found is not None and found.phases == ("backward", "forward", REST)
     assert [bar.arm for bar in found.bars] == ["naive", "fast", "slow"], "as the tables have them"
     assert [bar.parts for bar in found.bars] == [(30.0, 40.0, 30.0), (0.0, 40.0, 10.0), (190.0, 0.0, 10.0)]
-
-
-def test_of_many_phases_the_short_ones_share_a_part() -> None:
-    found = breakdown(phased(phased_arm("naive", 100.0, **{f"p{n}": 10.0 - n for n in range(9)})))
-    assert found is not None and found.phases == ("p0", "p1", "p2", "p3", "p4", "p5", OTHERS, REST)
-    assert found.bars[0].parts[-2:] == (4.0 + 3.0 + 2.0, pytest.approx(100.0 - 54.0))
-
-
-def test_bars_end_at_the_time_of_their_arm_which_stands_next_to_them() -> None:
-    found = breakdown(phased(NAIVE, phased_arm("fast", 50.0, forward=40.0)))
-    assert found is not None
-    axes = phases_chart.chart(found, svg.HALF).axes[0]
-    ends = {round(bar.get_y() + 0.31): bar.get_x() + bar.get_width() for bar in axes.patches}
-    assert ends == {0: pytest.approx(100.0), 1: pytest.approx(50.0)}
-    assert axes.get_xlabel() == "nanoseconds per pair"
-    texts = [label.get_text() for label in axes.child_axes[0].get_yticklabels()]
-    assert texts == ["100 ns", "50 ns"]
 
 
 MB = 10**6

@@ -66,15 +66,6 @@ def test_a_path_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     assert told.value.__cause__ is None and told.value.__suppress_context__
 
 
-def test_a_sweep_without_intervals_has_no_picture(tmp_path: Path) -> None:
-    nothing = Comparison("demo", "pair", 0.01, None, (), (), ())
-    with pytest.raises(
-        ConfigError, match=r"no effect has an interval yet\. Measure two rounds or more first\.$"
-    ):
-        write_effects("--figure", tmp_path / "e.svg", nothing)
-    assert not (tmp_path / "e.svg").exists()
-
-
 def test_a_page_has_the_answer_once_and_fits_whatever_is_open(tmp_path: Path) -> None:
     full = tmp_path / "full.pdf"
     many = tuple(replace(effect(f"l{n}", Verdict.UNDECIDED, 0.99), note=f"why {n}") for n in range(90))

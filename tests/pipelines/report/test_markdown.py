@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 
-from perfsweep.pipelines.analysis.arm_results import OracleDeviation, Quality
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.report.markdown import MARK, comment, write_markdown
@@ -18,10 +16,6 @@ from perfsweep.pipelines.store.records import Effect, SweepFolder
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="bf16|x", pairs=(("a", "b"),))
 RESULT = EffectResult(EFFECT, "a", "b", Verdict.FASTER, ratio=0.25, low=0.2, high=0.3, rounds=6)
-QUALITY = (
-    Quality("naive", (OracleDeviation("excess", 2e-5, 1e-5),)),
-    Quality("amp", (OracleDeviation("excess", math.nan, 1e-5),)),
-)
 
 
 def written(folder, **more) -> str:
@@ -55,12 +49,6 @@ def test_a_group_of_effects_is_a_row_in_bold_and_what_follows_stands_below_with_
     assert "- **!** a noisy machine" in lines
     assert "- **Use it:** `perfsweep run workload=toy toggles.amp=bf16`" in lines
     assert lines.index("- **!** a noisy machine") < row < lines.index("## Answer") < lines.index("## Notes")
-
-
-def test_oracle_figures_beyond_their_bound_or_unknown_are_bold(tmp_path):
-    text = written(SweepFolder(tmp_path), quality=QUALITY)
-    assert "| naive | **2e-05** |" in text
-    assert "| amp | **nan** |" in text
 
 
 def test_command_commit_versions_and_machine_stand_below(tmp_path):

@@ -17,7 +17,7 @@ from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation,
 from perfsweep.pipelines.analysis.combinations import Gain, Part, Together
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.decisions import decide
-from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
+from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
@@ -30,10 +30,9 @@ from perfsweep.pipelines.report.sentences import (
     opening,
     recommended,
 )
-from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect
-from perfsweep.workloads.api import Claim, Parity
+from perfsweep.workloads.api import Parity
 from perfsweep.workloads.errors import ConfigError
 
 SAME = ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT)
@@ -164,12 +163,6 @@ def test_the_command_to_use_has_every_winner_where_they_were_measured_together_a
     assert said(found)["Use it"] == f"perfsweep run workload=digits workload.width=64 {quoted} toggles.b=2"
 
 
-def test_the_search_that_goes_on_from_here_has_the_toggles_that_gain() -> None:
-    assert said(comparison(FAST, FASTER, **WON))["Next"] == (
-        "perfsweep tune workload=digits 'tune.toggles=[b,a]'"
-    )
-
-
 def arm(name: str, ns: float, **phases: float) -> ArmResult:
     shares = tuple(PhaseShare(phase, "host", time) for phase, time in phases.items())
     return ArmResult(name, 6, ns, None, {}, phases=shares, id=name, name="" if "=" in name else name)
@@ -250,13 +243,6 @@ def test_what_is_answered_is_no_open_question_and_its_note_is_a_footnote() -> No
     assert open_questions(found) == [] and footnotes(found) == ["a=1: warm"]
 
 
-def test_questions_with_one_answer_are_one_line() -> None:
-    found = comparison(
-        undecided(), undecided("b=2", 0.97), effect("c=3", None, outcome="unsupported", note="x")
-    )
-    assert open_questions(found) == ["b=2, a=1: no effect above 5.3% is left to find", "c=3: x"]
-
-
 def test_five_are_named_and_the_rest_counted() -> None:
     (line,) = open_questions(comparison(*(undecided(f"a={n}", 0.97 + n / 1000) for n in range(8))))
     assert line == "a=0, a=1, a=2, a=3, a=4 and 3 more: no effect above 5.3% is left to find"
@@ -319,7 +305,6 @@ def test_times_are_given_without_the_phases_that_some_leave_out() -> None:
 
 
 Measured = Callable[..., Comparison]
-RULED = RuledClaim(Claim("twice as fast", "guide", "2", ({"a": "b"},), low=2.0), "a=b", "d", Ruling.CONFIRMED)
 
 
 @pytest.fixture
@@ -380,9 +365,3 @@ def test_the_steps_say_estimate_interval_correction_margin_and_floor() -> None:
     assert any(line.endswith(", and keeps no effect") for line in derived(1.0))
     assert derived(servers=3)[3].startswith("estimate: 1.11x faster from 6 pairs of 3 servers, 3 values")
     assert derived(rounds=1)[4].startswith("no interval: one round"), "and there it stops"
-
-
-def test_the_note_and_the_rulings_are_said_where_there_are_any() -> None:
-    assert derived(code=ReasonCode.NO_RECORDS, note="a note")[-1].endswith("yet (a note)")
-    held = derived(note="a note", held_back="too few", rulings=(RULED,))
-    assert "a note" not in held[-2] and held[-1] == "claim: twice as fast: confirmed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation,
 from perfsweep.pipelines.analysis.columns import Column, Style, Where
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
-from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
@@ -240,9 +238,3 @@ def test_time_interval_verdict_and_results_stay_whole_at_eighty_columns() -> Non
         assert whole in text
     for cost in ("-17180 MB", "1234.5 s"):
         assert cost in text, "costs are never left out, nor is a unit parted from its figure"
-
-
-def test_however_narrow_it_is_no_character_is_cut_off() -> None:
-    kept = (column for column in EFFECTS if column.key in ("name", "speed", "interval", "parity", "cost"))
-    cells = "".join(column.cell(row) for column in kept for row in (LONG, UNSUPPORTED))
-    assert not Counter("".join(cells.split())) - Counter(effects_at(30))

@@ -112,15 +112,6 @@ def test_without_hard_links_one_of_many_writers_wins_and_is_read_whole(tmp_path:
     assert won == [(tmp_path / "record.json").read_bytes()]
 
 
-def test_a_record_written_with_links_is_not_replaced_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert write_once(tmp_path / "record.json", b"first")
-    monkeypatch.setattr(os, "link", refuse(errno.EPERM))
-    assert not write_once(tmp_path / "record.json", b"second")
-    assert (tmp_path / "record.json").read_bytes() == b"first"
-
-
 @pytest.mark.usefixtures("no_links")
 def test_an_element_says_how_it_ended_without_hard_links_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -290,19 +290,3 @@ def test_a_record_that_cannot_be_written_is_a_status_of_its_own(
     monkeypatch.setattr(process, "Connection", lambda pipe: None)
     assert process.main([str(file), *(["0", "5"] if place == "serve" else [])]) == UNWRITTEN
     assert capsys.readouterr().err.startswith("what came of the trial cannot be written: [Errno 28] ")
-
-
-@pytest.mark.parametrize(
-    ("error", "rank", "kept"), [(MemoryError(), 0, True), (MemoryError(), 1, False), (ValueError(), 0, False)]
-)
-def test_what_held_the_memory_is_kept_by_the_first_rank(
-    error: Exception, rank: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders: list[Path] = []
-    monkeypatch.setattr(process, "keep_on_oom", folders.append)
-
-    def raises() -> dict[str, Any]:
-        raise error
-
-    process._record(spec_of(tmp_path, world=2), tmp_path, rank, raises)
-    assert folders == [tmp_path] * kept

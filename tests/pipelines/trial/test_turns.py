@@ -130,12 +130,6 @@ def test_what_comes_once_in_a_cadence_has_its_share_however_turns_fall(timed: An
     assert found["alarm"] is None
 
 
-def test_rows_and_units_are_those_of_timed_iterations(timed: Any) -> None:
-    found, arrays, work = timed(itertools.repeat(Turn(7, 2)), iterations=30, cadence=10)
-    assert len(arrays["log_step"]) == found["iterations"] == found["units"] == 30
-    assert found["reached"] == work.steps > 30 + found["warmup_iterations"]
-
-
 def test_a_job_is_timed_from_its_first_step_to_its_last_and_ends_its_region(timed: Any) -> None:
     found, arrays, work = timed(itertools.repeat(Turn(4, 0)), shape="job", last=10)
     assert (found["iterations"], found["units"], work.done()) == (10, 10.0, True)

@@ -288,16 +288,6 @@ def test_walls_run_from_start_to_start_and_the_last_to_the_end_of_the_region(clo
     assert series.iterations == 3
 
 
-def test_cpu_time_of_the_region_is_that_of_the_process() -> None:
-    clock = FakeClock(cpu_share=0.5)
-    recorder = Recorder(clock)
-    recorder.start()
-    run_iterations(recorder, clock, 2, each_ns=100)
-    recorder.stop()
-    assert recorder.series().region_cpu_ns == 100
-    assert recorder.series().cpu_ns is None
-
-
 def test_flags_belong_to_the_iteration_under_way(clock: FakeClock) -> None:
     recorder = Recorder(clock)
     recorder.start()

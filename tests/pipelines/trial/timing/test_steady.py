@@ -77,11 +77,6 @@ def test_mser_cuts_what_lies_before_a_step_of_the_clock() -> None:
     assert np.median(cuts) <= 90
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 9])
-def test_a_series_too_short_for_two_batches_is_not_cut(count: int) -> None:
-    assert mser5([100.0] + [1.0] * (count - 1) if count else []) == 0
-
-
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_times_that_are_none_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"):
