@@ -1,4 +1,4 @@
-"""Comparison of sweeps with known times: effects, references, mixtures and gaps, with nothing run."""
+"""Comparison of sweeps with known times: effects, references, mixtures and gaps; and of large ones."""
 
 from __future__ import annotations
 

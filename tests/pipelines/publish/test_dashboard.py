@@ -1,4 +1,4 @@
-"""The workspace as code: what it shows, that it is the same every time, and needs no server."""
+"""The workspace as code, and views that a server keeps: what is shown, replaced, or written to a file."""
 
 from __future__ import annotations
 
@@ -197,11 +197,12 @@ class Saves:
         return "http://there/view", {"id": f"{len(self.asked)}"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_views, "probe", lambda tracking: Account(entity="team"))
 
 
+@pytest.mark.usefixtures("account")
 def test_built_again_it_replaces_the_one_of_the_same_place(tmp_path: Path) -> None:
     file, saves = tmp_path / "views.json", Saves()
     assert save_view(ONLINE, file, "view", saves) == "http://there/view"
@@ -213,6 +214,7 @@ def test_built_again_it_replaces_the_one_of_the_same_place(tmp_path: Path) -> No
     assert saves.asked[2:] == [("team", None)], "of a damaged file it is another view"
 
 
+@pytest.mark.usefixtures("account")
 def test_one_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
     file, saves = tmp_path / "views.json", Saves(deleted=True)
     save_view(ONLINE, file, "view", saves)
@@ -220,6 +222,7 @@ def test_one_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
     assert [known for _, known in saves.asked] == [None, {"id": "1"}, None]
 
 
+@pytest.mark.usefixtures("account")
 def test_a_server_that_refuses_it_or_cannot_be_used_leaves_a_file_as_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

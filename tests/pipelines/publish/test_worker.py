@@ -1,4 +1,4 @@
-"""Publishing one run: by whom, when another does, and what is noted where it fails."""
+"""Publishing one run: by which process, when another does, what fails, and what killed ones leave."""
 
 from __future__ import annotations
 

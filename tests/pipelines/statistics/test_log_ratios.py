@@ -1,4 +1,4 @@
-"""What counts as a replication, whose variance an effect has, and what missing cells leave."""
+"""What counts as a replication, whose variance an effect has, and what turns within rounds are worth."""
 
 from __future__ import annotations
 

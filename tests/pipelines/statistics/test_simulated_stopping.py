@@ -1,4 +1,4 @@
-"""Arms that stop by themselves, simulated with the shipped rule: intervals hold, no claim is false.
+"""Arms that stop by themselves, and intervals that may be looked at after every value: both simulated.
 
 The table with many more sweeps: tests/benchmarks/table_statistics.py.
 """

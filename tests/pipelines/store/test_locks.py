@@ -1,4 +1,4 @@
-"""One command measures a sweep and the first writer of a result wins, on file systems of any kind."""
+"""One command measures a sweep, the first writer of a result wins, and what killed writers leave goes."""
 
 from __future__ import annotations
 

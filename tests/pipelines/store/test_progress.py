@@ -1,4 +1,4 @@
-"""What a resumed sweep finds: only records of its own code count."""
+"""What a resumed sweep finds: which records are read and count, and on which machine they were measured."""
 
 from __future__ import annotations
 

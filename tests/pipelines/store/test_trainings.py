@@ -1,4 +1,4 @@
-"""Which arms are trained to a target with which seeds, and which trainings are still to be done."""
+"""Which arms are trained to a target with which seeds, and when a course tells that it is reached."""
 
 from __future__ import annotations
 

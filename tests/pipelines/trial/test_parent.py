@@ -1,4 +1,4 @@
-"""A measured process and what it is given by its parent: its log, its node, its workload, its collector."""
+"""What a measured process is given by its parent: log, node, collector, layout of memory, scratch folder."""
 
 from __future__ import annotations
 

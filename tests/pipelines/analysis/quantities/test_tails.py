@@ -1,4 +1,4 @@
-"""Steps of a trial and their percentiles: paired within rounds, and withheld where steps are too few."""
+"""Steps of a trial: their percentiles, and a planted stall for data, paired within rounds."""
 
 from __future__ import annotations
 

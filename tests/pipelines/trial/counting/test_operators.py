@@ -1,4 +1,4 @@
-"""Which operators work, multiply, or read from a device: each call is counted once for what it does."""
+"""What operators and devices do: each call and each kernel is counted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an iteration of evidence takes while nothing keeps it from a core."""
+"""How long an iteration of evidence takes, what is known of a job, and the share of a device's peak."""
 
 from __future__ import annotations
 

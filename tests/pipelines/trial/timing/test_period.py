@@ -1,4 +1,4 @@
-"""The period of loops with two beats, from the times of their iterations."""
+"""The period of loops with two beats, and growth, from the times of their iterations."""
 
 from __future__ import annotations
 

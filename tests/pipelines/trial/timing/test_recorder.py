@@ -1,4 +1,4 @@
-"""The recorder against a simulated machine that knows what every iteration and phase really took."""
+"""The recorder and its series against a simulated machine that knows what everything really took."""
 
 from __future__ import annotations
 
