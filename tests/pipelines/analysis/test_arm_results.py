@@ -367,3 +367,17 @@ def test_what_others_had_of_the_core_is_taken_off_every_phase_alike(tmp_path):
         assert (median, shares[0].on) == (100 * kept, "device")
         assert shares[0].ns_per_unit == pytest.approx(9.0 * kept)
         assert shares[0].ns_per_unit < own["ns_per_unit"]
+
+
+def test_a_round_that_counts_gives_no_times_of_a_trial_that_failed_in_it_or_is_left_out() -> None:
+    failed, good = trial(0, 0, outcome=Outcome.FAILED, setup_s=9.0), trial(1, 0, setup_s=1.0)
+    records = records_of(failed, good, counted())
+    assert records.timed("arm") == [good.record]
+    assert [one.folder for one in records.every_timed()] == [Path("1-0")]
+    assert [(one.kind, one.outcome) for one in records.all("arm")] == [
+        (Kind.TIMING, Outcome.OK),
+        (Kind.TIMING, Outcome.FAILED),
+        (Kind.COUNTING, Outcome.OK),
+    ]
+    left_out = records_of(failed, good, left_out={"1-0"})
+    assert left_out.timed("arm") == [] and left_out.median("arm", "setup_s") is None

@@ -25,6 +25,15 @@ def noise(arms: int, rounds: int, scale: Sequence[float] | float = 1.0, seed: in
     return values + 10 * rng.standard_normal(rounds)
 
 
+def test_packs_of_one_sweep_pool_by_their_degrees() -> None:
+    quiet, loud = pack([-1, 0, 1], [1, 0, -1]), pack([-2, -2, 0, 2, 2], [2, 2, 0, -2, -2], name="p001")
+    both = ArmVariances([quiet, loud])
+    alone = [ArmVariances([one]) for one in (quiet, loud)]
+    degrees = sum(one.degrees for one in alone)
+    assert both.degrees == pytest.approx(degrees) == pytest.approx(6.0)
+    assert both.variance == pytest.approx(sum(one.variance * one.degrees for one in alone) / degrees)
+
+
 def centred(values: np.ndarray) -> np.ndarray:
     """As pseudo-values come: without what a round does to all its arms."""
     return values - np.nanmean(values, axis=0)
