@@ -206,3 +206,16 @@ def test_libraries_are_carried_to_environments_that_can_import_them(
     assert not (here[0] / "compiled" / "tests").exists()
     assert len(list(code.iterdir())) == 2, "no half copy is left"
     assert not code_snapshot.latest(code).exists(), "a library is no archive of ours"
+
+
+def test_the_archive_taken_last_is_the_latest(tmp_path: Path):
+    for number, name in enumerate(["b" * 12, "a" * 12, "sources-0", "libraries-x-any", ".half.1"]):
+        (tmp_path / name).mkdir()
+        if len(name) == 12:
+            (tmp_path / name / code_snapshot.ARCHIVE).touch()
+        os.utime(tmp_path / name, (number, number))
+    assert code_snapshot.latest(tmp_path) == tmp_path / ("a" * 12) / code_snapshot.ARCHIVE
+    named = [
+        code_snapshot.digest(tmp_path / name / "x") for name in ("a" * 12, "sources-0", "a" * 11, "G" * 12)
+    ]
+    assert named == ["a" * 12, None, None, None]
